@@ -20,8 +20,8 @@
 
 namespace lockstep::parallel {
 
-/// The random generators' states at a moment: the CPU's, and the current CUDA device's where the process uses
-/// one.
+/// The states of random generators at one moment: the CPU's, and the current CUDA device's if the process
+/// uses one.
 class GeneratorStates {
  public:
   GeneratorStates() {
@@ -39,7 +39,7 @@ class GeneratorStates {
     }
   }
 
-  /// The present states of the same generators.
+  /// The current states of the same generators.
   GeneratorStates now() const {
     GeneratorStates present(*this);
     present.states_.clear();
@@ -56,7 +56,7 @@ class GeneratorStates {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-/// Autocast as it is on this thread now.
+/// The current autocast state of this thread.
 class AutocastState {
  public:
   void set() const {
@@ -84,8 +84,8 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// The checkpointed function that runs on this thread, if one does: `frame` gets what autograd saves, in the
-/// first forward or in the recomputation.
+/// The checkpointed function that is running on this thread, if any: `frame` gets the tensors that autograd
+/// saves, in the first forward or in the recomputation.
 struct Running {
   std::shared_ptr<CheckpointFrame> frame;
   bool again = false;
@@ -121,7 +121,7 @@ class AutocastScope {
     at::autocast::increment_nesting();
   }
   ~AutocastScope() {
-    // Weights that were cast for the recomputation are not kept for what runs later.
+    // Weights that were cast for the recomputation are not kept for later operations.
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     before_.set();
   }
@@ -134,8 +134,8 @@ class AutocastScope {
 
 bool is_parameter(const at::Tensor& tensor) { return tensor.is_leaf() && tensor.requires_grad(); }
 
-/// The parameter that a saved tensor is, or is a view of (a linear layer saves its weight transposed); else
-/// undefined.
+/// The parameter that a saved tensor is, or is a view of (a linear layer saves its weight transposed);
+/// otherwise undefined.
 at::Tensor parameter_of(const at::Tensor& tensor) {
   if (is_parameter(tensor)) return tensor;
   if (!tensor.is_view()) return {};
@@ -154,7 +154,7 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
   CheckpointFrame(std::string name, std::function<void()> recompute)
       : name_(std::move(name)), recompute_(std::move(recompute)) {}
 
-  /// In the first forward: notes a tensor, drops it unless it is a parameter, and returns its number.
+  /// In the first forward: records a tensor, drops it unless it is a parameter, and returns its number.
   std::size_t drop(const at::Tensor& tensor) {
     Saved saved{.sizes = tensor.sizes().vec(),
                 .dtype = tensor.scalar_type(),
@@ -178,7 +178,7 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     values_.push_back(saved.by_reference ? at::Tensor() : tensor.detach());
   }
 
-  /// In backward: the tensor, computed again where it is not there.
+  /// In backward: returns the tensor, after recomputing it if necessary.
   at::Tensor take(std::size_t number) {
     if (first_forward_runs_) {
       throw UsageError("checkpoint: " + name_ +
@@ -191,7 +191,7 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     const int backward = autograd::get_current_graph_task_id();
     if (backward != backward_ || number >= values_.size() || !values_[number].defined()) compute_again();
     backward_ = backward;
-    // Each backward asks once for each: what it has got is freed when it is done with it.
+    // Each backward asks for each tensor once, so that it is freed after use.
     return std::move(values_[number]);
   }
 
@@ -201,10 +201,10 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
   struct Saved {
     std::vector<std::int64_t> sizes;
     at::ScalarType dtype;
-    /// What it is or is a view of, where that is a parameter, and its version then.
+    /// The parameter that it is or is a view of, if any, and its version at that time.
     at::Tensor parameter = {};
     std::int64_t version = 0;
-    /// It is the parameter itself: in memory anyway, and the same in the recomputation.
+    /// It is the parameter itself, which stays in memory and is the same in the recomputation.
     bool by_reference = false;
   };
 
@@ -240,14 +240,14 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
   bool first_forward_runs_ = true;
 
   std::mutex mutex_;
-  /// What the recomputation for this backward saved, by number; empty before.
+  /// What the recomputation of this backward saved, by number; empty before.
   std::vector<at::Tensor> values_;
   int backward_ = -1;
 };
 
 namespace {
 
-/// Stands for one tensor that the first forward saved.
+/// Replaces one tensor that the first forward saved.
 class Dropped final : public autograd::SavedVariableHooks {
  public:
   explicit Dropped(std::shared_ptr<CheckpointFrame> frame) : frame_(std::move(frame)) {}
@@ -259,7 +259,7 @@ class Dropped final : public autograd::SavedVariableHooks {
   std::size_t number_ = 0;
 };
 
-/// One tensor of a recomputation, whose graph is thrown away at its end.
+/// One tensor of a recomputation, whose graph is discarded at its end.
 class Recomputed final : public autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
@@ -272,8 +272,8 @@ class Recomputed final : public autograd::SavedVariableHooks {
   at::Tensor tensor_;
 };
 
-/// LibTorch's engine with hooks on what it saves; at::SavedTensorDefaultHooks takes Python objects only. It
-/// has no threads of its own: LibTorch's runs every backward.
+/// LibTorch's engine with hooks for saved tensors; at::SavedTensorDefaultHooks only takes Python objects. It
+/// has no threads: LibTorch's engine runs every backward.
 class HookingEngine final : public autograd::Engine {
  public:
   autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs,
@@ -294,7 +294,7 @@ class HookingEngine final : public autograd::Engine {
 };
 
 autograd::Engine& hooking_engine() {
-  // Never destroyed: threads may still ask it while the process ends.
+  // Never destroyed: threads may still use it while the process ends.
   static auto* const engine = new HookingEngine;
   return *engine;
 }

@@ -17,7 +17,7 @@ FinishBucket PlainMean::start(const GradientBucket& bucket, const ProcessGroup& 
   if (in_place_) {
     bucket.buffer.div_(divisor_);
   } else {
-    // As a tensor, as the reducer has it: as a number it would be rounded to the gradients' width first.
+    // A tensor, as in the reducer: a number would first be rounded to the gradients' precision.
     bucket.buffer.mul_(at::native::wrapped_scalar_tensor(1.0 / divisor_));
   }
   return [buffer = bucket.buffer, work = group.all_reduce_async(bucket.buffer)]() mutable {
@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::int64_t kRankUnit = std::int64_t{1} << 32;
 
-/// A finite sum proves all of them finite; another one may be an overflow, and is looked at again.
+/// A finite sum proves that all are finite; otherwise the sum may have overflowed, so each is checked.
 bool all_finite(const at::Tensor& gradients) {
   return std::isfinite(gradients.sum().item<double>()) || at::isfinite(gradients).all().item<bool>();
 }
@@ -46,7 +46,8 @@ GradientCheck::GradientCheck(const ProcessGroup& group, const std::vector<NamedT
   }
 }
 
-/// The largest number wins: of the lowest rank, the parameter that was registered first. 0 means nothing.
+/// The largest number wins: the lowest rank, and of it the parameter that was registered first. 0: no
+/// finding.
 void GradientCheck::look(const GradientBucket& bucket) {
   if (bucket.index == 0) finding_ = 0;
   if (!all_finite(bucket.buffer)) {
@@ -116,8 +117,8 @@ void check_result(const at::Tensor& result, const GradientBucket& bucket, const 
   throw UsageError(text.str());
 }
 
-/// The reducer gets a future that is complete at once and asks for the gradients when backward has ended: so
-/// that both halves of a hook run in the thread of backward, in the same order on every rank.
+/// The reducer gets a future that is already complete, and asks for the gradients after backward. So both
+/// parts of a hook run in the thread of backward, in the same order on every rank.
 class ReducerHook : public c10d::CommHookInterface {
  public:
   explicit ReducerHook(std::shared_ptr<CommHookRunner> pipeline) : pipeline_(std::move(pipeline)) {}
@@ -146,7 +147,7 @@ class ReducerHook : public c10d::CommHookInterface {
   std::size_t last_ = 0;
 };
 
-/// The gradients in `averaged`, laid out in memory as the reducer does it: as their parameters.
+/// The gradients in `averaged`, with their parameters' strides, as in the reducer.
 std::vector<at::Tensor> split(const at::Tensor& averaged, const GradientBucket& bucket) {
   std::vector<at::Tensor> parts;
   std::int64_t offset = averaged.storage_offset();

@@ -13,7 +13,7 @@
 
 namespace lockstep::parallel {
 
-/// What the reducer does without a hook, as a hook, with the same bits.
+/// The reducer's own averaging as a hook, bit-identical.
 class PlainMean : public CommHook {
  public:
   explicit PlainMean(int divisor) : divisor_(divisor) {}
@@ -22,8 +22,8 @@ class PlainMean : public CommHook {
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
 
   void set_divisor(int divisor) { divisor_ = divisor; }
-  /// Whether the gradients lie in the bucket already: the reducer divides those in place, and multiplies
-  /// others by the reciprocal as it copies them.
+  /// Whether the gradients are already in the bucket: the reducer divides those in place, and multiplies
+  /// others by the reciprocal while copying them.
   void set_in_place(bool in_place) { in_place_ = in_place; }
 
  private:
@@ -31,18 +31,18 @@ class PlainMean : public CommHook {
   bool in_place_ = false;
 };
 
-/// Looks for NaN and infinity in the gradients that this rank is about to send, and tells all ranks. One sum
-/// for each bucket; a number for each rank travels while the last buckets do.
+/// Checks the gradients that this rank is about to send for NaN and infinity, and reports the result to all
+/// ranks. Costs one sum per bucket; one number per rank is sent during the last buckets.
 class GradientCheck {
  public:
   GradientCheck(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
                 NonFiniteGradients policy);
 
-  /// Before a bucket is changed or sent; after the last one, this rank's finding goes on its way.
+  /// Called before a bucket is changed or sent. After the last one, the exchange of findings starts.
   void look(const GradientBucket& bucket);
 
-  /// When backward has ended: waits for the ranks' findings and does what the policy says. Throws Error on
-  /// every rank where that is `error`; true where the gradients must be dropped.
+  /// Called after backward: waits for the ranks' findings and applies the policy. Throws Error on every rank
+  /// if that is `error`; returns true if the gradients must be dropped.
   bool conclude();
 
  private:
@@ -58,7 +58,7 @@ class GradientCheck {
   std::optional<Work> sent_;
 };
 
-/// What happens to the buckets of a backward between the reducer and the other ranks.
+/// Runs the communication hook, the check and `apply` for the reducer's buckets.
 class CommHookRunner {
  public:
   CommHookRunner(const ProcessGroup& group, std::shared_ptr<CommHook> hook,
@@ -68,10 +68,10 @@ class CommHookRunner {
   void set_hook(std::shared_ptr<CommHook> hook) { hook_ = std::move(hook); }
   CommHook& hook() { return *hook_; }
 
-  /// Both in the thread of backward, for the buckets in order.
+  /// Both run in the thread of backward, for the buckets in order.
   void start(const GradientBucket& bucket);
   at::Tensor finish(std::size_t index);
-  /// When the reducer has put the gradients in their places.
+  /// Called after the reducer has stored the gradients.
   void after_backward();
 
   void set_check(std::unique_ptr<GradientCheck> check) { check_ = std::move(check); }
@@ -91,7 +91,7 @@ class CommHookRunner {
   std::map<std::size_t, Pending> pending_;
 };
 
-/// The pipeline as the reducer calls it.
+/// The runner as the hook of the reducer.
 std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> pipeline);
 
 }  // namespace lockstep::parallel

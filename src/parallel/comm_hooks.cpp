@@ -23,7 +23,7 @@ void check_half(at::ScalarType type, const char* who) {
 }  // namespace
 
 FinishBucket AllReduceHook::start(const GradientBucket& bucket, const ProcessGroup& group) {
-  // Divided first, so that sums of narrow numbers do not overflow.
+  // Divided first, so that sums in 16-bit dtypes do not overflow.
   bucket.buffer.div_(group.size());
   return [buffer = bucket.buffer, work = group.all_reduce_async(bucket.buffer)]() mutable {
     work.wait();
@@ -69,15 +69,14 @@ namespace {
 
 constexpr double kSteps = 255;  // Bytes from 0 to 255.
 
-/// One row a channel. The end is padded with zeros, by a whole channel where nothing is missing, as in
+/// One row per channel. The end is padded with zeros, by a whole channel if nothing is missing, as in
 /// PyTorch.
 at::Tensor rows_of(const at::Tensor& buffer, std::int64_t channel) {
   if (channel == 0) return buffer.view({1, -1});
   return at::constant_pad_nd(buffer, {0, channel - buffer.numel() % channel}, 0).view({-1, channel});
 }
 
-/// The scale and the zero point of each row: [2, rows, 1], in float. They are chosen as PyTorch's
-/// MinMaxObserver does.
+/// The scale and the zero point of each row: [2, rows, 1], in float, computed as in PyTorch's MinMaxObserver.
 at::Tensor scales_of(const at::Tensor& rows) {
   const at::Tensor wide = rows.to(at::kFloat);
   const at::Tensor low = at::amin(wide, {1}, /*keepdim=*/true).clamp_max(0);

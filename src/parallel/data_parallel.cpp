@@ -76,7 +76,7 @@ std::vector<at::Tensor> gather_each(const std::vector<Tensors>& tensors, const a
 
 namespace {
 
-/// What a task must find as on the thread that asked for it.
+/// The state of the caller's thread that a task inherits.
 struct Surroundings {
   explicit Surroundings(const at::Device& device) : caller() {
     if (device.is_cpu()) return;
@@ -106,10 +106,10 @@ void run_in(const Surroundings& surroundings, const std::function<void()>& task)
 
 }  // namespace
 
-/// A thread that does one task after the other.
+/// A thread that runs one task after another.
 class TaskThread {
  public:
-  /// `loop_threads`: how many threads PyTorch's loops may use here; 0: as elsewhere.
+  /// `loop_threads`: number of PyTorch's loop threads in this thread; 0: unchanged.
   explicit TaskThread(int loop_threads) : thread_([this, loop_threads] { work(loop_threads); }) { wait(); }
   ~TaskThread() {
     give(nullptr, /*ends=*/true);
@@ -126,7 +126,7 @@ class TaskThread {
     changed_.notify_all();
   }
 
-  /// What the task threw, if it did.
+  /// The task's exception, if any.
   std::exception_ptr wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !busy_; });
@@ -182,7 +182,7 @@ ReplicaThreads::ReplicaThreads(std::vector<at::Device> devices)
     const int share = device.is_cpu() ? std::max(1, whole / sharers) : 0;
     impl_->threads.push_back(std::make_unique<TaskThread>(share));
   }
-  // The number that a thread sets is also what threads made later begin with.
+  // The number that a thread sets is also the initial one of threads that are created later.
   if (sharers > 0) at::set_num_threads(whole);
 }
 

@@ -16,7 +16,7 @@ namespace lockstep {
 /// While a join() runs.
 struct JoinState {
   JoinOptions options;
-  /// Whose buffers count: the last rank that still has batches.
+  /// The rank whose buffers are used: the last one that still has batches.
   int authority = 0;
 };
 
@@ -25,17 +25,17 @@ struct DdpState {
            const DistributedDataParallelOptions& ddp_options);
 
   void install_reducer(BucketLayout buckets);
-  /// The pipeline, which from now on stands between the reducer and the other ranks.
+  /// Creates the pipeline if needed; from then on the reducer communicates through it.
   parallel::CommHookRunner& need_pipeline();
   void rebuild_buckets();
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
 
-  /// Of the program.
+  /// Whether the program registered a hook.
   bool has_hook() const { return pipeline != nullptr && &pipeline->hook() != mean.get(); }
 
-  /// Of a static graph the first backward counts, whatever no_sync() says: c10d learns the graph from it, and
-  /// fails where it was not told. Gradients that are averaged once more are the same.
+  /// The first backward of a static graph is synchronized whatever no_sync() says: c10d learns the graph from
+  /// it, and fails without it. Averaging gradients once more does not change them.
   bool synchronises() const {
     const bool learns = options.static_graph && !delayed_reduce_is_queued;
     return reducer != nullptr && (synchronise || learns) && at::GradMode::is_enabled();
@@ -45,17 +45,17 @@ struct DdpState {
   ProcessGroup group;
   DistributedDataParallelOptions options;
   std::shared_ptr<parallel::TimedReducer> reducer;  // Null in a group of one.
-  // The reducer calls it without asking whether there is one, when the set of unused parameters changes.
+  // The reducer uses it without a null check when the set of unused parameters changes.
   std::shared_ptr<c10d::Logger> logger;
-  std::shared_ptr<parallel::CommHookRunner> pipeline;  // Null where the reducer averages by itself.
-  std::shared_ptr<parallel::PlainMean> mean;           // What the pipeline does without a hook.
+  std::shared_ptr<parallel::CommHookRunner> pipeline;  // Null if the reducer averages by itself.
+  std::shared_ptr<parallel::PlainMean> mean;           // The pipeline's default hook.
   parallel::StragglerDetector watch;
-  std::optional<trace::Range> forward;  // While one runs.
+  std::optional<trace::Range> forward;  // Set during a forward.
   std::optional<JoinState> join;
   bool applies_in_backward = false;
   bool has_buffers = false;
-  bool synchronise = true;      // Off inside no_sync().
-  bool buffers_are_due = true;  // The last forward was synchronised, so buffers may have drifted since.
+  bool synchronise = true;                // Off inside no_sync().
+  bool buffers_are_due = true;            // The last forward was synchronized, so buffers may differ since.
   bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
 };
 

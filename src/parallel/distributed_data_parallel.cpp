@@ -26,7 +26,7 @@ std::string describe(const ProcessGroup& group) {
 
 namespace {
 
-constexpr std::size_t kBroadcastBucketBytes = 250U * 1024 * 1024;  // As PyTorch's DDP.
+constexpr std::size_t kBroadcastBucketBytes = 250U * 1024 * 1024;  // As in PyTorch's DDP.
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -41,7 +41,7 @@ std::vector<NamedTensor> trained(const std::vector<NamedTensor>& parameters) {
   return result;
 }
 
-/// The names behind the numbers in "Parameter indices which did not receive grad for rank 0: 2 3".
+/// The names for the numbers in "Parameter indices which did not receive grad for rank 0: 2 3".
 std::string unused_parameters(const DdpState& state, const std::string& complaint) {
   const auto heading = complaint.find("Parameter indices which did not receive grad");
   const auto colon = heading == std::string::npos ? heading : complaint.find(':', heading);
@@ -54,7 +54,7 @@ std::string unused_parameters(const DdpState& state, const std::string& complain
   return names;
 }
 
-/// Puts what the reducer throws in a forward into words; to be called in a handler.
+/// Explains an exception of the reducer in a forward; call it in a handler.
 [[noreturn]] void explain(const DdpState& state) {
   const std::string who = describe(state.group);
   try {
@@ -87,7 +87,7 @@ DdpState::DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGro
       watch(ddp_group, ddp_options.stragglers) {}
 
 void DdpState::install_reducer(BucketLayout buckets) {
-  // The one before gives its hooks back first.
+  // The previous one must unregister its hooks first.
   logger.reset();
   reducer.reset();
   delayed_reduce_is_queued = false;

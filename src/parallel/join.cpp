@@ -14,7 +14,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Keeps the state alive for as long as a graph needs it, also when the wrapper is gone before backward.
+/// Keeps the state alive for as long as a graph needs it, even if the wrapper is destroyed before backward.
 struct StateHolder : torch::CustomClassHolder {
   explicit StateHolder(std::shared_ptr<DdpState> held) : state(std::move(held)) {}
   std::shared_ptr<DdpState> state;
@@ -68,10 +68,10 @@ Tensors through_output_node(const std::shared_ptr<DdpState>& state, const Tensor
 namespace lockstep {
 namespace {
 
-/// What a rank is about to do; more is compared with less.
+/// What a rank is about to do, in ascending order.
 enum Presence : std::int64_t { kThrough, kForwardOnly, kBackwardAlone, kBackward };
 
-/// Of every rank, in rank order. *Collective*.
+/// The number of every rank, in rank order. *Collective*.
 std::vector<std::int64_t> exchange(const ProcessGroup& group, std::int64_t mine) {
   const auto numbers = at::TensorOptions(group.object_device()).dtype(at::kLong);
   at::Tensor all = at::empty({group.size()}, numbers);
@@ -80,7 +80,7 @@ std::vector<std::int64_t> exchange(const ProcessGroup& group, std::int64_t mine)
   return {all.const_data_ptr<std::int64_t>(), all.const_data_ptr<std::int64_t>() + all.numel()};
 }
 
-/// The last rank for which the exchanged number is not 0; -1 when it is for all.
+/// The last rank whose number is not 0; -1 if all are 0.
 int last_of(const std::vector<std::int64_t>& presences) {
   const auto found =
       std::find_if(presences.rbegin(), presences.rend(), [](auto presence) { return presence != 0; });
@@ -97,7 +97,7 @@ void check_termination(const DdpState& state, const std::vector<std::int64_t>& p
   throw Error(describe(state.group) + ": these ranks have no more batches while others have: " + through);
 }
 
-/// The number of ranks that still have batches, as the reducer asks for it.
+/// The number of ranks that still have batches, in the form that the reducer expects.
 class CountWork : public c10d::Work {
  public:
   explicit CountWork(int count)
@@ -121,7 +121,7 @@ void set_divisor(DdpState& state, const std::vector<std::int64_t>& presences) {
                                               /*useStaticWorldSize=*/false);
 }
 
-/// What the others' backward sends, with zeros, in the same order.
+/// Communicates what the others' backward does, with zeros and in the same order.
 void shadow_backward(DdpState& state) {
   auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
   state.reducer->buckets_begin();
@@ -139,7 +139,7 @@ void shadow_backward(DdpState& state) {
   state.reducer->push_rebuilt_params_for_all_indices();
 }
 
-/// Takes part in one step of the others; false when there are none left.
+/// Takes part in one step of the other ranks; false if all have finished.
 bool shadow_step(DdpState& state, const std::function<std::vector<NamedTensor>()>& buffers) {
   const auto presences = exchange(state.group, kThrough);
   const std::int64_t most = *std::max_element(presences.begin(), presences.end());
@@ -165,7 +165,7 @@ void check_joinable(const DdpState& state) {
         "join: a rank without batches must not step, so gradients cannot be applied in backward");
 }
 
-/// Ends the join also when the body throws.
+/// Also ends the join if the body throws.
 struct JoinScope {
   JoinScope(DdpState& ddp, const JoinOptions& options) : state(ddp) { state.join = JoinState{options, 0}; }
   ~JoinScope() {

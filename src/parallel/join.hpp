@@ -7,14 +7,15 @@
 
 namespace lockstep::parallel {
 
-/// Sends the tensors that have a history through one node and leaves the others as they are. When the loss
-/// uses some of them only, the others' parameters still see an (undefined) gradient, which the reducer takes
-/// as "unused"; and in the first backward of a static graph the node queues the reduction of all parameters.
+/// Passes the tensors that have a grad_fn through one node and returns the others unchanged. If the loss uses
+/// only some of them, the parameters of the others still get an (undefined) gradient, which the reducer
+/// counts as "unused". In the first backward of a static graph, the node queues the reduction of all
+/// parameters.
 std::vector<at::Tensor> through_output_node(const std::shared_ptr<DdpState>& state,
                                             const std::vector<at::Tensor>& outputs);
 
-/// In a forward within join(): tells the ranks that are through that this one is not, and learns which are.
-/// *Collective*. Throws Error where some are and the options forbid it.
+/// In a forward within join(): tells the ranks that have finished that this one has not, and learns which
+/// have. *Collective*. Throws Error if any rank has finished and the options forbid it.
 void meet_joined_ranks(DdpState& state);
 
 }  // namespace lockstep::parallel

@@ -36,7 +36,7 @@ std::string find_form(const json& description, const std::string& name) {
   return "nothing of that name";
 }
 
-/// "'fc.weight' is parameter Float [10, 5] on rank 0; parameter Float [11, 5] on ranks 1, 2", or "" when all
+/// "'fc.weight' is parameter Float [10, 5] on rank 0; parameter Float [11, 5] on ranks 1, 2", or "" if all
 /// agree.
 std::string difference(const std::vector<json>& all, const std::string& name) {
   std::map<std::string, std::string> ranks_by_form;
@@ -76,7 +76,7 @@ std::string differences(const std::vector<json>& all) {
   return text;
 }
 
-/// What the ranks disagree on, in words.
+/// Describes the difference.
 std::string disagreement(const std::vector<json>& all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const std::string complaint = all[rank].at("complaint");
@@ -109,8 +109,7 @@ void check_agreement(const ProcessGroup& group, const Proposal& proposal) {
   const json mine{{"tensors", describe(proposal.parameters, proposal.buffers)},
                   {"options", proposal.options},
                   {"complaint", proposal.complaint}};
-  // In the usual case only a hash travels; the descriptions follow when the hashes differ, or when nobody can
-  // train.
+  // Usually only a hash is sent; the descriptions follow if the hashes differ, or if no rank can train.
   const std::string hash =
       proposal.complaint.empty() ? std::to_string(std::hash<std::string>{}(mine.dump())) : "";
   const auto hashes = group.all_gather_object(hash);

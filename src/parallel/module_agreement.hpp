@@ -11,19 +11,19 @@ namespace lockstep::parallel {
 /// Keeps the first name of each tensor: tied weights are trained once.
 std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors);
 
-/// What one rank is about to train.
+/// The model that one rank is about to train.
 struct Proposal {
   const std::vector<NamedTensor>& parameters;
   const std::vector<NamedTensor>& buffers;
-  /// Options on which the ranks must agree, in words.
+  /// Text of the options on which the ranks must agree.
   std::string options;
-  /// Why this rank cannot train at all, or "".
+  /// Why this rank cannot train, or "".
   std::string complaint;
 };
 
-/// Throws on every rank unless all ranks propose the same: names, dtypes and shapes in the same order, and
-/// options. A rank with a complaint throws UsageError, and the others CommunicationError; of differences, all
-/// throw CommunicationError, naming each differing tensor and who has what. *Collective*.
+/// Throws on every rank unless all ranks propose the same names, dtypes and shapes in the same order, and the
+/// same options. A rank with a complaint throws UsageError, the others CommunicationError. If proposals
+/// differ, all throw CommunicationError, which names each differing tensor and its ranks. *Collective*.
 void check_agreement(const ProcessGroup& group, const Proposal& proposal);
 
 /// Throws CommunicationError on every rank unless all ranks register a communication hook of this name.

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// A group that this rank is in.
+/// A group that contains this rank.
 struct Membership {
   ProcessGroup group;
   std::vector<int> ranks;
@@ -20,7 +20,7 @@ namespace {
 constexpr std::array kModes = {ParallelMode::global, ParallelMode::data, ParallelMode::replica,
                                ParallelMode::shard, ParallelMode::model};
 
-/// Along which axes of the grid the ranks of a mode's group differ.
+/// The axes of the grid along which the ranks of a mode's group differ.
 std::array<bool, 3> axes_of(ParallelMode mode) {
   switch (mode) {
     case ParallelMode::global:
@@ -37,13 +37,13 @@ std::array<bool, 3> axes_of(ParallelMode mode) {
   return {false, false, true};
 }
 
-/// Groups of one and of all need nobody's agreement.
+/// Groups of one rank and of all ranks need no communication.
 ProcessGroup group_of(const ProcessGroup& world, const std::vector<int>& ranks) {
   if (static_cast<int>(ranks.size()) == world.size()) return world;
   return ProcessGroup::init(World::single(), {.device = world.device(), .timeout = world.timeout()});
 }
 
-/// Every rank makes all groups of a mode, in the same order, and keeps its own.
+/// Every rank creates all groups of a mode, in the same order, and keeps its own.
 Membership join(const ProcessGroup& world, const std::vector<std::vector<int>>& groups) {
   std::optional<Membership> own;
   for (const auto& ranks : groups) {

@@ -61,11 +61,11 @@ struct Batch {
   at::Tensor q;
 };
 
-/// What a bucket's finish needs.
+/// The state between start and finish of a bucket.
 struct Compressed {
   std::vector<Batch> batches;
   Tensors uncompressed;
-  at::Tensor flat;  // The uncompressed gradients behind each other.
+  at::Tensor flat;  // The concatenated uncompressed gradients.
   std::optional<Work> flat_sent = std::nullopt;
   std::optional<Work> ps_sent = std::nullopt;
 };
@@ -80,7 +80,7 @@ std::int64_t numel_of(const std::vector<Batch>& batches, std::int64_t dimension,
   return total;
 }
 
-/// The next part of `memory`, as one matrix for each of the batch.
+/// The next part of `memory`, as one matrix per matrix of the batch.
 at::Tensor part_of(const at::Tensor& memory, std::int64_t& offset, const Batch& batch, std::int64_t rows,
                    std::int64_t most_columns) {
   const std::int64_t columns = std::min({batch.matrices.size(1), batch.matrices.size(2), most_columns});
@@ -89,7 +89,7 @@ at::Tensor part_of(const at::Tensor& memory, std::int64_t& offset, const Batch& 
   return memory.narrow(0, offset - size, size).view({batch.matrices.size(0), rows, columns});
 }
 
-/// In the order of first appearance, as a Python dictionary keeps it, also where shapes are not batched.
+/// In the order of first appearance, as in a Python dictionary, even if shapes are not batched.
 std::vector<Batch> batches_of(const Tensors& matrices, bool together) {
   std::vector<std::pair<std::vector<std::int64_t>, Tensors>> by_shape;
   for (const auto& matrix : matrices) {
@@ -174,7 +174,7 @@ void PowerSgdHook::buckets_changed() {
   qs_.clear();
 }
 
-/// As numpy.random.RandomState(seed).randint(1_000_000_000), which the Python hook takes its seeds from.
+/// As numpy.random.RandomState(seed).randint(1_000_000_000), from which the Python hook takes its seeds.
 std::uint32_t PowerSgdHook::next_seed() {
   constexpr std::uint32_t kMask = (1U << 30U) - 1, kMost = 999'999'999;
   std::uint32_t seed = 0;
@@ -212,7 +212,7 @@ FinishBucket PowerSgdHook::start(const GradientBucket& bucket, const ProcessGrou
 
 namespace {
 
-/// Sorts the gradients into those worth compressing and the others, and counts both.
+/// Separates the gradients worth compressing from the others, and counts both.
 std::pair<Tensors, Tensors> divide(const Tensors& gradients, const PowerSgdOptions& options,
                                    CompressionStatistics& statistics) {
   Tensors matrices, others;
@@ -300,10 +300,10 @@ FinishBucket PowerSgdHook::compress(const GradientBucket& bucket, const ProcessG
 
 namespace {
 
-/// Without an epsilon, as the Python hook.
+/// Without an epsilon, as in the Python hook.
 void orthogonalize(const at::Tensor& matrix) { parallel::orthogonalize(matrix.unsqueeze(0), 0); }
 
-/// A copy in a square with zeros behind it.
+/// A copy in a square matrix, padded with zeros.
 at::Tensor square_of(const at::Tensor& buffer) {
   const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(buffer.numel()))));
   at::Tensor square = at::zeros({side, side}, buffer.options());

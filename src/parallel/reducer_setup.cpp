@@ -12,7 +12,7 @@
 
 namespace lockstep::parallel {
 
-/// With the backends, so that operations that c10d dispatches by device find them here as well.
+/// Has the same backends, so that c10d operations that are dispatched by device find them here too.
 LabeledProcessGroup::LabeledProcessGroup(const lockstep::ProcessGroup& group)
     : c10d::ProcessGroup(group.rank(), group.size()), inner_(comm::to_intrusive(group.c10d_process_group())) {
   setBoundDeviceId(inner_->getBoundDeviceId());
@@ -23,7 +23,7 @@ LabeledProcessGroup::LabeledProcessGroup(const lockstep::ProcessGroup& group)
   setDefaultBackend(inner_->getBackendType());
 }
 
-/// Gradients are no integers: those are the map of unused parameters, which the reducer sends last.
+/// A tensor of integers is not a gradient: it is the map of unused parameters, which the reducer sends last.
 c10::intrusive_ptr<c10d::Work> LabeledProcessGroup::allreduce(std::vector<at::Tensor>& tensors,
                                                               const c10d::AllreduceOptions& options) {
   if (tensors.size() == 1 && tensors.front().scalar_type() == at::kInt)
@@ -153,7 +153,7 @@ std::shared_ptr<TimedReducer> make_reducer(const std::vector<NamedTensor>& param
       sparse_flags(parameters, options.sparse_parameters), cap_of(options), options.find_unused_parameters,
       options.gradient_as_bucket_view, std::move(names), first_cap_of(options), false, false,
       std::vector<std::int64_t>{});
-  reducer->set_ddp_runtime_logging_sample_rate(1);  // Five looks at the clock in each step.
+  reducer->set_ddp_runtime_logging_sample_rate(1);  // Costs five clock reads per step.
   return reducer;
 }
 

@@ -13,9 +13,9 @@
 
 namespace lockstep::parallel {
 
-/// What the reducer takes for its process group: the group's own backends, with each all_reduce of a bucket
-/// named, so that messages and traces say which bucket it was. The reducer starts them in the thread of
-/// backward, bucket after bucket.
+/// The reducer's process group: the group's own backends, with a label for each all_reduce of a bucket, so
+/// that errors and traces name the bucket. The reducer starts these in the thread of backward, bucket by
+/// bucket.
 class LabeledProcessGroup final : public c10d::ProcessGroup {
  public:
   explicit LabeledProcessGroup(const lockstep::ProcessGroup& group);
@@ -32,34 +32,35 @@ class LabeledProcessGroup final : public c10d::ProcessGroup {
   int next_ = 0;
 };
 
-/// A reducer that tells what it has measured. Its process group is a LabeledProcessGroup.
+/// A reducer that exposes its measurements. Its process group is a LabeledProcessGroup.
 class TimedReducer : public c10d::Reducer {
  public:
   using Reducer::Reducer;
 
-  /// Of the last synchronised step; nothing when it was not completed, and on GPUs, where asking would wait.
+  /// Of the last synchronized step. Empty if that was not completed, and on GPUs, where reading them would
+  /// synchronize.
   std::optional<StepTimes> times() const;
-  /// To be called before the buckets of a step are sent: the first of them is named as the first.
+  /// Call it before the buckets of a step are sent: labels restart at the first bucket.
   void buckets_begin() { static_cast<LabeledProcessGroup&>(*process_group_).backward_begins(); }
   bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
 };
 
-/// What keeps these parameters from being trained, or "".
+/// Why these parameters cannot be trained, or "".
 std::string complaint_about(const std::vector<NamedTensor>& parameters, const ProcessGroup& group,
                             const DistributedDataParallelOptions& options);
 
 /// Why gradients cannot be applied in backward with these options, or "".
 std::string complaint_about_applying(const DistributedDataParallelOptions& options);
 
-/// The options on which all ranks must agree, in words.
+/// Text of the options on which all ranks must agree.
 std::string summary_of(const DistributedDataParallelOptions& options);
 
-/// The same buckets as PyTorch's DDP makes: where the order of gradients is not yet known and they will be
-/// rebuilt after the first iteration, one bucket for all; else buckets in reverse order of registration.
+/// The same buckets as in PyTorch's DDP: one bucket for all gradients if they will be rebuilt after the first
+/// iteration, when the order of gradients is known; otherwise buckets in reverse order of registration.
 BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
                            const DistributedDataParallelOptions& options);
 
-/// Throws UsageError unless each of so many parameters is in the layout once.
+/// Throws UsageError unless each of the `parameters` numbers occurs in the layout once.
 void check_layout(const BucketLayout& layout, std::size_t parameters);
 
 std::shared_ptr<TimedReducer> make_reducer(const std::vector<NamedTensor>& parameters, BucketLayout buckets,

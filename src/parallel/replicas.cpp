@@ -11,7 +11,7 @@
 
 namespace lockstep::parallel {
 
-/// What tells whether a tensor is still as it was.
+/// Identifies a tensor and its version.
 struct Stamp {
   const void* tensor = nullptr;
   const void* data = nullptr;
@@ -33,10 +33,11 @@ struct CopiedParameter {
 
 namespace {
 
-/// Tensors travel to another device in pieces of about this many bytes: PyTorch's size for such broadcasts.
+/// Tensors are copied to another device in pieces of about this many bytes: PyTorch's size for such
+/// broadcasts.
 constexpr std::size_t kPieceBytes = 10 << 20;
 
-/// Adds up the gradients of one parameter's replicas, in their order, for the parameter itself.
+/// Sums the gradients of one parameter's replicas, in their order.
 struct AddReplicas : torch::autograd::Node {
   AddReplicas(const at::Tensor& parameter, Backwards count)
       : Node(torch::autograd::edge_list{torch::autograd::impl::gradient_edge(parameter)}),
@@ -58,7 +59,7 @@ struct AddReplicas : torch::autograd::Node {
   Backwards backwards;
 };
 
-/// Tensors of inference mode count no versions: they are taken as changed each time.
+/// Inference tensors have no version: they always count as changed.
 Stamp stamp_of(const at::Tensor& tensor) {
   if (tensor.is_inference()) return {};
   return {tensor.unsafeGetTensorImpl(), tensor.const_data_ptr(),
@@ -70,7 +71,7 @@ struct Pair {
   at::Tensor own;
 };
 
-/// One piece through one buffer: a transfer each for thousands of small tensors costs more than the bytes.
+/// Copies one piece through one buffer: one transfer per small tensor costs more than the bytes.
 void copy_in_one(const std::vector<Pair>& piece) {
   std::vector<at::Tensor> flat;
   for (const auto& pair : piece) flat.push_back(pair.source.reshape(-1));
@@ -127,14 +128,14 @@ void check_same_number(const char* what, std::size_t replica, std::size_t own, s
                    ": replicas must be built as the module is");
 }
 
-/// The edges of the last graph go, and with them what they kept alive.
+/// Removes the edges of the last graph, which keep it alive.
 void unlink(const std::vector<ReplicaLinks::Tensors>& replicas) {
   for (const auto& replica : replicas) {
     for (const auto& entry : replica.parameters) torch::autograd::impl::set_gradient_edge(entry.tensor, {});
   }
 }
 
-/// A step may have changed the parameter without counting its version.
+/// Whether a step may have changed the parameter without incrementing its version.
 bool may_have_stepped(const CopiedParameter& now, const CopiedParameter& known) {
   return now.source_had_gradient || known.source_had_gradient || now.backwards != known.backwards;
 }
@@ -154,7 +155,7 @@ void copy_changed(std::vector<CopiedParameter>& known, const std::vector<Pair>& 
     if (differs) {
       changed.push_back(pairs[i]);
     } else if (may_have_stepped(now, known[i])) {
-      // Perhaps nothing has changed, and a graph still needs it: its version stays.
+      // It may be unchanged, and a graph may still need it: keep its version.
       changed.push_back({pairs[i].source, pairs[i].own.variable_data()});
     }
   }
@@ -172,7 +173,7 @@ struct ReplicaLinks::Impl {
   }
 
   std::vector<std::vector<CopiedParameter>> of_replicas = {};
-  /// Of each parameter.
+  /// Per parameter.
   std::vector<Backwards> backwards = {};
 };
 
@@ -200,7 +201,7 @@ void ReplicaLinks::refresh(std::size_t replica, const Tensors& source, const Ten
     pairs.push_back({from.tensor, to.tensor});
   };
   for (std::size_t i = 0; i < own.parameters.size(); ++i) {
-    // Gradients go to the source: a leaf of its own would keep them.
+    // Gradients go to the source: a leaf would keep its own.
     if (own.parameters[i].tensor.is_leaf()) own.parameters[i].tensor.set_requires_grad(false);
     add(source.parameters[i], own.parameters[i]);
   }

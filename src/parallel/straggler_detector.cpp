@@ -33,10 +33,10 @@ void StragglerDetector::step(const std::optional<StepTimes>& last, bool compares
     sums_.hidden += last->hidden;
     waits_ += last->communication - last->hidden;
   }
-  // The first step holds what happens once, and is not counted.
+  // The first step includes one-time costs, and is not counted.
   if (steps_++ == 0) begin_ = Clock::now();
   if (sent_) take_report();
-  // Decided by what is the same on all ranks.
+  // Decided by values that are the same on all ranks.
   const bool due = options_.every != 0 && steps_ > 1 && (steps_ - 1) % options_.every == 0;
   if (due && compares) send_report();
 }
@@ -52,7 +52,7 @@ void StragglerDetector::send_report() {
   sent_ = group_.all_gather_into_tensor_async(all_, mine_);
 }
 
-/// A step later, when all ranks have long sent theirs: nobody waits for it.
+/// One step later, when all ranks have sent theirs, so that this does not wait.
 void StragglerDetector::take_report() {
   sent_->wait();
   sent_.reset();
@@ -69,7 +69,7 @@ std::string StragglerDetector::complaints() {
     const double score = *fastest / computes_[rank];
     int& reports = slow_reports_[rank];
     reports = score < options_.threshold ? reports + 1 : 0;
-    // Said once, and again from time to time for as long as it lasts.
+    // Printed once, and then repeated at intervals while it lasts.
     if (reports != options_.reports && (reports == 0 || reports % (10 * options_.reports) != 0)) continue;
     text << std::fixed << std::setprecision(2) << "lockstep: warning: rank " << rank
          << " is slow: it computed for " << computes_[rank] << " ms a step in the last " << options_.every

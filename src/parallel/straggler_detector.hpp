@@ -10,7 +10,7 @@
 
 namespace lockstep::parallel {
 
-/// What one backward told about itself, in nanoseconds.
+/// Measurements of one backward, in nanoseconds.
 struct StepTimes {
   std::int64_t forward = 0;
   std::int64_t backward_compute = 0;
@@ -18,17 +18,17 @@ struct StepTimes {
   std::int64_t hidden = 0;
 };
 
-/// Adds up the times of the steps, and compares the ranks now and then.
+/// Adds up the times of the steps, and compares the ranks periodically.
 class StragglerDetector {
  public:
   StragglerDetector(const ProcessGroup& group, const StragglerOptions& options);
 
-  /// At the begin of each synchronised step, also of one that is only shadowed; `last` is of the step before,
-  /// where it is known. `compares` is off while the ranks may be in different steps. *Collective* every few
-  /// steps.
+  /// Called at the beginning of each synchronized step, including steps of a rank that has finished in
+  /// join(). `last` are the times of the previous step, if known. `compares` is off while the ranks may be in
+  /// different steps. *Collective* when a report is due.
   void step(const std::optional<StepTimes>& last, bool compares);
 
-  /// This rank has waited for others for so long, outside backward.
+  /// Adds time that this rank waited for others outside of backward.
   void waited(std::chrono::nanoseconds time) { waits_ += time.count(); }
 
   void add_to(DdpStatistics& statistics) const;
@@ -40,7 +40,7 @@ class StragglerDetector {
 
   ProcessGroup group_;
   StragglerOptions options_;
-  std::chrono::steady_clock::time_point begin_{};  // Of this report's steps.
+  std::chrono::steady_clock::time_point begin_{};  // Beginning of this report's steps.
   std::int64_t steps_ = 0;
   StepTimes sums_;
   std::int64_t waits_ = 0;  // Since begin_.

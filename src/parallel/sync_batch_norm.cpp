@@ -17,14 +17,14 @@ struct GroupHolder : torch::CustomClassHolder {
   ProcessGroup group;
 };
 
-/// All dimensions but the channels'.
+/// All dimensions except that of the channels.
 std::vector<std::int64_t> other_dimensions(const at::Tensor& tensor) {
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < tensor.dim(); ++i) dimensions.push_back(i);
   return dimensions;
 }
 
-/// A value for each channel in a form that meets `like` element by element.
+/// One value per channel, in a shape that broadcasts over `like`.
 at::Tensor over_channels(const at::Tensor& values, const at::Tensor& like) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(like.dim()), 1);
   sizes[1] = -1;
@@ -36,8 +36,8 @@ struct GlobalStatistics {
   double count = 0;
 };
 
-/// One exchange of each rank's count, sums and squares around its own mean (Chan's formula): subtracting the
-/// squares of large means would lose the variance.
+/// One exchange of each rank's count, mean and variance, combined by Chan's formula: subtracting the squares
+/// of large means would lose the variance.
 GlobalStatistics gather_statistics(const at::Tensor& input, const ProcessGroup& group) {
   const std::int64_t channels = input.size(1);
   const auto dimensions = other_dimensions(input);

@@ -14,13 +14,13 @@ struct HeldGroup : torch::CustomClassHolder {
   ProcessGroup group;
 };
 
-/// A row for each rank.
+/// One row per rank.
 struct StatisticsOfRanks {
   /// [ranks, channels]
   at::Tensor means;
   /// 1 / sqrt(variance + eps), [ranks, channels]
   at::Tensor inverses;
-  /// Values a channel, [ranks]
+  /// Values per channel, [ranks]
   at::Tensor counts;
 };
 
@@ -33,13 +33,13 @@ StatisticsOfRanks gather_statistics(const at::Tensor& input, double eps, const P
     const auto [mean, inverse] = at::batch_norm_stats(input, eps);
     own = at::cat({mean, inverse, at::full({1}, input.numel() / channels, options)});
   } else {
-    // Its weight is 0, and infinity times 0 would be no number.
+    // Its weight is 0, and infinity times 0 would be NaN.
     own.narrow(0, channels, channels).fill_(1);
   }
   at::Tensor all = at::empty({group.size(), 2 * channels + 1}, options);
   group.all_gather_into_tensor(all.view({-1}), own);
-  // Ranks without rows come last, since a weight of 0 may not be the first. The others keep their order, of
-  // which the sums' bits are.
+  // Ranks without rows are moved to the end, because the first weight must not be 0. The others keep their
+  // order, which determines the bits of the sums.
   const at::Tensor is_empty = all.select(1, 2 * channels).eq(0);
   all = all.index_select(0, at::argsort(is_empty, /*stable=*/true, /*dim=*/0));
   return {all.narrow(1, 0, channels).contiguous(), all.narrow(1, channels, channels).contiguous(),

@@ -11,24 +11,24 @@
 
 namespace lockstep {
 
-/// Gradients of this rank that are complete and travel together. A copy refers to the same memory.
+/// Gradients of this rank that are complete and are sent together. A copy refers to the same memory.
 struct GradientBucket {
-  /// Counts the buckets of one backward from 0, in the order in which they are sent.
+  /// Number of the bucket in this backward, from 0, in the order of sending.
   std::size_t index = 0;
   bool is_last = false;
-  /// All gradients behind each other, in one dimension: sums of this rank, divided by nothing yet.
+  /// All gradients concatenated, in one dimension: this rank's sums, not yet divided.
   at::Tensor buffer;
-  /// The parts of `buffer`, each in its parameter's shape, and those parameters.
+  /// Views of `buffer`, each in its parameter's shape, and those parameters.
   std::vector<at::Tensor> gradients;
   std::vector<at::Tensor> parameters;
 };
 
-/// Waits for what start() has begun, and gives what the gradients of the bucket become: as many elements as
-/// its buffer, on the same device; the buffer itself spares a copy.
+/// Waits for what start() began, and returns the bucket's new gradients: as many elements as its buffer, on
+/// the same device. Returning the buffer itself saves a copy.
 using FinishBucket = std::function<at::Tensor()>;
 
-/// How DistributedDataParallel averages gradients over the ranks: derive from it to send them another way
-/// than by a plain all-reduce. The ready-made ones are in comm_hooks.hpp, power_sgd.hpp and local_sgd.hpp.
+/// How DistributedDataParallel averages gradients over the ranks. Derive from it to replace the plain
+/// all-reduce. The ready-made ones are in comm_hooks.hpp, power_sgd.hpp and local_sgd.hpp.
 ///
 ///     struct HalfHook : lockstep::CommHook {
 ///       std::string name() const override { return "half"; }
@@ -43,22 +43,22 @@ using FinishBucket = std::function<at::Tensor()>;
 ///     };
 ///     ddp.register_comm_hook(std::make_shared<HalfHook>());
 ///
-/// One hook serves one wrapper and is never called by two threads at once. An exception that it throws comes
-/// out of backward.
+/// A hook belongs to one wrapper and is never called by two threads at once. backward rethrows its
+/// exceptions.
 class CommHook {
  public:
   virtual ~CommHook() = default;
 
-  /// Names the hook and its settings: every rank must register the same.
+  /// Identifies the hook and its settings: every rank must register the same.
   virtual std::string name() const = 0;
 
-  /// Called while backward goes on, as soon as a bucket is complete, for the buckets in order. It should
-  /// begin the transfer and return; what it returns is called when backward has ended, again in order. Both
-  /// may start collectives of `group`, the wrapper's own, since all ranks come through here in this order.
+  /// Called during backward, as soon as a bucket is complete, for the buckets in order. It should start the
+  /// transfer and return; the returned function is called after backward, again in order. Both may start
+  /// collectives of `group`, the wrapper's group, because all ranks call them in the same order.
   virtual FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) = 0;
 
-  /// From now on the numbers of buckets mean other gradients: what is kept for a bucket must be forgotten.
-  /// Happens after the first backward, in which the order of the gradients is learnt.
+  /// Bucket numbers refer to other gradients from now on: forget what is stored per bucket. Called after the
+  /// first backward, in which the order of the gradients is learned.
   virtual void buckets_changed() {}
 };
 

@@ -17,11 +17,11 @@ class AllReduceHook : public CommHook {
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
 };
 
-/// Sends the gradients as half-wide numbers: half the bytes, as fp16_compress_hook and bf16_compress_hook.
-/// Each rank's share is divided before it is sent, so sums of many ranks do not overflow.
+/// Sends gradients in float16 or bfloat16: half the bytes, as fp16_compress_hook and bf16_compress_hook. Each
+/// rank's gradients are divided before they are sent, so that sums over many ranks do not overflow.
 class CompressHook : public CommHook {
  public:
-  /// Throws UsageError for other types than at::kHalf and at::kBFloat16.
+  /// Throws UsageError for dtypes other than at::kHalf and at::kBFloat16.
   explicit CompressHook(at::ScalarType type);
   std::string name() const override;
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
@@ -30,10 +30,10 @@ class CompressHook : public CommHook {
   at::ScalarType type_;
 };
 
-/// Another hook on half-wide gradients, as fp16_compress_wrapper and bf16_compress_wrapper.
+/// Runs another hook on float16 or bfloat16 gradients, as fp16_compress_wrapper and bf16_compress_wrapper.
 class CompressWrapper : public CommHook {
  public:
-  /// Throws UsageError for other types than at::kHalf and at::kBFloat16, and without a hook.
+  /// Throws UsageError for dtypes other than at::kHalf and at::kBFloat16, and if the hook is null.
   CompressWrapper(at::ScalarType type, std::shared_ptr<CommHook> inner);
   std::string name() const override;
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
@@ -45,13 +45,13 @@ class CompressWrapper : public CommHook {
 };
 
 struct QuantizationOptions {
-  /// So many gradients share one scale; 0: all of a bucket.
+  /// Number of gradients that share one scale; 0: all of a bucket.
   std::int64_t channel = 0;
 };
 
 /// Each rank sends its gradients as bytes, with a scale and a zero point, to every other rank, which adds
 /// them up: as torch.distributed's quantization_pertensor_hook, and with `channel` (512 there) as
-/// quantization_perchannel_hook. Pays for few ranks only: what a rank receives grows with their number.
+/// quantization_perchannel_hook. Only useful for few ranks: what a rank receives grows with their number.
 class QuantizationHook : public CommHook {
  public:
   explicit QuantizationHook(const QuantizationOptions& options = {});

@@ -17,58 +17,57 @@ namespace lockstep {
 
 /// Names, defaults and meaning as in torch.nn.DataParallel.
 struct DataParallelOptions {
-  /// One replica for each; the module itself must be on the first. None: all CUDA devices of this process, or
-  /// the CPU alone without any. A device may be named several times: replicas on CPUs are for tests and for
+  /// One replica per device; the module itself must be on the first. Empty: all CUDA devices of this process,
+  /// or the CPU if there are none. A device may occur several times: replicas on CPUs are for tests, and for
   /// models whose single operations are too small for all cores.
   std::vector<at::Device> devices = {};
 
-  /// Where the gathered outputs are: the first device, unless named.
+  /// Device of the gathered outputs; the first device by default.
   std::optional<at::Device> output_device = {};
 
-  /// The dimension of inputs and outputs that counts samples.
+  /// The sample dimension of inputs and outputs.
   std::int64_t dim = 0;
 };
 
-/// The options with every choice made. Throws UsageError for devices of different kinds.
+/// The options with all defaults resolved. Throws UsageError if devices are of different types.
 DataParallelOptions resolved(DataParallelOptions options);
 
-/// Data parallelism inside one process: a batch is cut into chunks, one for each device, replicas of the
-/// module work on them in threads, and the outputs are put together again. Gradients end in the source
-/// module's parameters, the sum over the replicas', as a single device would compute them for the whole
-/// batch. The meaning is torch.nn.DataParallel's: at::chunk's rule for uneven batches, fewer chunks than
-/// devices for small ones, of a loss computed inside forward one element for each replica (take its mean),
-/// and buffers as the replica on the first device leaves them. Unlike there, replicas are kept and only what
-/// has changed is copied.
+/// Data parallelism in one process: a batch is split into chunks, one per device, replicas of the module
+/// process them in threads, and the outputs are concatenated. The source module's parameters get the sum of
+/// the replicas' gradients, as a single device would compute them for the whole batch. The semantics are
+/// torch.nn.DataParallel's: uneven batches are split by at::chunk's rule, small ones into fewer chunks than
+/// devices; a loss computed inside forward has one element per replica (take its mean); buffers are those of
+/// the replica on the first device. Unlike there, replicas are kept, and only what has changed is copied.
 ///
 ///     lockstep::DataParallel model(net, {.devices = {{at::kCUDA, 0}, {at::kCUDA, 1}}});
 ///     auto loss = torch::nn::functional::cross_entropy(model(images), labels);
 ///     loss.backward();
 ///
 /// `Module` is a `torch::nn` module holder, a `std::shared_ptr` of a module, or a `torch::jit::Module`. The
-/// wrapper is a handle, and so are its copies. For several processes, and for speed, prefer
-/// DistributedDataParallel: there backward runs in parallel on CPUs too. Replicas on CPUs draw random numbers
-/// (dropout) from one generator, in no fixed order. One thread at a time.
+/// wrapper is a handle, and so are its copies. Prefer DistributedDataParallel for several processes and for
+/// speed: its backward is parallel on CPUs too. Replicas on CPUs draw random numbers (dropout) from one
+/// generator, in no fixed order. One thread at a time.
 template <class Module>
 class DataParallel {
  public:
   using MakeReplica = typename parallel::Replicas<Module>::Make;
 
-  /// `make_replica` builds a module like `module`, with any values; modules that derive from
-  /// torch::nn::Cloneable and TorchScript need none. *Local*. Throws UsageError when the module cannot be
-  /// copied, and for devices of different kinds.
+  /// `make_replica` creates a module with the structure of `module` and any values; it is not needed for
+  /// TorchScript and for modules that derive from torch::nn::Cloneable. *Local*. Throws UsageError if the
+  /// module cannot be copied, or if devices are of different types.
   explicit DataParallel(Module module, const DataParallelOptions& options = {},
                         const MakeReplica& make_replica = {})
       : state_(std::make_shared<State>(std::move(module), resolved(options), make_replica)) {}
 
-  /// The module's forward on all replicas. Tensors among the arguments, also inside of tuples, ranges and
-  /// maps, are cut; everything else goes to each replica. *Local*. Throws UsageError when tensors have
-  /// different numbers of samples and when the module has left its device; what a replica throws comes as an
-  /// Error that names it.
+  /// The module's forward on all replicas. Tensors among the arguments, also inside tuples, ranges and maps,
+  /// are split; everything else is passed to each replica. *Local*. Throws UsageError if tensors have
+  /// different numbers of samples or the module is no longer on its device. An exception of a replica is
+  /// rethrown as an Error that names the replica.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     auto parts = scattered(std::tuple<std::decay_t<Inputs>...>(std::forward<Inputs>(inputs)...));
     auto& replicas = state_->replicas.ready(parts.size());
-    // Not through a thread: nothing is to be waited for.
+    // Not in a thread, because there is nothing to wait for.
     if (state_->options.devices.size() == 1)
       return std::apply([&](auto&... values) { return parallel::call(replicas.front(), values...); },
                         parts.front());
@@ -81,14 +80,14 @@ class DataParallel {
     return (*this)(std::forward<Inputs>(inputs)...);
   }
 
-  /// The module itself: what optimizers, saving and evaluation on one device take.
+  /// The module itself, for optimizers, saving, and evaluation on one device.
   Module& module() { return state_->replicas.source(); }
   const Module& module() const { return state_->replicas.source(); }
 
   /// Members of the module: `model->train()`.
   auto* operator->() { return &parallel::module_of(module()); }
 
-  /// With every choice made: the devices are those in use.
+  /// With all defaults resolved: the devices in use.
   const DataParallelOptions& options() const noexcept { return state_->options; }
 
   /// See Replicas::forget. *Local*.
@@ -106,7 +105,7 @@ class DataParallel {
     parallel::ReplicaThreads threads;
   };
 
-  /// Without arguments there is nothing to divide: one replica runs.
+  /// Without arguments there is nothing to split: one replica runs.
   template <class Inputs>
   std::vector<Inputs> scattered(Inputs inputs) const {
     if constexpr (std::tuple_size_v<Inputs> == 0) return {std::move(inputs)};

@@ -17,17 +17,18 @@
 
 namespace lockstep {
 
-/// In which dtypes a fully sharded model computes and sends, where they are not its parameters' own:
-/// torch.distributed.fsdp.MixedPrecisionPolicy. Ranks keep and optimize their parts in the parameters' dtype.
+/// The dtypes in which a fully sharded model computes and communicates, if they differ from those of its
+/// parameters: torch.distributed.fsdp.MixedPrecisionPolicy. Ranks store and optimize their parts in the
+/// parameters' dtype.
 struct MixedPrecisionPolicy {
-  /// Weights are gathered, and forward and backward compute, in this one.
+  /// Dtype of gathered weights, and of forward and backward.
   std::optional<at::ScalarType> param_dtype = std::nullopt;
-  /// Gradients are reduced, and without sending added up, in this one; otherwise in `param_dtype`.
+  /// Dtype in which gradients are reduced, and accumulated without communication; by default `param_dtype`.
   std::optional<at::ScalarType> reduce_dtype = std::nullopt;
-  /// Floating-point tensors that the model returns are converted to this one.
+  /// Floating-point tensors that the model returns are converted to this dtype.
   std::optional<at::ScalarType> output_dtype = std::nullopt;
   /// Floating-point tensors among the arguments of the model and of its units are converted to `param_dtype`:
-  /// tensors, optional ones, and vectors and maps of tensors.
+  /// tensors, optional tensors, and vectors and maps of tensors.
   bool cast_forward_inputs = true;
 
   bool changes_anything() const { return param_dtype || reduce_dtype || output_dtype; }
@@ -36,14 +37,14 @@ struct MixedPrecisionPolicy {
 /// Names, defaults and meaning as in torch.distributed.fsdp.fully_shard.
 struct FullyShardOptions {
   /// Free the weights of a unit after its forward and gather them again for its backward: ZeRO-3. Otherwise
-  /// they stay until its backward: ZeRO-2, with less to send and more memory. The weights of the model's
-  /// root, which belong to no unit, always stay.
+  /// they are kept until its backward: ZeRO-2, with less communication and more memory. The weights of the
+  /// model's root, which belong to no unit, are always kept.
   bool reshard_after_forward = true;
-  /// In backward, gather the weights of the next unit while this one computes.
+  /// In backward, gather the weights of the next unit while the current one computes.
   bool backward_prefetch = true;
   MixedPrecisionPolicy mp_policy = {};
-  /// The classes of the units that are gathered by themselves ("Gpt2Block"; in any case of letters); others
-  /// belong to the root. Empty: all units. Accelerate's name.
+  /// Classes of the units that are gathered separately ("Gpt2Block", case-insensitive); other units belong to
+  /// the root. Empty: all units. Accelerate's name.
   std::vector<std::string> transformer_cls_names_to_wrap = {};
 };
 
@@ -51,12 +52,12 @@ namespace parallel {
 
 class FullySharded;
 
-/// Which ranks have a part of the parameters each, and which have the same part; together all that train.
+/// The ranks that shard the parameters among themselves, the ranks that have the same part, and all ranks.
 struct ShardGroups {
-  /// One group for all: everything is divided over it.
+  /// One group for all: parameters are sharded over it.
   ShardGroups(const ProcessGroup& group) : all(group), shard(group) {}  // NOLINT(google-explicit-constructor)
-  /// The context's data group. Where that is divided (ParallelContextOptions::shard_size) its shard groups
-  /// have a model each: HSDP.
+  /// The context's data group. If ParallelContextOptions::shard_size is set, each of its shard groups has a
+  /// complete model: HSDP.
   ShardGroups(const ParallelContext& context);  // NOLINT(google-explicit-constructor)
 
   ProcessGroup all;
@@ -64,20 +65,20 @@ struct ShardGroups {
   std::optional<ProcessGroup> replica;
 };
 
-/// What fully_shard() takes: a holder or a shared pointer of a `torch::nn::Module`, and no TorchScript.
+/// What fully_shard() accepts: a holder or a shared pointer of a `torch::nn::Module`, but not TorchScript.
 template <class Module>
 concept Shardable = requires(Module& module) {
   module_of(module).named_modules().begin()->value()->children();
 };
 
-/// A unit of a model, its name there, and its class without namespace and "Impl".
+/// A unit of a model, its name in the model, and its class without namespace and "Impl".
 struct NamedUnit {
   std::string name;
   Unit* unit = nullptr;
   std::string class_name;
 };
 
-/// The units in a model; the model itself is none. *Local*.
+/// The units in a model, without the model itself. *Local*.
 template <class Module>
 std::vector<NamedUnit> units_of(Module& module) {
   std::vector<NamedUnit> units;
@@ -90,11 +91,12 @@ std::vector<NamedUnit> units_of(Module& module) {
 
 }  // namespace parallel
 
-/// What does not depend on the module's type. Use it through FullyShardedDataParallel.
+/// The part that does not depend on the module's type. Use it through FullyShardedDataParallel.
 class FullyShardedDataParallelBase {
  public:
-  /// While it lives, backward adds to whole local gradients and sends nothing; the first backward after it
-  /// reduces the sum. Takes the memory of all gradients. *Local*, but every rank must do the same.
+  /// While it exists, backward accumulates unsharded local gradients without communication; the first
+  /// backward after it reduces the sum. Needs memory for all gradients. *Local*, but every rank must do the
+  /// same.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(FullyShardedDataParallelBase& model);
@@ -109,11 +111,11 @@ class FullyShardedDataParallelBase {
 
   NoSync no_sync() { return NoSync(*this); }
 
-  /// While it lives, the module's parameters are whole and have no gradients: to be saved, or to be written
-  /// to, the same on every rank. At its end each rank takes its part of what they are then. Making one is
-  /// *Collective*; not between a forward and its backward. Forward, of the module too, may be called without
-  /// gradients meanwhile, and sends nothing: *Local*. In the parameters' own dtype,
-  /// whatever the policy says. FSDP's summon_full_params.
+  /// While it exists, the module's parameters are unsharded and have no gradients, to be saved or modified;
+  /// modifications must be the same on every rank. Its destructor shards their current values. The
+  /// constructor is *Collective*; do not create one between a forward and its backward. Meanwhile forward,
+  /// also of the module itself, may be called without gradients; it does not communicate: *Local*. Parameters
+  /// have their own dtype, whatever the policy says. FSDP's summon_full_params.
   class [[nodiscard]] FullParameters {
    public:
     explicit FullParameters(FullyShardedDataParallelBase& model);
@@ -130,21 +132,22 @@ class FullyShardedDataParallelBase {
   /// Drops the gradients of all parameters, or fills them with zeros. *Local*.
   void zero_grad(bool set_to_none = true);
 
-  /// Scales all gradients so that their norm over all ranks is at most `max_norm`, and returns what it was: a
-  /// tensor of one float. *Collective*. Throws UsageError unless `max_norm` is more than 0.
+  /// Scales all gradients so that their norm over all ranks is at most `max_norm`, and returns the norm
+  /// before, a scalar float tensor. *Collective*. Throws UsageError unless `max_norm` is above 0.
   at::Tensor clip_grad_norm_(double max_norm);
 
-  /// The shape of the whole parameter; nothing for what is no parameter of the module, trained or frozen.
-  /// *Local*.
+  /// The unsharded shape of a parameter, trained or frozen; empty if the tensor is not a parameter of the
+  /// module. *Local*.
   std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
-  /// The whole of something that has a value for each element of `parameter`, such as an optimizer's state,
-  /// of which each rank gives its `part`; in the shape of the whole parameter, on every rank. *Collective*.
-  /// Throws UsageError for what is no parameter of the module.
+  /// Gathers something that has a value per element of `parameter`, such as optimizer state, from each rank's
+  /// `part`. Returns it in the unsharded parameter's shape, on every rank. *Collective*. Throws UsageError if
+  /// the tensor is not a parameter of the module.
   at::Tensor gather_full(const at::Tensor& parameter, const at::Tensor& part) const;
-  /// This rank's part of such a whole. *Local*. Throws DataError for another shape than the parameter's.
+  /// This rank's part of such a tensor. *Local*. Throws DataError if its shape is not the parameter's,
+  /// UsageError inside full_parameters().
   at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole) const;
 
-  /// The parameters that are trained: each once, in the order of registration, as this rank has them.
+  /// The trained parameters, each once, in the order of registration, as sharded on this rank.
   const std::vector<NamedTensor>& parameters() const;
 
   /// All ranks that train.
@@ -160,7 +163,7 @@ class FullyShardedDataParallelBase {
   FullyShardedDataParallelBase(const FullyShardedDataParallelBase&) = default;
   FullyShardedDataParallelBase& operator=(const FullyShardedDataParallelBase&) = default;
 
-  /// Null where the module behaves as if it were not wrapped.
+  /// Null if the module behaves as if it were not wrapped.
   parallel::UnitHooks* root_hooks() const;
 
  private:
@@ -168,7 +171,7 @@ class FullyShardedDataParallelBase {
 };
 
 /// Data-parallel training in which each rank keeps 1/N of the weights, gradients and optimizer state of the
-/// module. Made by fully_shard().
+/// module. Created by fully_shard().
 ///
 ///     auto model = lockstep::fully_shard(gpt2, group);
 ///     auto loss = model(input_ids).loss;      // gathers the weights of each unit for its forward
@@ -177,19 +180,20 @@ class FullyShardedDataParallelBase {
 ///     optimizer.step();                       // on this rank's part alone
 ///
 /// *Units.* The blocks of the module that are a lockstep::Unit (those of GPT-2, BERT and BART are) are
-/// gathered one by one; what lies in no unit, or in several, is the root's, which is gathered for the whole
-/// forward. A module without units is all root.
+/// gathered one by one. Parameters in no unit, or in several, belong to the root, which is gathered for the
+/// whole forward. In a module without units, all parameters belong to the root.
 ///
-/// *Between* forward and backward calls each parameter is this rank's part of it, with one dimension, and may
-/// be empty; `.grad` is that part of the gradient's mean. An optimizer works on these: it must treat every
-/// element by itself (SGD, Adam, AdamW), and may be made before or after sharding. Nothing else may be
-/// computed from parameters outside of forward, but inside full_parameters().
+/// *Between* forward and backward calls, each parameter is this rank's part of it, one-dimensional and
+/// possibly empty; `.grad` is that part of the averaged gradient. Optimizers work on these parts: they must
+/// be element-wise (SGD, Adam, AdamW), and may be created before or after sharding. Use full_parameters() for
+/// any other computation with parameters outside of forward.
 ///
-/// *Bits.* Over shared memory, in float32, losses, gradients and weights are DistributedDataParallel's.
+/// *Bits.* Over shared memory, in float32, losses, gradients and weights are bit-identical to
+/// DistributedDataParallel's.
 ///
-/// Parameters that took no part in a backward on any rank get no gradient. Buffers are those of rank 0 at the
-/// beginning, and each rank's own from then on. Weights are contiguous in memory. In a group of one, without
-/// a policy of dtypes, the module behaves as if it were not wrapped.
+/// Parameters that no rank used in a backward get no gradient. Buffers are copied from rank 0 at the
+/// beginning, and are each rank's own from then on. Weights are contiguous in memory. In a group of one,
+/// without a mixed-precision policy, the module behaves as if it were not wrapped.
 template <class Module>
 class FullyShardedDataParallel : public FullyShardedDataParallelBase {
  public:
@@ -201,7 +205,8 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
                                      options),
         module_(std::move(module)) {}
 
-  /// The module's forward. *Collective*: every rank must call it equally often, with gradients or without.
+  /// The module's forward. *Collective*: every rank must call it the same number of times, with or without
+  /// gradients.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     const auto run = [&](auto&&... values) {
@@ -217,7 +222,7 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
     return (*this)(std::forward<Inputs>(inputs)...);
   }
 
-  /// The module itself. Its own forward must not be called but through this wrapper.
+  /// The module itself. Its own forward must only be called through this wrapper.
   Module& module() { return module_; }
   const Module& module() const { return module_; }
 
@@ -230,14 +235,15 @@ class FullyShardedDataParallel : public FullyShardedDataParallelBase {
 
 /// Shards `module`, a `torch::nn` holder or `std::shared_ptr`, over a ProcessGroup or the data group of a
 /// ParallelContext: checks that all ranks have the same parameters and buffers, copies rank 0's values to the
-/// others, and leaves each rank its part. The module stays sharded when the wrapper is gone. *Collective*.
-/// Throws CommunicationError on every rank, naming the parameter and the ranks that differ; UsageError when
-/// no parameter requires a gradient, when the model has no unit of a class that `options` name, when one is
-/// not on the group's device, and for a module that is sharded already or that DistributedDataParallel holds.
+/// others, and keeps this rank's part. The module stays sharded after the wrapper is destroyed. *Collective*.
+/// Throws CommunicationError on every rank, which names the parameter and the ranks that differ; UsageError
+/// if no parameter requires a gradient, if the model has no unit of a class that `options` name, if a
+/// parameter is not on the group's device, or if the module is already sharded or wrapped in
+/// DistributedDataParallel.
 ///
-/// With ParallelContextOptions::shard_size each shard group of so many ranks has the whole model, and
-/// gradients are averaged over all: HSDP. What is gathered stays within a shard group, on a node for example,
-/// and between them go gradients alone.
+/// With ParallelContextOptions::shard_size, each shard group of that many ranks has the complete model, and
+/// gradients are averaged over all ranks: HSDP. Weights are gathered within a shard group, for example on one
+/// node; only gradients are sent between the groups.
 template <class Module>
 FullyShardedDataParallel<Module> fully_shard(Module module, const parallel::ShardGroups& groups,
                                              const FullyShardOptions& options = {}) {

@@ -12,16 +12,16 @@
 namespace lockstep {
 
 struct PostLocalSgdOptions {
-  /// Backwards that average over all ranks first.
+  /// Number of initial backwards that average over all ranks.
   std::int64_t start_iteration = 0;
-  /// The ranks that average with each other afterwards, such as those of one node; without it, gradients
-  /// stay as they are.
+  /// The ranks that average with each other afterwards, such as those of one node. Without it, gradients are
+  /// not averaged.
   std::optional<ProcessGroup> subgroup = std::nullopt;
 };
 
 /// Post-local SGD (arXiv:1808.07217), as torch.distributed's post_localSGD_hook: gradients are averaged over
-/// all ranks at first, and then within a subgroup only. From then on the parameters of all ranks must be
-/// averaged now and then: see PeriodicModelAverager.
+/// all ranks at first, and then only within a subgroup. From then on, the parameters of all ranks must be
+/// averaged periodically: see PeriodicModelAverager.
 class PostLocalSgdHook : public CommHook {
  public:
   explicit PostLocalSgdHook(const PostLocalSgdOptions& options);
@@ -34,20 +34,20 @@ class PostLocalSgdHook : public CommHook {
 };
 
 struct PeriodicModelAveragerOptions {
-  /// Steps from one averaging to the next.
+  /// Steps between two averagings.
   std::int64_t period = 1;
-  /// Steps without averaging first: PostLocalSgdOptions::start_iteration.
+  /// Initial steps without averaging: PostLocalSgdOptions::start_iteration.
   std::int64_t warmup_steps = 0;
 };
 
-/// Averages parameters over the ranks every few steps, as torch.distributed's PeriodicModelAverager.
+/// Averages parameters over the ranks every `period` steps, as torch.distributed's PeriodicModelAverager.
 class PeriodicModelAverager {
  public:
-  /// Throws UsageError for a period below 1 and for negative warmup_steps.
+  /// Throws UsageError if the period is below 1 or warmup_steps is negative.
   PeriodicModelAverager(const ProcessGroup& group, const PeriodicModelAveragerOptions& options);
 
-  /// To be called after every optimizer step. When it is time, those parameters that have a gradient become
-  /// their mean over the ranks: all ranks must have gradients for the same ones. *Collective*.
+  /// Call it after every optimizer step. When averaging is due, parameters that have a gradient become their
+  /// mean over the ranks: all ranks must have gradients for the same ones. *Collective*.
   void average_parameters(const std::vector<at::Tensor>& parameters);
 
  private:
@@ -56,7 +56,7 @@ class PeriodicModelAverager {
   std::int64_t step_ = 0;
 };
 
-/// Local SGD (arXiv:1805.09767), as Accelerate's LocalSGD: while it lives, each rank steps by its own
+/// Local SGD (arXiv:1805.09767), as Accelerate's LocalSGD: while it exists, each rank steps with its own
 /// gradients, and every `steps` steps the parameters become their mean over the ranks.
 ///
 ///     lockstep::LocalSgd local_sgd(ddp, 8);
@@ -68,17 +68,17 @@ class PeriodicModelAverager {
 ///     }
 ///     local_sgd.finish();
 ///
-/// Every rank must make equally many steps. The model must outlive it. See PostLocalSgdHook for the same
-/// after a beginning with averaged gradients.
+/// Every rank must do the same number of steps. The model must outlive it. PostLocalSgdHook does the same
+/// after an initial phase with averaged gradients.
 class [[nodiscard]] LocalSgd {
  public:
-  /// Throws UsageError for less than one step. *Local*.
+  /// Throws UsageError if `steps` is below 1. *Local*.
   LocalSgd(DistributedDataParallelBase& model, std::int64_t steps);
 
-  /// After each optimizer step. *Collective* in every `steps`-th call.
+  /// Call it after each optimizer step. Every `steps`-th call is *Collective*.
   void step();
 
-  /// The parameters become their mean for the last time, unless they are. *Collective*.
+  /// Averages the parameters a last time, unless they just were. *Collective*.
   void finish();
 
  private:

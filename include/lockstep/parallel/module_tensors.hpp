@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// A parameter or a buffer under its dotted name ("layer1.0.weight").
+/// A parameter or a buffer with its dotted name ("layer1.0.weight").
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
@@ -19,9 +19,9 @@ struct NamedTensor {
 
 namespace parallel {
 
-/// The module behind a holder or a pointer, or the object itself. Told apart by what it can do, so that this
-/// header needs neither torch/nn nor torch/script: `torch::nn` holders, `std::shared_ptr`s of modules and
-/// `torch::jit::Module` fit.
+/// The module behind a holder or a pointer, or the object itself. Distinguished by their members, so that
+/// this header needs neither torch/nn nor torch/script: works for `torch::nn` holders, `std::shared_ptr`s of
+/// modules and `torch::jit::Module`.
 template <class Module>
 decltype(auto) module_of(Module& module) {
   if constexpr (requires { module.named_parameters(); }) {
@@ -31,7 +31,7 @@ decltype(auto) module_of(Module& module) {
   }
 }
 
-/// What module_of() takes.
+/// What module_of() accepts.
 template <class Object>
 concept ModuleLike = requires(Object& object) {
   object.named_parameters();
@@ -62,7 +62,7 @@ std::vector<NamedTensor> named_parameters_of(Module& module) {
   return named_tensors(module_of(module).named_parameters());
 }
 
-/// The module's buffers, likewise. *Local*.
+/// The module's buffers in the same way. *Local*.
 template <class Module>
 std::vector<NamedTensor> named_buffers_of(Module& module) {
   return named_tensors(module_of(module).named_buffers());
@@ -99,8 +99,8 @@ std::vector<NamedTensor> named_state_of(Module& module) {
   return state;
 }
 
-/// The class of one entry of named_modules(), without its namespace: "LayerNorm" for `torch::nn`'s
-/// LayerNormImpl, and for what was Python's LayerNorm before it became TorchScript.
+/// The class of an entry of named_modules(), without its namespace: "LayerNorm" for `torch::nn`'s
+/// LayerNormImpl, and for TorchScript made from Python's LayerNorm.
 template <class Entry>
 std::string class_of(const Entry& entry) {
   if constexpr (requires { entry.value()->name(); }) {
@@ -113,8 +113,8 @@ std::string class_of(const Entry& entry) {
   }
 }
 
-/// The names of the module's children of this class, whatever they are called. Nothing where the module does
-/// not tell its children, as after torch.jit.freeze. *Local*.
+/// The names of the module's descendants of this class. Empty if the module does not expose its children, as
+/// after torch.jit.freeze. *Local*.
 template <class Module>
 std::vector<std::string> children_of_class(Module& module, std::string_view name) {
   std::vector<std::string> names;
@@ -130,7 +130,7 @@ std::vector<std::string> children_of_class(Module& module, std::string_view name
   return names;
 }
 
-/// forward of the module: with these arguments, or, for TorchScript, with a list of them. *Local*.
+/// Calls the module's forward with these arguments, or with a list of them for TorchScript. *Local*.
 template <class Module, class... Inputs>
 auto call(Module& module, Inputs&&... inputs) {
   auto& object = module_of(module);
@@ -141,19 +141,19 @@ auto call(Module& module, Inputs&&... inputs) {
   }
 }
 
-/// True for values that hold no tensor: numbers, enumerations, texts.
+/// Whether a type holds no tensor: numbers, enumerations, texts.
 template <class Value>
 constexpr bool holds_no_tensor =
     std::is_arithmetic_v<Value> || std::is_enum_v<Value> || std::is_convertible_v<Value, std::string_view>;
 
-/// Calls `visit(at::Tensor&)` for every defined tensor in what a module's forward returns: a tensor, an
+/// Calls `visit(at::Tensor&)` for every defined tensor in the result of a module's forward: a tensor, an
 /// optional, a pair or tuple, a range (maps by their values) of these, or a TorchScript value. For a type of
-/// your own, write `void visit_tensors_of(MyOutput& output, const auto& visit)` beside it, which calls visit
-/// for its tensors.
+/// your own, define `void visit_tensors_of(MyOutput& output, const auto& visit)` in its namespace, which
+/// calls visit for its tensors.
 template <class Value, class Visit>
 void visit_tensors(Value& value, const Visit& visit);
 
-/// TorchScript's values: tensors, tuples (which keep their field names), lists and dictionaries.
+/// TorchScript values: tensors, tuples (which keep their field names), lists and dictionaries.
 template <class Value, class Visit>
 void visit_script_value(Value& value, const Visit& visit) {
   if (value.isTensor()) {
@@ -212,7 +212,7 @@ void visit_tensors(Value& value, const Visit& visit) {
                        }) {
     for (auto& element : value) visit_tensors(element, visit);
   } else {
-    // Tensors that were not seen would not be trained together, without a word.
+    // Tensors that are not visited would silently not be synchronized.
     static_assert(sizeof(Value) == 0,
                   "forward returns a type whose tensors are not known: write visit_tensors_of for it");
   }

@@ -13,9 +13,9 @@
 
 namespace lockstep::parallel {
 
-/// One thread for each replica. They live as long as this object, so that what PyTorch keeps with a thread (a
-/// pool for loops, handles of CUDA libraries) is made once. Replicas on CPUs share PyTorch's number of
-/// threads for loops.
+/// One thread per replica. The threads live as long as this object, so that PyTorch's per-thread state (a
+/// pool for loops, handles of CUDA libraries) is created once. Replicas on CPUs share PyTorch's number of
+/// loop threads.
 class ReplicaThreads {
  public:
   /// *Local*.
@@ -24,11 +24,11 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  /// Runs task i on thread i, with that device as the current one, and waits for all. The tasks see the
-  /// caller's gradient mode, inference mode, autocast and, on a device of its kind, CUDA stream. *Local*; one
-  /// caller at a time. When tasks throw, the failure of the first replica among them is thrown once all have
-  /// ended: an Error that names the replica and its device, with the task's own exception nested in it.
-  /// Throws UsageError for more tasks than threads.
+  /// Runs task i on thread i, with that thread's device as the current one, and waits for all. The tasks
+  /// inherit the caller's gradient mode, inference mode, autocast and, on a GPU, the device's current stream.
+  /// *Local*; one caller at a time. If tasks throw, the exception of the first such replica is thrown after
+  /// all have ended: an Error that names the replica and its device, with the task's own exception nested in
+  /// it. Throws UsageError if there are more tasks than threads.
   void run(const std::vector<std::function<void()>>& tasks);
 
   const std::vector<at::Device>& devices() const noexcept;
@@ -38,8 +38,8 @@ class ReplicaThreads {
   std::unique_ptr<Impl> impl_;
 };
 
-/// forward of replica i on the i-th inputs, each a tuple of forward's arguments, all at the same time.
-/// Returns the outputs in that order. *Local*. Throws as ReplicaThreads::run.
+/// Calls forward of replica i with the i-th inputs, a tuple of forward's arguments, on all replicas in
+/// parallel. Returns the outputs in that order. *Local*. Throws as ReplicaThreads::run.
 template <class Module, class Inputs>
 auto parallel_apply(std::vector<Module>& replicas, std::vector<Inputs> inputs, ReplicaThreads& threads) {
   const auto forward = [&](std::size_t i) {

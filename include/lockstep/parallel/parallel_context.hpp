@@ -9,52 +9,52 @@
 
 namespace lockstep {
 
-/// Which ranks of a job belong together: those of a group of this mode.
+/// Which ranks of a job form a group.
 enum class ParallelMode {
   global,   ///< All. OSLO's GLOBAL.
-  data,     ///< Hold the same part of the model and train it on different samples. OSLO's DATA.
-  replica,  ///< Of a data group, those at the same place of their shard groups. DeviceMesh's "dp_replicate".
-  shard,    ///< Of a data group, neighbours that divide its state among themselves. DeviceMesh's "dp_shard".
-  model,    ///< Hold different parts of one model and work on the same samples. OSLO's MODEL.
+  data,     ///< The same part of the model, different samples. OSLO's DATA.
+  replica,  ///< Of a data group, those at the same position of their shard groups. DeviceMesh's
+            ///< "dp_replicate".
+  shard,    ///< Of a data group, neighbors that shard its state among themselves. DeviceMesh's "dp_shard".
+  model,    ///< Different parts of one model, the same samples. OSLO's MODEL.
 };
 
 struct ParallelContextOptions {
-  /// Ranks that train on different samples; 0: all. It divides the world; what is left over are the parts of
-  /// a model, world / data_parallel_size ranks each, which the program itself divides.
+  /// Ranks that train on different samples; 0: all. Must divide the world size; the remaining factor, world /
+  /// data_parallel_size, is the number of parts of a model, which the program itself splits.
   int data_parallel_size = 0;
 
-  /// Ranks of a data group that divide state among themselves (ZeroRedundancyOptimizer); 1: none do. It
-  /// divides data_parallel_size; best as many as a node has ranks, so that shards stay on the node and only
-  /// replicas cross the network.
+  /// Ranks of a data group that shard state among themselves (ZeroRedundancyOptimizer); 1: none do. Must
+  /// divide data_parallel_size. Best the number of ranks per node, so that shards stay on the node and only
+  /// replicas use the network.
   int shard_size = 1;
 };
 
 /// The ranks of a world as a grid of data_parallel_size / shard_size replicas x shard_size shards x parts of
-/// the model, numbered row by row: neighbours hold parts of one model, then come shards, then replicas. Rank
-/// ((replica * shard_size) + shard) * model_size + part. Names follow OSLO's ParallelContext and PyTorch's
-/// DeviceMesh.
+/// the model, numbered row by row: parts vary fastest, then shards, then replicas. Rank ((replica *
+/// shard_size) + shard) * model_size + part. Names follow OSLO's ParallelContext and PyTorch's DeviceMesh.
 ///
 ///     const auto context = lockstep::ParallelContext::from_environment({.data_parallel_size = 4});
 ///     lockstep::DistributedDataParallel ddp(model, context);    // averages over the data group
 ///     const int rank = context.get_local_rank(lockstep::ParallelMode::data);   // for DistributedSampler
 ///
-/// A cheap handle; copies are the same context. All methods but the constructors are *Local* and may be
-/// called by any thread.
+/// A handle; copies refer to the same context. All methods except the constructors and from_environment are
+/// *Local* and may be called from any thread.
 class ParallelContext {
  public:
-  /// Joins the world that the environment describes (see World) and divides it. *Collective*. Throws
-  /// UsageError when the sizes do not divide the world, and as ProcessGroup::init.
+  /// Joins the world that the environment variables describe (see World) and splits it. *Collective*. Throws
+  /// UsageError if the sizes do not divide the world, and as ProcessGroup::init.
   static ParallelContext from_environment(const ParallelContextOptions& options = {},
                                           const ProcessGroupOptions& group_options = {});
 
-  /// Divides a group that the program has: `world` is the group of mode global. *Collective*. Throws
-  /// UsageError when the sizes do not divide it.
+  /// Splits an existing group: `world` is the group of mode global. *Collective*. Throws UsageError if the
+  /// sizes do not divide it.
   explicit ParallelContext(const ProcessGroup& world, const ParallelContextOptions& options = {});
 
-  /// This rank's group of a mode. Collectives on it concern its ranks only.
+  /// This rank's group of a mode.
   const ProcessGroup& get_group(ParallelMode mode) const;
 
-  /// This rank's number in its group of a mode, and how many ranks the group has.
+  /// This rank's rank in its group of a mode, and the size of that group.
   int get_local_rank(ParallelMode mode) const;
   int get_world_size(ParallelMode mode) const;
 
@@ -65,11 +65,11 @@ class ParallelContext {
 
   int get_global_rank() const { return get_local_rank(ParallelMode::global); }
 
-  /// The sizes of the grid and this rank's place in it: replica, shard, part of the model.
+  /// The sizes of the grid and this rank's position in it: replica, shard, part of the model.
   std::vector<int> shape() const;
   std::vector<int> get_coordinate() const;
 
-  /// The data group, so that a context fits wherever gradients are averaged over a group.
+  /// The data group, so that a context can be passed wherever gradients are averaged over a group.
   operator const ProcessGroup&() const { return get_group(ParallelMode::data); }
 
  private:

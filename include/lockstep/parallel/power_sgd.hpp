@@ -11,36 +11,36 @@ namespace lockstep {
 
 /// Names, defaults and meaning as in torch.distributed's PowerSGDState.
 struct PowerSgdOptions {
-  /// Columns of the two thin matrices that stand for a gradient. Usually 1 to 4.
+  /// Columns of the two low-rank matrices that approximate a gradient. Usually 1 to 4.
   std::int64_t matrix_approximation_rank = 1;
-  /// Backwards that average plainly first. At least 2 with error feedback or warm start, since buckets
-  /// change after the first one.
+  /// Number of initial backwards with plain averaging. At least 2 with error feedback or warm start, because
+  /// buckets change after the first one.
   std::int64_t start_iteration = 1000;
-  /// A gradient that would not shrink by this factor is averaged plainly.
+  /// A gradient that would not shrink by this factor is averaged without compression.
   double min_compression_rate = 2;
-  /// What compression lost is added to the next gradients.
+  /// Add the compression error to the next gradients.
   bool use_error_feedback = true;
-  /// Goes on with the last step's matrices instead of random ones.
+  /// Start from the last step's matrices instead of random ones.
   bool warm_start = true;
-  /// Added to norms, against division by 0 where a gradient may vanish.
+  /// Added to norms, to avoid division by 0 if a gradient may vanish.
   double orthogonalization_epsilon = 0;
   std::uint32_t random_seed = 0;
-  /// Compresses gradients of one shape in one operation.
+  /// Compress gradients of the same shape in one operation.
   bool batch_tensors_with_same_shape = false;
 };
 
-/// How much PowerSgdHook has spared so far: numbers of gradients.
+/// Compression of PowerSgdHook so far, in numbers of gradients.
 struct CompressionStatistics {
   std::int64_t before = 0;
   std::int64_t after = 0;
   double rate() const { return after == 0 ? 0 : static_cast<double>(before) / static_cast<double>(after); }
 };
 
-/// Sends two thin matrices in place of each gradient that is worth it (PowerSGD, arXiv:1905.13727): the
-/// gradients of torch.distributed's powerSGD_hook, random numbers included.
+/// Sends two low-rank matrices instead of each gradient for which this pays (PowerSGD, arXiv:1905.13727): the
+/// gradients of torch.distributed's powerSGD_hook, including its random numbers.
 class PowerSgdHook : public CommHook {
  public:
-  /// Throws UsageError for options that do not fit.
+  /// Throws UsageError if the options are invalid.
   explicit PowerSgdHook(const PowerSgdOptions& options = {});
   std::string name() const override;
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
@@ -50,7 +50,7 @@ class PowerSgdHook : public CommHook {
  protected:
   virtual FinishBucket compress(const GradientBucket& bucket, const ProcessGroup& group);
 
-  /// Adds what was lost last time, and keeps a copy to find out what is lost this time.
+  /// Adds the error of the last step, and keeps a copy from which this step's error is computed.
   void add_error(std::size_t bucket, const at::Tensor& gradients);
   void keep_error(std::size_t bucket, const at::Tensor& restored);
   /// The seed of the next random matrices: the same on all ranks.
@@ -65,7 +65,7 @@ class PowerSgdHook : public CommHook {
   std::map<std::size_t, at::Tensor> qs_;
 };
 
-/// Compresses each bucket as one square matrix: faster, and usually less exact. As batched_powerSGD_hook.
+/// Compresses each bucket as one square matrix: faster, and usually less accurate. As batched_powerSGD_hook.
 class BatchedPowerSgdHook : public PowerSgdHook {
  public:
   using PowerSgdHook::PowerSgdHook;

@@ -13,7 +13,7 @@
 
 namespace lockstep::parallel {
 
-/// Keeps the tensors of replicas equal to those of a source module, and sends the replicas' gradients to it.
+/// Keeps the tensors of replicas equal to those of a source module, and adds the replicas' gradients to it.
 /// Use it through Replicas.
 class ReplicaLinks {
  public:
@@ -27,17 +27,17 @@ class ReplicaLinks {
   ReplicaLinks(ReplicaLinks&&) noexcept;
   ReplicaLinks& operator=(ReplicaLinks&&) noexcept;
 
-  /// Throws UsageError unless the source's tensors are on `device`, naming the first that is not.
+  /// Throws UsageError, which names the first one, if a tensor of the source is not on `device`.
   static void check_place(const Tensors& source, const at::Device& device);
 
-  /// Replica number `replica` (from 0, the source not counted) takes over the parameters that have changed
-  /// since the last call, and all buffers. Changed are those whose version is another one, and those that
-  /// have or had a gradient: LibTorch's SGD and batch norm change tensors without counting versions. With
-  /// gradients on, what is computed from its parameters from now on has the source's as its origin. Throws
-  /// UsageError when names, shapes or dtypes differ.
+  /// Copies the parameters that have changed since the last call, and all buffers, to replica number
+  /// `replica` (from 0, the source not counted). A parameter counts as changed if its version differs, or if
+  /// it has or had a gradient: LibTorch's SGD and batch norm change tensors without incrementing versions.
+  /// Throws UsageError if names, shapes or dtypes differ.
   void refresh(std::size_t replica, const Tensors& source, const Tensors& own);
 
-  /// The gradients of the source's parameters get the sum over the replicas: call after refresh() of each.
+  /// Makes the gradients of the source's parameters the sum over the replicas. Call it after refresh() of
+  /// each.
   void link(const Tensors& source, const std::vector<Tensors>& replicas);
 
   /// The next refresh() copies everything.
@@ -48,7 +48,7 @@ class ReplicaLinks {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Throws UsageError: a module that has no clone() of its own needs a function that makes replicas.
+/// Throws UsageError: a module without its own clone() needs a function that creates replicas.
 [[noreturn]] void refuse_clone(const std::exception& reason);
 
 template <class Module>
@@ -62,7 +62,7 @@ template <class Module>
 Module copy_module(Module& source, const at::Device& device) {
   auto& object = module_of(source);
   if constexpr (requires { object.deepcopy(); }) {
-    return object.deepcopy();  // With a device it would share what is on that device already.
+    return object.deepcopy();  // With a device it would share what is already on that device.
   } else {
     try {
       return Module(
@@ -73,7 +73,8 @@ Module copy_module(Module& source, const at::Device& device) {
   }
 }
 
-/// Training or evaluation, part by part, as in `source`. A frozen TorchScript module has no modes.
+/// Copies training or evaluation mode, submodule by submodule, from `source`. A frozen TorchScript module has
+/// no modes.
 template <class Module>
 void copy_modes(Module& source, Module& replica) {
   auto& from = module_of(source);
@@ -86,16 +87,16 @@ void copy_modes(Module& source, Module& replica) {
   }
 }
 
-/// Copies of a module on several devices that stay and are brought up to date, and are not made anew in each
-/// step. The first is the module itself; the others' gradients flow into it. One thread at a time.
+/// Copies of a module on several devices, which are kept and updated instead of created in each step. The
+/// first is the module itself, which gets the gradients of the others. One thread at a time.
 template <class Module>
 class Replicas {
  public:
-  /// Makes a replica, with any values, on any device; called once for each device but the first.
+  /// Creates a replica, with any values, on any device; called once per device except the first.
   using Make = std::function<Module()>;
 
-  /// `devices` may name one several times. Without `make`, replicas are copy_module's. *Local*. Throws
-  /// UsageError without devices and as copy_module.
+  /// `devices` may contain a device several times. Without `make`, copy_module creates the replicas. *Local*.
+  /// Throws UsageError if there are no devices, and as copy_module.
   Replicas(Module source, const std::vector<at::Device>& devices, const Make& make = {})
       : devices_(devices), modules_{std::move(source)} {
     for (std::size_t i = 1; i < devices.size(); ++i) {
@@ -104,10 +105,10 @@ class Replicas {
     }
   }
 
-  /// The replicas, the first `count` of them with the source's present values and modes. Copied are all
-  /// buffers and the parameters that may have changed since the last time (see ReplicaLinks::refresh), many
-  /// in one piece where devices differ. *Local*. Throws UsageError when the source has left its device or has
-  /// other tensors than it had.
+  /// The replicas; the first `count` of them have the source's current values and modes. Copies all buffers,
+  /// and the parameters that may have changed since the last time (see ReplicaLinks::refresh); several are
+  /// combined into one transfer between devices. *Local*. Throws UsageError if the source is no longer on its
+  /// device or has other tensors than before.
   std::vector<Module>& ready(std::size_t count) {
     const auto source = tensors_of(modules_.front());
     ReplicaLinks::check_place(source, devices_.front());
@@ -121,7 +122,7 @@ class Replicas {
     return modules_;
   }
 
-  /// The source has changed without a gradient and in a way that version counters do not show (memory written
+  /// Call it if the source has changed without a gradient and without incrementing versions (memory written
   /// through data() or a pointer): the next ready() copies everything. *Local*.
   void forget() { links_.forget(); }
 

@@ -10,24 +10,24 @@
 
 namespace lockstep::parallel {
 
-/// `tensor` cut along `dim` into at most one chunk for each device, and each chunk on its device: the rule of
-/// torch.chunk, which torch.nn.DataParallel follows. Of b rows on n devices each gets ceil(b / n), the last
-/// one what is left; 5 rows on 4 devices make 3 chunks of 2, 2 and 1. Gradients flow back. *Local*. Throws
-/// UsageError for a tensor without that dimension, and without devices.
+/// Splits `tensor` along `dim` into at most one chunk per device and copies each chunk to its device, by the
+/// rule of torch.chunk, as torch.nn.DataParallel does: of b rows on n devices each gets ceil(b / n), the last
+/// one the rest; 5 rows on 4 devices give 3 chunks of 2, 2 and 1. Differentiable. *Local*. Throws UsageError
+/// if the tensor does not have that dimension, or if there are no devices.
 std::vector<at::Tensor> scatter(const at::Tensor& tensor, const std::vector<at::Device>& devices,
                                 std::int64_t dim = 0);
 
-/// The tensors one after the other along `dim`, on `device`. Scalars, such as each replica's loss, become a
-/// vector with one element each. Gradients flow back. *Local*. Throws UsageError without tensors and where
-/// some are scalars and others are not.
+/// Concatenates the tensors along `dim`, on `device`. Scalars, such as each replica's loss, become a vector
+/// with one element each. Differentiable. *Local*. Throws UsageError if there are no tensors, or if only some
+/// are scalars.
 at::Tensor gather(const std::vector<at::Tensor>& tensors, const at::Device& device, std::int64_t dim = 0);
 
-/// How many parts there are, where several tensors were scattered: as many as each has chunks, or
-/// `otherwise` without tensors. Throws UsageError where tensors differ.
+/// The number of parts into which several tensors were scattered, which must be the same for all; `otherwise`
+/// if there are no tensors. Throws UsageError if tensors differ.
 std::size_t common_parts(const std::vector<std::vector<at::Tensor>>& chunks, std::size_t otherwise);
 
-/// `tensors[r]` are what replica r returned, in order; gathers each by its place. Throws UsageError when the
-/// replicas returned different numbers of tensors.
+/// `tensors[r]` are the outputs of replica r, in order; gathers them position by position. Throws UsageError
+/// if the replicas returned different numbers of tensors.
 std::vector<at::Tensor> gather_each(const std::vector<std::vector<at::Tensor>>& tensors,
                                     const at::Device& device, std::int64_t dim);
 
@@ -42,8 +42,9 @@ Value own_copy(const Value& value) {
   }
 }
 
-/// The same for every tensor of `value`: tensors, tuples and ranges of such, maps by their values (see
-/// visit_tensors). What is no tensor goes to every part. Without any tensor there is one part a device.
+/// The same for every tensor in `value`: tensors, tuples and ranges of these, maps by their values (see
+/// visit_tensors). Other values are copied to every part. If there are no tensors, there is one part per
+/// device.
 template <class Value>
 std::vector<Value> scatter(const Value& value, const std::vector<at::Device>& devices, std::int64_t dim = 0) {
   Value seen = value;
@@ -58,8 +59,8 @@ std::vector<Value> scatter(const Value& value, const std::vector<at::Device>& de
   return parts;
 }
 
-/// One value from those of the replicas: its tensors are gathered, and what is no tensor is the first
-/// replica's. The values must be built alike.
+/// Combines the values of the replicas: tensors are gathered, and other values are the first replica's. The
+/// values must have the same structure.
 template <class Value>
 Value gather(std::vector<Value> values, const at::Device& device, std::int64_t dim = 0) {
   std::vector<std::vector<at::Tensor>> tensors(values.size());

@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-/// Makes models that are larger than one rank's memory: while it lives, each unit of the models that this
-/// thread makes is divided over the ranks as soon as it is complete, with rank 0's values.
+/// Creates models that are larger than one rank's memory. While it exists, each unit of the models that this
+/// thread creates is sharded over the ranks as soon as it is complete, with rank 0's values.
 /// deepspeed.zero.Init.
 ///
 ///     models::Gpt2LMHeadModel gpt2{nullptr};
@@ -24,14 +24,14 @@ namespace lockstep {
 ///     }
 ///     auto model = lockstep::fully_shard(gpt2, group);      // and again one at a time
 ///
-/// All ranks must make the same models: making one is *Collective*. Their values are those that they would
-/// have without it. A model that was made so has no forward before fully_shard() or Accelerator::prepare(). A
-/// model's own parameters, beside those of its units, stay whole. In a group of one it does nothing.
+/// All ranks must create the same models: creating one is *Collective*. Their values are the same as without
+/// it. Forward of such a model throws before fully_shard() or Accelerator::prepare(). Parameters of a model
+/// that are not in a unit are not sharded. Does nothing in a group of one.
 ///
-/// The models of lockstep::models say which blocks are complete; a model of your own does so by made().
+/// The models of lockstep::models report complete blocks; your own model does so with made().
 class [[nodiscard]] ShardedInit {
  public:
-  /// The groups that fully_shard() will get. *Local*.
+  /// `groups`: those that fully_shard() will get. *Local*.
   explicit ShardedInit(const parallel::ShardGroups& groups);
   ~ShardedInit();
   ShardedInit(const ShardedInit&) = delete;
@@ -44,27 +44,27 @@ class [[nodiscard]] ShardedInit {
 
 namespace parallel {
 
-/// Divides the unit where a ShardedInit of this thread lives. *Collective* there.
+/// Shards the unit if a ShardedInit exists on this thread; *Collective* then.
 void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
                  const std::vector<NamedTensor>& buffers);
 
-/// The shape that the parameter has when it is whole, also where a ShardedInit has divided it. *Local*.
+/// The unsharded shape of a parameter, also if a ShardedInit has sharded it. *Local*.
 std::vector<std::int64_t> initial_sizes(const at::Tensor& parameter);
 
-/// Calls `give(whole)`, which sets all values of a parameter that nobody has wrapped: of the parameter
-/// itself, or where a ShardedInit has divided it of a whole one, of which each rank takes its part:
-/// *Collective* then.
+/// Calls `give(whole)`, which sets all values of a parameter that is not wrapped yet. `whole` is the
+/// parameter itself; if a ShardedInit has sharded it, it is an unsharded tensor, of which each rank takes its
+/// part: *Collective* then.
 void set_initial_values(const at::Tensor& parameter, const std::function<void(const at::Tensor&)>& give);
 
 }  // namespace parallel
 
-/// Says that a block is complete, in the constructor of the model that it belongs to:
+/// Marks a block as complete, in the constructor of the model that contains it:
 ///
 ///     blocks->push_back(lockstep::made(Block(config)));
 ///
-/// A ShardedInit divides it then. Its constructor has set its parameters' values; what sets them later, as a
-/// rule for all layers of a model, goes through parallel::set_initial_values(). *Collective* under a
-/// ShardedInit, else *Local*.
+/// A ShardedInit then shards it. Values that are set after the block's constructor, for example by an
+/// initialization of all layers of a model, must be set with parallel::set_initial_values(). *Collective*
+/// under a ShardedInit, otherwise *Local*.
 template <class Block>
 Block made(Block block) {
   parallel::divide_unit(parallel::module_of(block), parallel::named_parameters_of(block),

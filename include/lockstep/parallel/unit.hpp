@@ -18,22 +18,22 @@
 namespace lockstep {
 namespace parallel {
 
-/// What happens around the forward of a unit: fully_shard() gathers and frees weights there.
+/// Callbacks around the forward of a unit: fully_shard() gathers and frees weights in them.
 class UnitHooks {
  public:
   virtual ~UnitHooks() = default;
   virtual void before_forward() = 0;
-  /// What tensors are converted to after before_forward(): floating-point ones among forward's arguments, and
-  /// in what it returns.
+  /// Dtypes to which floating-point tensors are converted, after before_forward(): forward's arguments, and
+  /// its outputs.
   virtual std::optional<at::ScalarType> input_dtype() const { return std::nullopt; }
   virtual std::optional<at::ScalarType> output_dtype() const { return std::nullopt; }
-  /// `outputs`: the tensors that forward returned.
+  /// `outputs`: the tensors in forward's result.
   virtual void after_forward(const std::vector<at::Tensor>& outputs) = 0;
-  /// Instead of after_forward() where forward threw.
+  /// Called instead of after_forward() if forward threw.
   virtual void forward_failed() noexcept = 0;
 };
 
-/// Tells the hooks of a forward that threw.
+/// Calls forward_failed() if forward throws.
 struct ForwardGuard {
   UnitHooks* hooks;
   ~ForwardGuard() {
@@ -52,7 +52,7 @@ template <class Value>
 requires std::is_same_v<typename Value::mapped_type, at::Tensor>
 constexpr bool holds_tensors_alone<Value> = true;
 
-/// A copy of the argument with floating-point tensors of this dtype; what is no tensor is passed on as it is.
+/// A copy of the argument with its floating-point tensors in this dtype; other values are passed through.
 template <class Input>
 decltype(auto) cast_input(Input&& input, at::ScalarType dtype) {
   using Value = std::remove_cvref_t<Input>;
@@ -89,8 +89,8 @@ auto call_between(UnitHooks& hooks, const Run& run, Inputs&&... inputs) {
 
 }  // namespace parallel
 
-/// A block of a model whose forward can be wrapped from outside, which C++ modules cannot by themselves: they
-/// have no forward hooks. A block inherits from it and says so in one line of its forward:
+/// A block of a model whose forward can be wrapped from outside; C++ modules themselves have no forward
+/// hooks. A block inherits from it and adds one line to its forward:
 ///
 ///     class BlockImpl : public torch::nn::Module, public lockstep::Unit {
 ///      public:
@@ -104,14 +104,14 @@ auto call_between(UnitHooks& hooks, const Run& run, Inputs&&... inputs) {
 /// The layers of Gpt2LMHeadModel, BertModel and BartForConditionalGeneration are units.
 class Unit {
  public:
-  /// On: forward keeps no activations of this block; backward computes them again (lockstep::checkpoint).
-  /// `name` stands in errors. *Local*; between a backward and the next forward.
+  /// On: forward keeps no activations of this block; backward recomputes them (lockstep::checkpoint). Errors
+  /// call the block `name`. *Local*; between a backward and the next forward.
   void set_activation_checkpointing(bool on, std::string name = "a unit") {
     checkpoint_name_ = on ? std::optional(std::move(name)) : std::nullopt;
   }
   bool activation_checkpointing() const noexcept { return checkpoint_name_.has_value(); }
 
-  /// For fully_shard(): what happens around forward. *Local*.
+  /// Used by fully_shard(): sets the callbacks around forward. *Local*.
   void set_hooks(std::shared_ptr<parallel::UnitHooks> hooks) { hooks_ = std::move(hooks); }
   const std::shared_ptr<parallel::UnitHooks>& hooks() const noexcept { return hooks_; }
 
@@ -128,10 +128,9 @@ class Unit {
   std::shared_ptr<parallel::UnitHooks> hooks_;
 };
 
-/// Calls the member function `body` of `unit` where it must not run a second time in backward, as what fills
-/// a cache of keys: it is never checkpointed. Every function of a unit that uses its parameters and is called
-/// from outside goes through this or through(). *Local*; *Collective* in a model that is
-/// fully sharded.
+/// Calls the member function `body` of `unit` if it must not run again in backward, for example because it
+/// fills a key cache: it is never checkpointed. Every function of a unit that uses its parameters and is
+/// called from outside must use this or through(). *Local*; *Collective* in a fully sharded model.
 template <class Block, class Body, class... Inputs>
 auto through_once(Block& unit, Body body, const Inputs&... inputs) {
   const auto run = [&](const auto&... values) { return std::invoke(body, unit, values...); };
@@ -139,9 +138,9 @@ auto through_once(Block& unit, Body body, const Inputs&... inputs) {
   return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
 }
 
-/// Calls the member function `body` of `unit` as its forward. What lockstep::checkpoint asks of inputs holds
-/// for these: no pointers to what forward's caller has on its stack. *Local*; *Collective* in a model that is
-/// fully sharded.
+/// Calls the member function `body` of `unit` as its forward. The inputs must satisfy the requirements of
+/// lockstep::checkpoint: no pointers to the stack of forward's caller. *Local*; *Collective* in a fully
+/// sharded model.
 template <class Block, class Body, class... Inputs>
 auto through(Block& unit, Body body, const Inputs&... inputs) {
   const std::optional<std::string>& name = static_cast<Unit&>(unit).checkpoint_name_;
@@ -153,14 +152,14 @@ auto through(Block& unit, Body body, const Inputs&... inputs) {
   return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
 }
 
-/// Switches activation checkpointing of all units in a model on or off; transformers'
+/// Enables or disables activation checkpointing of all units of a model; transformers'
 /// gradient_checkpointing_enable() and _disable(). Before or after wrapping for data parallelism. *Local*,
-/// and ranks may differ. Throws UsageError for a model without units.
+/// and ranks may differ. Throws UsageError if the model has no units.
 template <class Model>
 void set_activation_checkpointing(Model& model, bool on = true) {
   bool found = false;
   auto& module = parallel::module_of(model);
-  // TorchScript's modules have no units.
+  // TorchScript modules have no units.
   if constexpr (requires { module.named_modules().begin()->value().get(); }) {
     for (const auto& entry : module.named_modules()) {
       auto* const unit = dynamic_cast<Unit*>(entry.value().get());

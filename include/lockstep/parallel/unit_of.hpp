@@ -4,15 +4,15 @@
 
 namespace lockstep {
 
-/// A block of somebody else's class that is a unit, with the parameters' names that the class gives them:
+/// Makes a unit of a block of an existing class, with the same parameter names:
 ///
 ///     using Layer = lockstep::UnitOf<torch::nn::TransformerEncoderLayerImpl>;
 ///     layers.push_back(register_module("layer", std::make_shared<Layer>(options)));
 ///     states = layers.back()->forward(states);
 ///
-/// `Block`: a `torch::nn` module that may be inherited from, and not its holder. forward takes and returns
-/// what the block's does. It is a template, so that `torch::nn::Sequential` cannot hold such a block.
-/// *Local*; *Collective* in a model that is fully sharded.
+/// `Block`: a `torch::nn` module class that is not final, not its holder. forward has the block's arguments
+/// and result. It is a template, so `torch::nn::Sequential` cannot contain such a block. *Local*;
+/// *Collective* in a fully sharded model.
 template <class Block>
 class UnitOf : public Block, public Unit {
  public:

@@ -10,11 +10,11 @@
 
 namespace lockstep::parallel {
 
-/// Flat buffers that are kept for the next unit: memory that was touched before is filled in half the time,
-/// and the allocator's heap stays in one piece. For one thread at a time.
+/// Flat buffers that are kept for the next unit: filling memory that was used before takes half the time, and
+/// the allocator's heap is not fragmented. For one thread at a time.
 class BufferPool {
  public:
-  /// An uninitialised tensor of one dimension.
+  /// An uninitialized one-dimensional tensor.
   at::Tensor take(std::int64_t size, const at::TensorOptions& options) {
     const auto fits = [&](const at::Tensor& buffer) {
       return buffer.numel() == size && buffer.dtype() == options.dtype();
@@ -26,7 +26,7 @@ class BufferPool {
     return buffer;
   }
 
-  /// Takes it back; `buffer` is undefined then.
+  /// Returns a buffer to the pool; `buffer` is then undefined.
   void give_back(at::Tensor& buffer) {
     if (free_.size() == kKept) free_.erase(free_.begin());
     free_.push_back(std::move(buffer));
@@ -34,7 +34,7 @@ class BufferPool {
   }
 
  private:
-  /// One that computes, one that is gathered, one whose gradients travel.
+  /// One for computation, one being gathered, one whose gradients are being reduced.
   static constexpr std::size_t kKept = 3;
   std::vector<at::Tensor> free_;
 };

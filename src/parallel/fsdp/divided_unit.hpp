@@ -10,7 +10,7 @@
 
 namespace lockstep::parallel {
 
-/// A unit that ShardedInit has divided, until fully_shard() makes it its own.
+/// A unit that ShardedInit has sharded, until fully_shard() takes it over.
 class DividedUnit final : public UnitHooks {
  public:
   /// *Collective*.
@@ -20,7 +20,7 @@ class DividedUnit final : public UnitHooks {
   void after_forward(const std::vector<at::Tensor>&) override {}
   void forward_failed() noexcept override {}
 
-  /// The parameters are whole again. *Collective*.
+  /// Unshards the parameters. *Collective*.
   void make_whole();
 
   std::vector<std::int64_t> full_sizes(std::size_t segment, std::size_t number) const {
@@ -29,7 +29,7 @@ class DividedUnit final : public UnitHooks {
   at::Tensor take_part(std::size_t segment, std::size_t number, const at::Tensor& whole) const {
     return segments_[segment].take_part(number, whole);
   }
-  /// Calls `visit(parameter, segment, number)` for all.
+  /// Calls `visit(parameter, segment, number)` for all parameters.
   template <class Visit>
   void visit_places(const Visit& visit) const {
     for (std::size_t segment = 0; segment < segments_.size(); ++segment) {
@@ -38,7 +38,7 @@ class DividedUnit final : public UnitHooks {
         visit(parameters[number].tensor, segment, number);
     }
   }
-  /// Rank 0's values for all ranks. *Collective*.
+  /// Copies rank 0's values to all ranks. *Collective*.
   void broadcast(const at::Tensor& values) const { all_.broadcast(values); }
 
  private:
@@ -47,7 +47,7 @@ class DividedUnit final : public UnitHooks {
   std::vector<ShardedSegment> segments_;
 };
 
-/// The one of a unit; null where it is not divided, or fully sharded.
+/// The DividedUnit of a unit; null if the unit is not sharded, or is fully sharded.
 DividedUnit* divided(const Unit& unit);
 
 }  // namespace lockstep::parallel

@@ -35,7 +35,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The units of these classes; all without any.
+/// The units of these classes; all units if `names` is empty.
 std::vector<NamedUnit> units_of_classes(const std::vector<NamedUnit>& units,
                                         const std::vector<std::string>& names) {
   if (names.empty()) return units;
@@ -91,12 +91,12 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
   return any ? "" : "fully_shard is not needed for a module without a parameter that requires a gradient";
 }
 
-/// With the shapes that they have when they are whole.
+/// The parameters with their unsharded shapes.
 std::vector<NamedTensor> whole_forms(const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> forms;
   std::map<const void*, at::Tensor> done;
   for (const auto& entry : parameters) {
-    // A tensor that has several names stays one tensor.
+    // A tensor with several names stays one tensor.
     auto& form = done[entry.tensor.unsafeGetTensorImpl()];
     if (!form.defined()) {
       form = at::empty(initial_sizes(entry.tensor), entry.tensor.options().device(at::kMeta))
@@ -107,7 +107,7 @@ std::vector<NamedTensor> whole_forms(const std::vector<NamedTensor>& parameters)
   return forms;
 }
 
-/// What ranks must agree on.
+/// The parts on which ranks must agree.
 std::string in_words(const MixedPrecisionPolicy& policy) {
   std::string text;
   const auto add = [&](const char* name, std::optional<at::ScalarType> dtype) {

@@ -38,7 +38,7 @@ class Hooks final : public UnitHooks {
   std::size_t unit_;
 };
 
-/// For each tensor, known by its implementation, the number of the unit that gathers it.
+/// Maps each tensor's implementation to the number of the unit that gathers it.
 std::unordered_map<const void*, std::size_t> owners_of(const std::vector<NamedTensor>& parameters,
                                                        const std::vector<NamedUnit>& units) {
   std::unordered_map<const void*, std::size_t> owners;
@@ -87,8 +87,8 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
     const auto key = std::make_tuple(owner, entry.tensor.scalar_type(), entry.tensor.requires_grad());
     segments[key].push_back(entry);
   }
-  // A unit that a ShardedInit has divided is whole from here to the end of its segments; one with tied
-  // weights, which are the root's, from the beginning.
+  // A unit that a ShardedInit has sharded is unsharded from here to the end of its segments; one with tied
+  // weights, which belong to the root, from the beginning.
   std::vector<bool> is_early(units_.size(), false);
   for (std::size_t i = 0; i < named.size(); ++i) {
     if (const auto* const before = divided(*named[i].unit)) {
@@ -144,7 +144,7 @@ void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
         [state = shared_from_this(), call](const at::Tensor&) { state->before_backward(call); });
   }
   if (has_backward) calls_.push_back(call);
-  // In a recomputation its backward runs around it.
+  // In a recomputation, the unit's backward is still running.
   if (!self.begun.empty() || self.is_in_backward) return;
   for (auto& segment : self.segments) segment.show_shards(has_backward && keeps(unit));
 }
@@ -157,7 +157,7 @@ void FullySharded::forward_failed(std::size_t unit) noexcept {
   for (auto& segment : self.segments) segment.show_shards(false);
 }
 
-/// The engine runs the nodes of later forwards first. So where the backward of `call` begins, all nodes of
+/// The engine runs the nodes of later forwards first. So when the backward of `call` begins, all nodes of
 /// forwards that began after `call` ended have run.
 void FullySharded::before_backward(const ForwardCall& call) {
   if (call.generation != generation_) {
@@ -180,12 +180,12 @@ void FullySharded::before_backward(const ForwardCall& call) {
   if (options.backward_prefetch) prefetch(call);
 }
 
-/// The backward goes on from a unit to the call `next`.
+/// Backward proceeds from a unit to the call `next`.
 void FullySharded::leave(std::size_t unit, const ForwardCall& next) {
   bool has_earlier_one = false;
   for (const auto& call : calls_) {
     if (call.unit != unit || call.begin > next.end) continue;
-    // Around `next`, or inside of it: one's output may be the other's.
+    // Contains `next`, or is inside it: the output of one may be the output of the other.
     if (call.end > next.begin) return;
     has_earlier_one = true;
   }
@@ -194,7 +194,7 @@ void FullySharded::leave(std::size_t unit, const ForwardCall& next) {
   for (auto& segment : units_[unit].segments) segment.show_shards(keeps(unit));
 }
 
-/// Gathers what the backward needs after `call`.
+/// Gathers what backward needs after `call`.
 void FullySharded::prefetch(const ForwardCall& call) {
   const auto here = std::find_if(calls_.rbegin(), calls_.rend(),
                                  [&](const ForwardCall& other) { return other.end == call.end; });
@@ -210,7 +210,7 @@ void FullySharded::reduce(std::size_t unit) {
     for (auto& segment : self.segments) segment.keep_gradients();
     return;
   }
-  // One unit's gradients travel at a time: their buffers are whole.
+  // The gradients of only one unit are reduced at a time, because their buffers are unsharded.
   finish_reducing();
   for (auto& segment : self.segments) {
     if (segment.is_trained()) segment.start_reducing();
@@ -229,10 +229,11 @@ void FullySharded::end_backward() {
     if (self.is_in_backward || has_gradients) reduce(unit);
   }
   finish_reducing();
-  // What was gathered for a backward that did not come.
+  // Frees what was prefetched for a backward that did not happen.
   for_each_segment([](ShardedSegment& segment) { segment.show_shards(false); });
 
-  // A parameter without a gradient on any rank gets none: an optimizer would change it all the same.
+  // A parameter without a gradient on any rank gets none, because an optimizer would change it even with
+  // zeros.
   std::vector<std::uint8_t> used;
   for_each_segment([&](ShardedSegment& segment) {
     used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());
@@ -257,8 +258,8 @@ void FullySharded::end_backward() {
   });
 }
 
-/// Adds two numbers for the order of the forwards, of which the greatest of all ranks add up to all ones
-/// where that is the same.
+/// Adds two numbers, the hash of the order of the forwards and its complement. Their maxima over all ranks
+/// add up to all ones if the order is the same everywhere.
 void FullySharded::add_order(std::vector<std::uint8_t>& bytes) const {
   std::size_t order = calls_.size();
   for (const auto& call : calls_) order = c10::hash_combine(order, call.unit);
@@ -275,7 +276,7 @@ void FullySharded::check_order(std::span<const std::uint8_t> greatest) const {
   }
 }
 
-/// A forward or a backward that threw leaves parameters whole and gradients half summed.
+/// A forward or a backward that threw leaves parameters unsharded and gradients partly summed.
 void FullySharded::forget_failed_step() {
   if (in_backward_) {
     for_each_segment([](ShardedSegment& segment) {

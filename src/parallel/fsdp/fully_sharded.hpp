@@ -20,23 +20,23 @@ using Tensors = std::vector<at::Tensor>;
 
 inline constexpr std::size_t kRoot = 0;
 
-/// One run of a unit's forward, between two ticks of a clock.
+/// One run of a unit's forward, from one value of a counter to another.
 struct ForwardCall {
   std::size_t unit;
   std::int64_t begin, end;
-  /// Which weights it computed with: how often others had been written over them.
+  /// Identifies the weights that it used: how often they had been overwritten before.
   std::int64_t generation;
 };
 
 struct ShardedUnit {
   std::vector<ShardedSegment> segments;
-  /// When its forwards that run began: it may call itself.
+  /// When its running forwards began; forward may be re-entrant.
   std::vector<std::int64_t> begun;
-  /// Its parameters may get gradients now.
+  /// Whether its parameters may get gradients now.
   bool is_in_backward = false;
 };
 
-/// A parameter: number `parameter` of a segment of a unit.
+/// A parameter: number `parameter` in a segment of a unit.
 struct ParameterPlace {
   std::size_t unit, segment, parameter;
 };
@@ -59,10 +59,12 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   }
   void show_whole();
   void show_shards_again() noexcept;
-  /// Of what is written over the parameters or an optimizer's state. Throws UsageError while they are whole.
+  /// This rank's part of new values of a parameter or of optimizer state. Throws UsageError while parameters
+  /// are unsharded.
   at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole);
   std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
-  /// `use(segment, number)` of the segment that holds the parameter. Throws UsageError for another tensor.
+  /// Calls `use(segment, number)` for the segment that contains the parameter. Throws UsageError if the
+  /// tensor is not a parameter of the module.
   template <class Use>
   at::Tensor with_place(const at::Tensor& parameter, const Use& use);
 
@@ -71,7 +73,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   std::vector<NamedTensor> trained;
   std::shared_ptr<UnitHooks> root_hooks;
   bool synchronise = true;
-  /// Each rank may have a part, or parameters another dtype at rest: not in a group of one without a policy.
+  /// False in a group of one without a policy; otherwise ranks have parts, or parameters have another dtype
+  /// at rest.
   bool is_sharded() const { return groups.all.size() > 1 || options.mp_policy.changes_anything(); }
 
  private:
@@ -93,14 +96,15 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
 
   BufferPool pool_;
   std::vector<ShardedUnit> units_;
-  /// Where each parameter is, known by its implementation.
+  /// The place of each parameter, by its implementation.
   std::unordered_map<const void*, ParameterPlace> places_;
-  /// The forwards since the last one of the module began, by their end. Their backwards come the other way.
+  /// The forwards since the module's last forward began, ordered by their end. Their backwards run in reverse
+  /// order.
   std::vector<ForwardCall> calls_;
   std::int64_t clock_ = 0;
   std::int64_t generation_ = 0;
   bool in_backward_ = false;
-  /// How many FullParameters live: forward finds everything there.
+  /// Number of FullParameters objects; if above 0, forward does not gather.
   int whole_ = 0;
 };
 
@@ -113,10 +117,10 @@ at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use)
   return use(units_[unit].segments[segment], number);
 }
 
-/// What happens around the forward of a unit of a sharded module.
+/// The hooks around the forward of a unit of a sharded module.
 std::shared_ptr<UnitHooks> hooks_of(const std::shared_ptr<FullySharded>& state, std::size_t unit);
 
-/// Makes a unit whole that a ShardedInit has divided. *Collective* there.
+/// Unshards a unit that a ShardedInit has sharded. *Collective* in that case.
 void make_whole(Unit& unit);
 
 }  // namespace lockstep::parallel

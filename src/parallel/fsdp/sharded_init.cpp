@@ -17,10 +17,10 @@ namespace lockstep {
 namespace parallel {
 namespace {
 
-/// Of the innermost ShardedInit of this thread.
+/// The groups of the innermost ShardedInit of this thread.
 thread_local const ShardGroups* active = nullptr;
 
-/// Where a parameter that a ShardedInit has divided is.
+/// The place of a parameter that a ShardedInit has sharded.
 struct DividedPlace {
   std::weak_ptr<DividedUnit> unit;
   std::size_t segment, number;
@@ -36,7 +36,7 @@ DividedPlaces& places() {
   return all;
 }
 
-/// Nothing for a parameter that is not divided, or no longer.
+/// Empty if the parameter is not sharded by a ShardedInit, or no longer.
 std::optional<std::pair<std::shared_ptr<DividedUnit>, DividedPlace>> place_of(const at::Tensor& parameter) {
   if (!ShardedParameters::contain(parameter)) return std::nullopt;
   auto& [mutex, known] = places();
@@ -85,7 +85,7 @@ void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
                  const std::vector<NamedTensor>& buffers) {
   if (active == nullptr || active->all.size() == 1) return;
   auto own = without_repeats(parameters);
-  // Those of units within it.
+  // Without the parameters of units inside it.
   std::erase_if(own, [](const NamedTensor& entry) { return ShardedParameters::contain(entry.tensor); });
   check_agreement(active->all, {own, buffers, "a unit that was made", ""});
   const auto result = std::make_shared<DividedUnit>(own, *active);

@@ -33,7 +33,7 @@ void ShardedParameters::remove(const at::Tensor& parameter) {
 bool ShardedParameters::contain(const at::Tensor& tensor) {
   auto& [mutex, known] = registry();
   const std::lock_guard lock(mutex);
-  // Where a tensor is gone, another one may have its address.
+  // The address of a destroyed tensor may be reused.
   std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
   return known.contains(tensor.unsafeGetTensorImpl());
 }

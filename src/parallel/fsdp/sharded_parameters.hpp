@@ -4,8 +4,8 @@
 
 namespace lockstep::parallel {
 
-/// The parameters of this process that are fully sharded, whatever has become of their wrappers: nobody may
-/// wrap them once more. Any thread.
+/// Registry of the parameters of this process that are sharded, even if their wrappers are gone: they cannot
+/// be wrapped again. Any thread.
 class ShardedParameters {
  public:
   static void add(const at::Tensor& parameter);

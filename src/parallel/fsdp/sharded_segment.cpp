@@ -22,13 +22,14 @@ ShardLayout layout_of(const std::vector<NamedTensor>& parameters, int ranks) {
 
 at::Tensor part(const at::Tensor& tensor, Range range) { return tensor.narrow(0, range.begin, range.size); }
 
-/// Has `flat` use the memory of `buffer`, or none. Changes no version: what autograd saved is unchanged.
+/// Makes `flat` use the memory of `buffer`, or none. Does not increment the version, so that tensors saved by
+/// autograd count as unchanged.
 void set_memory(const at::Tensor& flat, const at::Tensor& buffer) {
   void* const memory = buffer.defined() ? buffer.data_ptr() : nullptr;
   flat.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory, flat.device()));
 }
 
-/// 1 / ranks as c10d's Reducer multiplies with it.
+/// 1 / ranks, in the form in which c10d's Reducer multiplies by it.
 at::Tensor mean_factor(int ranks) {
   at::Tensor factor = c10::scalar_to_tensor(1.0 / ranks);
   factor.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -143,7 +144,7 @@ at::Tensor ShardedSegment::gather(std::size_t number, const at::Tensor& part_of_
   const at::NoGradGuard no_grad;
   const at::Tensor whole = at::zeros({layout_.tensor(number).size}, part_of_rank.options());
   part(whole, layout_.in_tensor(number, group_.rank())).copy_(part_of_rank);
-  // All ranks but one have zeros: bytes keep the sign of a zero too.
+  // All ranks but one have zeros there. The maximum of bytes also keeps the sign of zeros.
   if (whole.numel() > 0) group_.all_reduce(whole.view(at::kByte), ReduceOp::max);
   return whole.view(wholes_[number].sizes());
 }

@@ -17,64 +17,63 @@
 
 namespace lockstep::parallel {
 
-/// Parameters of one unit that have a dtype in common, and are all trained or all frozen: one flat buffer, of
+/// The parameters of one unit that have the same dtype and are all trained or all frozen: one flat buffer, of
 /// which each rank keeps its part.
 ///
-/// A parameter keeps its tensor (modules, optimizers and graphs hold handles on it) and changes its data: at
-/// rest they are this rank's part, in a forward and its backward a view of the flat tensor, whose memory
-/// comes and goes. Views that autograd saved see the memory of that moment. All methods are *Local* but those
-/// marked otherwise.
+/// A parameter keeps its tensor (modules, optimizers and graphs hold handles to it), but its data change. At
+/// rest they are this rank's part; in a forward and its backward they are a view of the flat tensor, whose
+/// memory is allocated and freed. Views that autograd saved use the memory that the flat tensor has at the
+/// time. All methods are *Local* unless noted.
 class ShardedSegment {
  public:
-  /// Takes the parameters' values as they are; they are at rest then.
+  /// Keeps this rank's part of the parameters' values; the parameters are then at rest.
   ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups,
                  const MixedPrecisionPolicy& policy, BufferPool& pool);
 
   bool is_trained() const { return parameters_.front().tensor.requires_grad(); }
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
-  /// Throws UsageError where a parameter is no longer this rank's part that it was made, but has been moved
-  /// or converted. At rest.
+  /// Throws UsageError if a parameter is no longer this rank's part because it was moved or converted. At
+  /// rest.
   void check_parts() const;
-  /// Begins to gather the whole values, unless they are there. *Collective*.
+  /// Starts to gather the unsharded values, unless they are present. *Collective*.
   void start_gathering();
-  /// The parameters are whole, in the dtype of computations, with the gradients that they had when they were
-  /// whole last. *Collective*.
+  /// Unshards the parameters, in the dtype of computation, with the gradients that they had when they were
+  /// last unsharded. *Collective*.
   void show_whole();
-  /// The parameters are whole in their own dtype, until show_shards(). At rest. *Collective*.
+  /// Unshards the parameters in their own dtype, until show_shards(). At rest. *Collective*.
   void show_originals();
-  /// The parameters are at rest, with the gradients of this rank's part. `keep`: the whole values stay in
-  /// memory.
+  /// Brings the parameters to rest, with the gradients of this rank's part. `keep`: keep the unsharded values
+  /// in memory.
   void show_shards(bool keep);
-  /// Frees the whole values, if they were kept. At rest.
+  /// Frees the unsharded values, if they were kept. At rest.
   void free_whole();
-  /// This rank's part becomes what the originals are now.
+  /// Sets this rank's part to the current originals.
   void take_over_originals();
 
-  /// The shape of parameter `number` when it is whole.
+  /// The unsharded shape of parameter `number`.
   at::IntArrayRef full_sizes(std::size_t number) const { return wholes_[number].sizes(); }
-  /// What belongs to parameter `number` element by element: of this rank's part, from all ranks' parts the
-  /// whole, in the parameter's shape. *Collective*.
+  /// Gathers a tensor with one value per element of parameter `number` from the ranks' parts, in the
+  /// parameter's unsharded shape. *Collective*.
   at::Tensor gather(std::size_t number, const at::Tensor& part_of_rank) const;
-  /// And of the whole, this rank's part.
+  /// This rank's part of such a tensor.
   at::Tensor take_part(std::size_t number, const at::Tensor& whole) const;
 
-  /// Between a backward that sends nothing and the next, the gradients of whole parameters have the dtype of
-  /// reductions. At rest.
+  /// Converts accumulated gradients of unsharded parameters to the dtype of reductions, after a backward
+  /// without communication. At rest.
   void keep_gradients();
-  /// Forgets gradients of whole parameters.
+  /// Drops the gradients of unsharded parameters.
   void drop_gradients();
   bool has_gradients() const;
-  /// Begins to add the gradients of the whole parameters, divided by the number of all ranks, to the sums of
-  /// their owners. At rest. *Collective*.
+  /// Starts to add the gradients of the unsharded parameters, divided by the number of all ranks, to the sums
+  /// of their owners. At rest. *Collective*.
   void start_reducing();
-  /// Waits for that, and adds up what owners of the same part have.
+  /// Waits for that, and sums over the owners of the same part.
   void finish_reducing();
-  /// Whether start_reducing() was called since take_sums(), and, for each parameter, whether it had a
-  /// gradient.
+  /// Whether start_reducing() was called since take_sums(), and whether each parameter had a gradient.
   bool was_reduced() const { return !had_gradient_.empty(); }
   const std::vector<std::uint8_t>& had_gradient() const { return had_gradient_; }
-  /// Adds this rank's part of the sums to the gradients of the parameters for which `use` is not 0. At rest.
+  /// Adds this rank's part of the sums to the gradients of the parameters whose `use` is not 0. At rest.
   void take_sums(std::span<const std::uint8_t> use);
 
  private:
@@ -93,21 +92,21 @@ class ShardedSegment {
   at::Tensor flat_;
   std::vector<at::Tensor> wholes_;
   at::Tensor buffer_;
-  /// This rank's part in the dtype of computations, while it is sent.
+  /// This rank's part in the dtype of computation, while it is sent.
   at::Tensor cast_shard_;
   std::optional<Work> gathering_;
   bool is_whole_ = false;
-  /// Whole values in the parameters' own dtype, while they are shown.
+  /// Unsharded values in the parameters' own dtype, while they are shown.
   at::Tensor originals_;
 
-  /// Of each parameter: what `.grad` is in the state that it is not in.
+  /// Per parameter: `.grad` of the state (sharded or unsharded) in which it currently is not.
   std::vector<at::Tensor> hidden_gradients_;
   at::Tensor gradient_buffer_, reduced_, sum_;
   std::optional<Work> reducing_;
   std::vector<std::uint8_t> had_gradient_;
 };
 
-/// Moves "is the parameter's .grad" between a parameter and where it is kept.
+/// Swaps the parameter's .grad with the stored one.
 inline void exchange_gradient(const at::Tensor& parameter, at::Tensor& kept) {
   at::Tensor& gradient = parameter.mutable_grad();
   std::swap(gradient, kept);
