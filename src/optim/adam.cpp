@@ -15,7 +15,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// What the kernels take besides parameters and gradients. Adam and AdamW keep the same.
+/// The kernels' arguments besides parameters and gradients; the same for Adam and AdamW.
 struct AdamLists {
   Tensors averages, squares, maxima, steps;
 };

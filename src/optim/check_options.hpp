@@ -6,7 +6,7 @@
 
 namespace lockstep::optim {
 
-/// Throws UsageError unless `fits`; `rule` says in words what would.
+/// Throws UsageError unless `fits`; `rule` describes the requirement.
 inline void require(bool fits, const char* optimizer, const char* rule, double value) {
   if (fits) return;
   std::ostringstream text;

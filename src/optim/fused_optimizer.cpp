@@ -19,7 +19,7 @@ using Tensors = std::vector<at::Tensor>;
   throw UsageError(text.str());
 }
 
-/// The gradient as the kernels read it: element by element beside the parameter.
+/// The gradient with the strides and dtype of the parameter, as the kernels require.
 at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& gradient) {
   if (gradient.is_sparse()) refuse(parameter, "has a sparse gradient");
   if (!parameter.is_non_overlapping_and_dense()) refuse(parameter, "is not dense in memory");
@@ -37,7 +37,7 @@ struct Kind {
   Tensors gradients;
 };
 
-/// The kernels of GPUs take one device and dtype at a time.
+/// The GPU kernels take one device and dtype per call.
 std::vector<Kind> by_kind(const Tensors& parameters, const Tensors& gradients) {
   std::vector<Kind> kinds;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -52,7 +52,7 @@ std::vector<Kind> by_kind(const Tensors& parameters, const Tensors& gradients) {
   return kinds;
 }
 
-/// PyTorch's fused kernels count no versions, which autograd and DataParallel go by.
+/// PyTorch's fused kernels do not increment versions, on which autograd and DataParallel rely.
 void tell_changed(const Tensors& parameters) {
   for (const auto& parameter : parameters) parameter.unsafeGetTensorImpl()->bump_version();
 }

@@ -14,7 +14,7 @@ namespace {
 
 using DtypeAndDevice = std::pair<at::ScalarType, std::string>;
 
-/// The gradients that one call of the kernel takes.
+/// The gradients grouped by kernel call.
 std::map<DtypeAndDevice, std::vector<at::Tensor>> gradients_of(torch::optim::Optimizer& optimizer) {
   std::map<DtypeAndDevice, std::vector<at::Tensor>> lists;
   for (auto& group : optimizer.param_groups()) {
@@ -59,7 +59,7 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
 void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
   Seen& seen = seen_[&optimizer];
   if (seen.found_inf.defined()) return;
-  // In double precision: the reciprocal of a large scale would lose bits.
+  // In double precision: the reciprocal of a large scale would otherwise lose bits.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   seen.found_inf = at::zeros({1}, scale_.options());
   for (auto& [kind, gradients] : gradients_of(optimizer)) {

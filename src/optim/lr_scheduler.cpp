@@ -20,7 +20,7 @@ void read_state(const std::string& text, const Read& read) {
   }
 }
 
-/// That of the first group, as transformers takes it.
+/// The rate of the first group, as in transformers.
 double full_rate(const torch::optim::Optimizer& optimizer) {
   const auto& groups = optimizer.param_groups();
   return groups.empty() ? 0 : groups.front().options().get_lr();
@@ -90,7 +90,7 @@ void ReduceLrOnPlateau::step(double metric) {
 }
 
 std::string ReduceLrOnPlateau::state_dict() const {
-  // JSON has no word for the infinity that the best metric is before the first one.
+  // JSON cannot represent the infinity that `best` is before the first metric.
   return json{{"best", std::isfinite(rule_.best) ? json(rule_.best) : json()},
               {"bad_epochs", rule_.bad_epochs},
               {"cooldown_left", rule_.cooldown_left},

@@ -15,7 +15,7 @@ namespace {
 
 using std::numbers::pi;
 
-/// Python's division of whole numbers, with at least 1 below.
+/// The quotient of two integers as in Python, with a divisor of at least 1.
 double share(std::int64_t part, std::int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(1, whole));
 }
@@ -81,7 +81,7 @@ Schedule cosine_with_restarts(const ScheduleOptions& options) {
   });
 }
 
-/// The end as a share of the full rate.
+/// lr_end is a fraction of the full rate here.
 Schedule polynomial(const ScheduleOptions& options) {
   return with_warmup(options.num_warmup_steps, [o = options](std::int64_t step) {
     if (step > o.num_training_steps) return o.lr_end;
@@ -179,7 +179,7 @@ void check(const ScheduleOptions& options, const Kind& kind, double lr) {
   if (options.name == "warmup_stable_decay") check_stable_decay(options);
 }
 
-/// Rates as shares of the full one; a rate of 0 has none, and stays 0 by any.
+/// Converts rates to fractions of the full rate. A full rate of 0 stays 0 with any fraction.
 ScheduleOptions in_shares(ScheduleOptions options, double lr) {
   const double unit = lr > 0 ? lr : 1;
   options.lr_end /= unit;

@@ -12,7 +12,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Parameters that are in the same step of their lives.
+/// Parameters that all are in their first step, or all in a later one.
 struct SgdLists {
   Tensors parameters, gradients, momenta;
 };
@@ -26,7 +26,7 @@ void step_plainly(const SgdOptions& options, const at::Tensor& parameter, const 
     if (is_first_step) {
       momentum.copy_(change);
     } else {
-      // As a tensor: as a number it would be rounded to the tensor's width first.
+      // A tensor, because a number would first be rounded to the tensor's precision.
       momentum.mul_(at::native::wrapped_scalar_tensor(options.momentum)).add_(change, 1 - options.dampening);
     }
     change = options.nesterov ? change.add(momentum, options.momentum) : momentum;
@@ -34,7 +34,7 @@ void step_plainly(const SgdOptions& options, const at::Tensor& parameter, const 
   parameter.add_(change, -options.lr);
 }
 
-/// PyTorch 2.11's kernel for CPUs computes wrong weights for half-wide numbers.
+/// PyTorch 2.11's CPU kernel computes wrong weights for float16 and bfloat16.
 bool kernel_is_right_for(const at::Tensor& parameter) {
   return !(parameter.is_cpu() && c10::isReducedFloatingType(parameter.scalar_type()));
 }

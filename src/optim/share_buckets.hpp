@@ -9,24 +9,24 @@
 
 namespace lockstep::optim {
 
-/// Some parameters of one rank's share: of each group of the optimizer those that are stepped together.
+/// Parameters of one rank's share that are stepped together, by group of the optimizer.
 struct ShareBucket {
   std::vector<std::vector<at::Tensor>> by_group;
 
   std::vector<at::Tensor> tensors() const;
 };
 
-/// One rank's share, `by_group`: large parameters each in a bucket of its own, small ones together in buckets
-/// of about `cap` bytes. All tensors of a bucket are of one device and dtype.
+/// Splits one rank's share, `by_group`: each large parameter into its own bucket, small ones into buckets of
+/// about `cap` bytes. All tensors of a bucket have the same device and dtype.
 std::vector<ShareBucket> share_buckets(const std::vector<std::vector<at::Tensor>>& by_group,
                                        std::uint64_t cap);
 
-/// A bucket on its way from its owner to the others.
+/// A bucket that is being sent from its owner to the other ranks.
 class SentBucket {
  public:
   /// *Collective*.
   SentBucket(const ProcessGroup& group, const ShareBucket& bucket, int owner);
-  /// The parameters have the owner's values when it returns. *Local*.
+  /// On return, the parameters have the owner's values. *Local*.
   void finish();
 
  private:

@@ -16,11 +16,11 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// From so many bytes on a parameter travels alone and without a copy: messages of this size use the whole
-/// bandwidth already.
+/// Parameters of this many bytes and more are sent alone and without a copy: messages of this size already
+/// use the full bandwidth.
 constexpr std::size_t kLarge = 1 << 20;
 
-/// One dense parameter is its own buffer; others travel through one.
+/// A single contiguous parameter is its own buffer; others are sent through one.
 at::Tensor buffer_of(const Tensors& tensors, bool is_owner) {
   if (tensors.size() == 1 && tensors.front().is_contiguous()) return tensors.front();
   Tensors flat;
@@ -77,7 +77,7 @@ void SentBucket::finish() {
   std::int64_t begin = 0;
   for (const auto& tensor : tensors_) {
     if (flat_.is_same(tensor)) {
-      // Collectives count no versions, which autograd and DataParallel go by.
+      // Collectives do not increment versions, on which autograd and DataParallel rely.
       tensor.unsafeGetTensorImpl()->bump_version();
     } else {
       tensor.copy_(flat_.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
@@ -91,7 +91,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using torch::optim::Optimizer;
 
-/// So many rounds of buckets may be on their way: one that is sent while one is stepped.
+/// Number of rounds of buckets in flight: one is sent while one is stepped.
 constexpr std::size_t kRoundsInFlight = 2;
 
 std::uint64_t bytes_of(double mebibytes) {
@@ -117,7 +117,7 @@ std::vector<std::vector<std::int64_t>> elements_of(const Optimizer& optimizer) {
   return elements;
 }
 
-/// What must be alike on all ranks, as text.
+/// Text that must be equal on all ranks.
 std::string description_of(const Optimizer& optimizer) {
   std::ostringstream text;
   for (const auto& group : optimizer.param_groups()) {
@@ -139,7 +139,7 @@ void check_alike(const ProcessGroup& group, const Optimizer& optimizer) {
                            "the same groups on every rank.");
 }
 
-/// Puts the full lists of parameters back.
+/// Restores the full lists of parameters on destruction.
 class FullGroups {
  public:
   explicit FullGroups(Optimizer& optimizer) : optimizer_(optimizer) {
@@ -195,7 +195,7 @@ struct ZeroRedundancyOptimizer::Impl {
     }
   }
 
-  /// Every rank steps its bucket of this round; then all are on their way.
+  /// Every rank steps its bucket of this round; then all are sent.
   std::vector<SentBucket> step_round(std::size_t round, FullGroups& groups) {
     const auto& own = buckets[static_cast<std::size_t>(group.rank())];
     if (round < own.size()) {
@@ -229,7 +229,7 @@ struct ZeroRedundancyOptimizer::Impl {
   std::unique_ptr<Optimizer> inner;
   ProcessGroup group;
   std::unordered_map<const void*, int> owner = {};
-  /// Of each rank.
+  /// Per rank.
   std::vector<std::vector<ShareBucket>> buckets = {};
   std::size_t rounds = 0;
 };

@@ -32,7 +32,7 @@ struct AdamWOptions {
 ///     lockstep::optim::Adam optimizer(model->parameters(), {.lr = 1e-3});
 class Adam : public FusedOptimizer {
  public:
-  /// Throws UsageError for options out of range.
+  /// Throws UsageError if an option is out of range.
   explicit Adam(std::vector<at::Tensor> parameters, const AdamOptions& options = {});
   explicit Adam(std::vector<ParameterGroup<AdamOptions>> groups);
 
@@ -46,7 +46,7 @@ class Adam : public FusedOptimizer {
 ///     lockstep::optim::AdamW optimizer(model->parameters(), {.lr = 1e-3});
 class AdamW : public FusedOptimizer {
  public:
-  /// Throws UsageError for options out of range.
+  /// Throws UsageError if an option is out of range.
   explicit AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options = {});
   explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
 

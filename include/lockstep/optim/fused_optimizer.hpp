@@ -7,14 +7,14 @@
 
 namespace lockstep::optim {
 
-/// Parameters with options of their own.
+/// Parameters with their own options.
 template <class Options>
 struct ParameterGroup {
   std::vector<at::Tensor> parameters;
   Options options = {};
 };
 
-/// A plain struct of options as LibTorch's optimizers keep it with a group. `values` may be changed at any
+/// A plain struct of options, as LibTorch's optimizers store it per group. `values` may be changed at any
 /// time; learning rate schedulers do so.
 template <class Fields>
 struct GroupOptions : torch::optim::OptimizerCloneableOptions<GroupOptions<Fields>> {
@@ -26,18 +26,18 @@ struct GroupOptions : torch::optim::OptimizerCloneableOptions<GroupOptions<Field
   Fields values;
 };
 
-/// What the optimizers of this library have in common: all parameters of a group are updated by one call of
-/// PyTorch's fused kernels, with the bits of `torch.optim`'s classes under `fused=True`. Wherever LibTorch
-/// takes a torch::optim::Optimizer, they fit; Lockstep's checkpoints keep their state, LibTorch's archives do
-/// not. Gradients must be dense.
+/// Base class of Lockstep's optimizers: all parameters of a group are updated by one call of PyTorch's fused
+/// kernels, bit-identical to `torch.optim`'s classes with `fused=True`. They can be used wherever LibTorch
+/// takes a torch::optim::Optimizer. Lockstep's checkpoints save their state, LibTorch's archives do not.
+/// Gradients must be dense.
 class FusedOptimizer : public torch::optim::Optimizer {
  public:
-  /// One step of all parameters that have a gradient. `closure`, if any, computes the loss again first, and
-  /// what it returns is returned. *Local*. Throws UsageError for a sparse gradient and for a parameter that
-  /// is not dense in memory.
+  /// One step of all parameters that have a gradient. `closure`, if any, is called first to compute the loss,
+  /// which is returned. *Local*. Throws UsageError for a sparse gradient and for a parameter that is not
+  /// dense in memory.
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  /// One step of some of a group's parameters with these gradients, whatever their `.grad` is. *Local*.
+  /// One step of some of a group's parameters with these gradients; ignores their `.grad`. *Local*.
   void step_with(torch::optim::OptimizerParamGroup& group, const std::vector<at::Tensor>& parameters,
                  const std::vector<at::Tensor>& gradients);
 
@@ -49,7 +49,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
   virtual void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
                       const Tensors& gradients) = 0;
 
-  /// The state of a parameter; `made` tells whether it is new.
+  /// The state of a parameter; `made` is set to whether it is new.
   template <class State>
   State& state_of(const at::Tensor& parameter, bool& made) {
     auto& place = state_[parameter.unsafeGetTensorImpl()];
@@ -59,7 +59,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
   }
 };
 
-/// The constructors that the optimizers share.
+/// Used by the constructors of the optimizers.
 template <class Fields>
 std::vector<torch::optim::OptimizerParamGroup> as_groups(std::vector<ParameterGroup<Fields>> groups) {
   std::vector<torch::optim::OptimizerParamGroup> result;

@@ -10,28 +10,28 @@
 
 namespace lockstep::optim {
 
-/// What changes an optimizer's learning rates in the course of a training, and belongs into its checkpoints.
-/// `Accelerator::prepare` takes it. One thread at a time; *Local*, the same on every rank. It keeps a pointer
-/// to the optimizer, which must outlive it.
+/// Changes an optimizer's learning rates during training; checkpoints save its state. `Accelerator::prepare`
+/// accepts it. One thread at a time; *Local*, the same on every rank. It keeps a pointer to the optimizer,
+/// which must outlive it.
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  /// The learning rate of each parameter group, as it is now.
+  /// The current learning rate of each parameter group.
   std::vector<double> last_lr() const;
 
-  /// The one whose rates it changes.
+  /// The optimizer whose learning rates it changes.
   const torch::optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
 
-  /// After each optimizer step that was made. By default it changes nothing.
+  /// Called after each optimizer step that was not skipped. Does nothing by default.
   virtual void step() {}
-  /// After each evaluation, with a metric that is the same on every rank (in Trainer metric_for_best_model).
-  /// Likewise.
+  /// Called after each evaluation, with a metric that is the same on every rank (in Trainer,
+  /// metric_for_best_model). Does nothing by default.
   virtual void step(double /*metric*/) {}
 
-  /// All that it remembers, as JSON, and back. Throws DataError for a text that does not fit.
+  /// Saves and restores its whole state, as JSON. Throws DataError if a text does not fit.
   virtual std::string state_dict() const = 0;
   virtual void load_state_dict(const std::string& text) = 0;
 
@@ -53,19 +53,19 @@ class Scheduler {
 ///     optimizer.step();
 ///     scheduler.step();
 ///
-/// The rates with which the optimizer comes are the full ones, of each group its own. Setting it up sets the
+/// The optimizer's learning rates at construction are the full ones, per group. The constructor sets the
 /// rates of step 0, as in PyTorch.
 class LrScheduler final : public Scheduler {
  public:
-  /// Throws UsageError for options out of range.
+  /// Throws UsageError if an option is out of range.
   LrScheduler(torch::optim::Optimizer& optimizer, const ScheduleOptions& options);
-  /// A schedule of the program's own.
+  /// With a custom schedule.
   LrScheduler(torch::optim::Optimizer& optimizer, Schedule schedule);
 
-  /// To be called once after each optimizer step.
+  /// Call it once after each optimizer step.
   void step() override;
 
-  /// Steps done.
+  /// Number of steps done.
   std::int64_t steps() const noexcept { return steps_; }
 
   std::string state_dict() const override;
@@ -79,14 +79,14 @@ class LrScheduler final : public Scheduler {
   std::int64_t steps_ = 0;
 };
 
-/// Lowers the rates when a metric stops getting better: torch.optim.lr_scheduler.ReduceLROnPlateau. All ranks
-/// must give it the same metric: reduce it first.
+/// Lowers the learning rates when a metric stops improving: torch.optim.lr_scheduler.ReduceLROnPlateau. All
+/// ranks must pass the same metric: reduce it first.
 class ReduceLrOnPlateau final : public Scheduler {
  public:
-  /// Throws UsageError for options out of range.
+  /// Throws UsageError if an option is out of range.
   explicit ReduceLrOnPlateau(torch::optim::Optimizer& optimizer, const PlateauOptions& options = {});
 
-  /// To be called after each evaluation.
+  /// Call it after each evaluation.
   void step(double metric) override;
 
   std::string state_dict() const override;

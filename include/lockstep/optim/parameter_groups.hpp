@@ -10,12 +10,12 @@
 
 namespace lockstep::optim {
 
-/// Whether weight decay is meant for a parameter of this name: not for biases and not for the weights of
-/// normalisation layers. The names are those that transformers' Trainer knows: "bias", "layernorm", "rmsnorm"
-/// anywhere, and "norm" or "..._norm" as a part between dots, in small or capital letters.
+/// Whether weight decay applies to a parameter of this name: not to biases and the weights of normalization
+/// layers. The names are those of transformers' Trainer: "bias", "layernorm" or "rmsnorm" anywhere, and
+/// "norm" or "..._norm" as a part between dots, case-insensitive.
 bool takes_weight_decay(std::string_view name);
 
-/// The names of the module's children that are layer norms by their class, with a dot at the end: see
+/// The names of the module's submodules whose class is LayerNorm, with a trailing dot: see
 /// parallel::children_of_class(). *Local*.
 template <class Module>
 std::vector<std::string> layer_norms_of(Module& module) {
@@ -24,9 +24,9 @@ std::vector<std::string> layer_norms_of(Module& module) {
   return names;
 }
 
-/// The parameters that are trained, each once, as two groups with the same options but the weight decay: that
-/// of `options` for the first, none for the second, which holds biases and norms as transformers' Trainer
-/// tells them. A group without parameters is left out.
+/// The trained parameters, each once, in two groups with the same options except for weight decay: the first
+/// has that of `options`; the second, with biases and norms by the rules of transformers' Trainer, has none.
+/// An empty group is left out.
 ///
 ///     lockstep::optim::AdamW optimizer(
 ///         lockstep::optim::parameter_groups(model, lockstep::optim::AdamWOptions{.lr = 5e-5}));

@@ -15,13 +15,13 @@ struct SgdOptions {
   bool maximize = false;
 };
 
-/// torch.optim.SGD(fused=True). See FusedOptimizer. Half-wide parameters on CPUs are stepped as with
-/// fused=False: PyTorch's kernel computes wrong weights for them.
+/// torch.optim.SGD(fused=True). See FusedOptimizer. float16 and bfloat16 parameters on CPUs are stepped as
+/// with fused=False, because PyTorch's kernel computes wrong weights for them.
 ///
 ///     lockstep::optim::SGD optimizer(model->parameters(), {.lr = 0.1, .momentum = 0.9});
 class SGD : public FusedOptimizer {
  public:
-  /// Throws UsageError for options out of range.
+  /// Throws UsageError if an option is out of range.
   explicit SGD(std::vector<at::Tensor> parameters, const SgdOptions& options = {});
   explicit SGD(std::vector<ParameterGroup<SgdOptions>> groups);
 
