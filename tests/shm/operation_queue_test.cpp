@@ -74,6 +74,31 @@ TEST(OperationQueue, BeginsWhatIsAddedLaterWhereOperationsOverlap) {
   }
 }
 
+/// One worker dozes while the other is in an operation that takes long.
+TEST(OperationQueue, EndsWithTheLastOperationWhoeverDozes) {
+  std::promise<void> first_waits, second_began, third_began;
+  OperationQueue queue(-1, 2);
+  queue.add(
+      [&] {
+        OperationQueue::let_next_begin();
+        first_waits.set_value();
+        second_began.get_future().wait();
+      },
+      true);
+  first_waits.get_future().wait();
+  queue.add([&] { second_began.set_value(); }, true);
+  queue.add(
+      [&] {
+        OperationQueue::let_next_begin();
+        third_began.set_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      },
+      true);
+  third_began.get_future().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Long enough for the other to doze.
+  queue.close();
+}
+
 /// Of an operation that is made of several no other may come between the parts.
 TEST(OperationQueue, KeepsOthersBackWhereAnOperationDoesNotOverlap) {
   OperationQueue queue(-1, 2);

@@ -15,14 +15,11 @@ constexpr std::chrono::milliseconds kAwake{200};  // Workers doze when nothing w
 
 }  // namespace
 
-class OperationQueue::Entry {
- public:
-  Entry(std::function<void()> run, bool may_overlap) : body(std::move(run)), overlaps(may_overlap) {}
-
+struct OperationQueue::Entry {
   std::function<void()> body;
-  const bool overlaps;
-  std::exception_ptr failure;
-  std::function<void(std::exception_ptr)> then;
+  bool overlaps;
+  std::exception_ptr failure = nullptr;
+  std::function<void(std::exception_ptr)> then = nullptr;
   bool taken = false;
   bool done = false;
 };
@@ -55,7 +52,7 @@ void OperationQueue::call_worker() {
 }
 
 OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urgent, bool overlaps) {
-  auto entry = std::make_shared<Entry>(std::move(body), overlaps);
+  auto entry = std::make_shared<Entry>(Entry{std::move(body), overlaps});
   const Lock lock(mutex_);
   if (workers_.empty()) start_worker();
   entries_.push_back(entry);
@@ -86,8 +83,12 @@ void OperationQueue::let_next_begin() {
   queue.call_worker();
 }
 
-/// What it threw, if it did. What it adds itself, nobody waits for.
-std::exception_ptr OperationQueue::perform(const std::function<void()>& body, Turn& turn) {
+/// With the lock, but for the body itself: what it threw, if it did. What it adds, nobody waits for.
+std::exception_ptr OperationQueue::perform(std::function<void()> body, bool overlaps, Lock& lock) {
+  turn_taken_ = true;
+  ++running_;
+  lock.unlock();
+  Turn turn{this, overlaps && most_workers_ > 1};
   const CallerWaits not_in_it(false);
   Turn* const outer = std::exchange(turn_of_thread(), &turn);
   std::exception_ptr failure;
@@ -97,6 +98,12 @@ std::exception_ptr OperationQueue::perform(const std::function<void()>& body, Tu
     failure = std::current_exception();
   }
   turn_of_thread() = outer;
+  body = nullptr;  // Tensors go while nobody is kept waiting for the lock.
+  lock.lock();
+  --running_;
+  end(turn);
+  ended_.notify_all();
+  if (stopping_) for_worker_.notify_all();
   return failure;
 }
 
@@ -107,42 +114,22 @@ void OperationQueue::run(const std::function<void()>& body) {
     const CallerWaits waits;
     return wait(add(body, false));
   }
-  turn_taken_ = true;
-  ++running_;
-  lock.unlock();
-  Turn turn{this, most_workers_ > 1};
-  const std::exception_ptr failure = perform(body, turn);
-  lock.lock();
-  --running_;
-  end(turn);
-  ended_.notify_all();
-  lock.unlock();
-  if (failure) std::rethrow_exception(failure);
+  if (const auto failure = perform(std::cref(body), true, lock)) std::rethrow_exception(failure);
 }
 
-/// Takes the front out of the queue and runs it without the lock.
+/// Takes the front out of the queue and runs it.
 void OperationQueue::run_next(Lock& lock) {
   const Handle entry = std::move(entries_.front());
   entries_.pop_front();
   entry->taken = true;
-  turn_taken_ = true;
-  ++running_;
   overdue_ = false;
-  lock.unlock();
-  Turn turn{this, entry->overlaps && most_workers_ > 1};
-  const std::exception_ptr failure = perform(entry->body, turn);
-  entry->body = nullptr;  // Tensors go while nobody is kept waiting for the lock.
-  lock.lock();
+  entry->failure = perform(std::move(entry->body), entry->overlaps, lock);
   entry->done = true;
-  entry->failure = failure;
-  --running_;
-  end(turn);
-  ended_.notify_all();
   if (!entry->then) return;
   lock.unlock();
   {
     const CallerWaits not_in_it(false);
-    entry->then(failure);
+    entry->then(entry->failure);
   }
   lock.lock();
 }

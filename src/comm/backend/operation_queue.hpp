@@ -41,7 +41,7 @@ class CallerWaits {
 class OperationQueue {
  public:
   /// An operation and how it went.
-  class Entry;
+  struct Entry;
   using Handle = std::shared_ptr<Entry>;
 
   /// `cpu`: where the workers run; -1: anywhere. `workers`: so many operations may be under way at a time.
@@ -84,7 +84,7 @@ class OperationQueue {
   };
 
   void run_next(Lock& lock);
-  std::exception_ptr perform(const std::function<void()>& body, Turn& turn);
+  std::exception_ptr perform(std::function<void()> body, bool overlaps, Lock& lock);
   void end(Turn& turn);
   void start_worker();
   void call_worker();
