@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "comm/backend/operation_queue.hpp"
-#include "comm/c10d_handles.hpp"
 #include "comm/errors.hpp"
 #include "comm/process_group_impl.hpp"
 #include "comm/transport/tensor_memory.hpp"
@@ -15,16 +14,6 @@ namespace lockstep {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-// Ours have c10d's numbers.
-static_assert(static_cast<int>(ReduceOp::sum) == c10d::ReduceOp::SUM &&
-              static_cast<int>(ReduceOp::avg) == c10d::ReduceOp::AVG &&
-              static_cast<int>(ReduceOp::product) == c10d::ReduceOp::PRODUCT &&
-              static_cast<int>(ReduceOp::min) == c10d::ReduceOp::MIN &&
-              static_cast<int>(ReduceOp::max) == c10d::ReduceOp::MAX &&
-              static_cast<int>(ReduceOp::bit_and) == c10d::ReduceOp::BAND &&
-              static_cast<int>(ReduceOp::bit_or) == c10d::ReduceOp::BOR &&
-              static_cast<int>(ReduceOp::bit_xor) == c10d::ReduceOp::BXOR);
 
 /// A reduction as the backend can do it, and what is left to do with the result.
 struct Reduction {
@@ -44,22 +33,11 @@ Reduction plan(ReduceOp op, const at::Tensor& result, int size, CommBackend back
   return {c10d::ReduceOp::SUM, [result, size] { result.detach().div_(size); }};
 }
 
-/// The backends read and write memory from the first element on, as many elements as the tensor has.
-void check_in_one_piece(const char* operation, const at::Tensor& tensor) {
-  if (tensor.is_non_overlapping_and_dense()) return;
-  throw UsageError(
-      fmt::format("{}: the tensor is not one piece of memory (strides of a column, or expanded); pass "
-                  "tensor.contiguous()",
-                  operation));
-}
-
-void check_contiguous(const char* operation, const at::Tensor& tensor) {
-  if (tensor.is_contiguous()) return;
-  throw UsageError(fmt::format("{}: a tensor is not contiguous; pass tensor.contiguous()", operation));
-}
-
 void check_contiguous(const char* operation, const Tensors& tensors) {
-  for (const auto& tensor : tensors) check_contiguous(operation, tensor);
+  for (const auto& tensor : tensors) {
+    if (tensor.is_contiguous()) continue;
+    throw UsageError(fmt::format("{}: a tensor is not contiguous; pass tensor.contiguous()", operation));
+  }
 }
 
 Tensors like(const at::Tensor& input, int count) {
@@ -69,13 +47,21 @@ Tensors like(const at::Tensor& input, int count) {
   return result;
 }
 
+/// The form that waits: the operation runs in this thread.
+template <class Start>
+void wait_for(const Start& start) {
+  const comm::CallerWaits waits;
+  start().wait();
+}
+
 }  // namespace
 
 template <class Start>
-Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, Start&& start,
+Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, const Start& start,
                                 std::function<void()> finish) {
   Operation operation{.name = name, .number = 0, .who = who, .tensor = tensor};
-  auto work = comm::translated(std::forward<Start>(start), [&] { return operation.describe(); });
+  auto work =
+      comm::translated([&] { return start(carrier_of(tensor)); }, [&] { return operation.describe(); });
   operation.number = static_cast<std::int64_t>(work->getSequencenumber());
   return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
 }
@@ -85,57 +71,59 @@ c10d::Backend& ProcessGroup::Impl::carrier_of(const at::Tensor& tensor) const {
   return *connections->group->getBackend(tensor.device().type());
 }
 
-comm::CpuBackend* ProcessGroup::Impl::inline_carrier_of(const at::Tensor& tensor) const {
-  return tensor.is_cpu() && tensor.layout() == at::kStrided ? connections->cpu : nullptr;
-}
-
 void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int other) const {
   if (other >= 0 && other < members.size()) return;
   throw UsageError(fmt::format("{}: {} {} is not a rank of this group: expected 0 to {}", operation, role,
                                other, members.size() - 1));
 }
 
+void ProcessGroup::Impl::check_message(const char* operation, const P2POp& message) const {
+  const bool receives = message.op == P2POp::Op::irecv;
+  comm::check_in_one_piece(operation, message.tensor);
+  check_rank(operation, receives ? "source" : "destination", message.peer);
+  if (message.peer != members.rank) return;
+  throw UsageError(fmt::format("{}: rank {} cannot {} itself", operation, members.rank,
+                               receives ? "receive from" : "send to"));
+}
+
 Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {
-  check_in_one_piece("all_reduce", tensor);
+  comm::check_in_one_piece("all_reduce", tensor);
   auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
   Tensors tensors{tensor};
-  c10d::AllreduceOptions options;
-  options.reduceOp = operation;
+  const c10d::AllreduceOptions options{.reduceOp = operation};
   return impl_->launch(
-      "all_reduce", tensor, [&] { return impl_->carrier_of(tensor).allreduce(tensors, options); }, finish);
+      "all_reduce", tensor, [&](c10d::Backend& carrier) { return carrier.allreduce(tensors, options); },
+      finish);
 }
 
 Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
-  check_in_one_piece("broadcast", tensor);
+  comm::check_in_one_piece("broadcast", tensor);
   impl_->check_rank("broadcast", "root", root);
   Tensors tensors{tensor};
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
+  const c10d::BroadcastOptions options{.rootRank = root};
   return impl_->launch("broadcast", tensor,
-                       [&] { return impl_->carrier_of(tensor).broadcast(tensors, options); });
+                       [&](c10d::Backend& carrier) { return carrier.broadcast(tensors, options); });
 }
 
 Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op) const {
-  check_in_one_piece("reduce", tensor);
+  comm::check_in_one_piece("reduce", tensor);
   impl_->check_rank("reduce", "root", root);
   auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
   Tensors tensors{tensor};
-  c10d::ReduceOptions options;
-  options.reduceOp = operation;
-  options.rootRank = root;
+  const c10d::ReduceOptions options{.reduceOp = operation, .rootRank = root};
   if (rank() != root) finish = nullptr;
   return impl_->launch(
-      "reduce", tensor, [&] { return impl_->carrier_of(tensor).reduce(tensors, options); }, finish);
+      "reduce", tensor, [&](c10d::Backend& carrier) { return carrier.reduce(tensors, options); }, finish);
 }
 
 Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
   check_contiguous("all_gather", outputs);
-  check_contiguous("all_gather", input);
+  check_contiguous("all_gather", {input});
   comm::check_count("all_gather", "output", outputs, size());
   std::vector<Tensors> lists{outputs};
   Tensors inputs{input};
   return impl_->launch("all_gather", input,
-                       [&] { return impl_->carrier_of(input).allgather(lists, inputs); });
+                       [&](c10d::Backend& carrier) { return carrier.allgather(lists, inputs); });
 }
 
 Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const {
@@ -147,49 +135,46 @@ Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const 
   at::Tensor to = output.view({-1});
   at::Tensor from = input.view({-1});
   return impl_->launch("all_gather_into_tensor", input,
-                       [&] { return impl_->carrier_of(input)._allgather_base(to, from); });
+                       [&](c10d::Backend& carrier) { return carrier._allgather_base(to, from); });
 }
 
 Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input, int root) const {
   check_contiguous("gather", outputs);
-  check_contiguous("gather", input);
+  check_contiguous("gather", {input});
   impl_->check_rank("gather", "root", root);
   if (rank() == root) comm::check_count("gather", "output", outputs, size());
   std::vector<Tensors> lists;
   if (rank() == root) lists.push_back(outputs);
   Tensors inputs{input};
-  c10d::GatherOptions options;
-  options.rootRank = root;
+  const c10d::GatherOptions options{.rootRank = root};
   return impl_->launch("gather", input,
-                       [&] { return impl_->carrier_of(input).gather(lists, inputs, options); });
+                       [&](c10d::Backend& carrier) { return carrier.gather(lists, inputs, options); });
 }
 
 Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs, int root) const {
   check_contiguous("scatter", inputs);
-  check_contiguous("scatter", output);
+  check_contiguous("scatter", {output});
   impl_->check_rank("scatter", "root", root);
   if (rank() == root) comm::check_count("scatter", "input", inputs, size());
   std::vector<Tensors> lists;
   if (rank() == root) lists.push_back(inputs);
   Tensors outputs{output};
-  c10d::ScatterOptions options;
-  options.rootRank = root;
+  const c10d::ScatterOptions options{.rootRank = root};
   return impl_->launch("scatter", output,
-                       [&] { return impl_->carrier_of(output).scatter(outputs, lists, options); });
+                       [&](c10d::Backend& carrier) { return carrier.scatter(outputs, lists, options); });
 }
 
 Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
   check_contiguous("reduce_scatter", inputs);
-  check_contiguous("reduce_scatter", output);
+  check_contiguous("reduce_scatter", {output});
   comm::check_count("reduce_scatter", "input", inputs, size());
   auto [operation, finish] = plan(op, output, size(), impl_->options.backend);
   Tensors outputs{output};
   std::vector<Tensors> lists{inputs};
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = operation;
+  const c10d::ReduceScatterOptions options{.reduceOp = operation};
   return impl_->launch(
       "reduce_scatter", output,
-      [&] { return impl_->carrier_of(output).reduce_scatter(outputs, lists, options); }, finish);
+      [&](c10d::Backend& carrier) { return carrier.reduce_scatter(outputs, lists, options); }, finish);
 }
 
 Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
@@ -202,11 +187,10 @@ Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const a
   auto [operation, finish] = plan(op, output, size(), impl_->options.backend);
   at::Tensor to = output;
   at::Tensor from = input;
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = operation;
+  const c10d::ReduceScatterOptions options{.reduceOp = operation};
   return impl_->launch(
       "reduce_scatter_tensor", output,
-      [&] { return impl_->carrier_of(output)._reduce_scatter_base(to, from, options); }, finish);
+      [&](c10d::Backend& carrier) { return carrier._reduce_scatter_base(to, from, options); }, finish);
 }
 
 Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
@@ -217,8 +201,8 @@ Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::T
   at::Tensor from = input;
   std::vector<std::int64_t> to_splits = output_split_sizes;
   std::vector<std::int64_t> from_splits = input_split_sizes;
-  return impl_->launch("all_to_all_single", input, [&] {
-    return impl_->carrier_of(input).alltoall_base(to, from, to_splits, from_splits);
+  return impl_->launch("all_to_all_single", input, [&](c10d::Backend& carrier) {
+    return carrier.alltoall_base(to, from, to_splits, from_splits);
   });
 }
 
@@ -226,32 +210,29 @@ Work ProcessGroup::all_to_all_async(const Tensors& outputs, const Tensors& input
   comm::check_lists(outputs, inputs, size());
   Tensors to = outputs, from = inputs;
   return impl_->launch("all_to_all", inputs.front(),
-                       [&] { return impl_->carrier_of(inputs.front()).alltoall(to, from); });
+                       [&](c10d::Backend& carrier) { return carrier.alltoall(to, from); });
 }
 
 Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
-  check_in_one_piece("send", tensor);
-  impl_->check_rank("send", "destination", destination);
-  if (destination == rank()) throw UsageError(fmt::format("send: rank {} cannot send to itself", rank()));
+  impl_->check_message("send", {P2POp::Op::isend, tensor, destination});
   Tensors tensors{tensor};
   return impl_->launch("send", tensor,
-                       [&] { return impl_->carrier_of(tensor).send(tensors, destination, tag); });
+                       [&](c10d::Backend& carrier) { return carrier.send(tensors, destination, tag); });
 }
 
 Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
-  check_in_one_piece("recv", tensor);
-  impl_->check_rank("recv", "source", source);
-  if (source == rank()) throw UsageError(fmt::format("recv: rank {} cannot receive from itself", rank()));
+  impl_->check_message("recv", {P2POp::Op::irecv, tensor, source});
   Tensors tensors{tensor};
-  return impl_->launch("recv", tensor, [&] { return impl_->carrier_of(tensor).recv(tensors, source, tag); });
+  return impl_->launch("recv", tensor,
+                       [&](c10d::Backend& carrier) { return carrier.recv(tensors, source, tag); });
 }
 
 int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
-  check_in_one_piece("recv_any_source", tensor);
+  comm::check_in_one_piece("recv_any_source", tensor);
   const comm::CallerWaits waits;
   Tensors tensors{tensor};
   Work work = impl_->launch("recv_any_source", tensor,
-                            [&] { return impl_->carrier_of(tensor).recvAnysource(tensors, tag); });
+                            [&](c10d::Backend& carrier) { return carrier.recvAnysource(tensors, tag); });
   work.wait();
   return work.source_rank();
 }
@@ -259,25 +240,22 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
 // ---- The forms that wait
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
-  comm::CpuBackend* const carrier = impl_->inline_carrier_of(tensor);
-  if (carrier == nullptr) {
-    const comm::CallerWaits waits;
-    return all_reduce_async(tensor, op).wait();
-  }
-  check_in_one_piece("all_reduce", tensor);
+  // Where the thread that calls can do the operation itself.
+  comm::CpuBackend* const carrier =
+      tensor.is_cpu() && tensor.layout() == at::kStrided ? impl_->connections->cpu : nullptr;
+  if (carrier == nullptr) return wait_for([&] { return all_reduce_async(tensor, op); });
+  comm::check_in_one_piece("all_reduce", tensor);
   const auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
   carrier->all_reduce_now(tensor, operation);
   if (finish) finish();
 }
 
 void ProcessGroup::broadcast(const at::Tensor& tensor, int root) const {
-  const comm::CallerWaits waits;
-  broadcast_async(tensor, root).wait();
+  wait_for([&] { return broadcast_async(tensor, root); });
 }
 
 void ProcessGroup::reduce(const at::Tensor& tensor, int root, ReduceOp op) const {
-  const comm::CallerWaits waits;
-  reduce_async(tensor, root, op).wait();
+  wait_for([&] { return reduce_async(tensor, root, op); });
 }
 
 Tensors ProcessGroup::all_gather(const at::Tensor& input) const {
@@ -288,8 +266,7 @@ Tensors ProcessGroup::all_gather(const at::Tensor& input) const {
 }
 
 void ProcessGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) const {
-  const comm::CallerWaits waits;
-  all_gather_into_tensor_async(output, input).wait();
+  wait_for([&] { return all_gather_into_tensor_async(output, input); });
 }
 
 Tensors ProcessGroup::gather(const at::Tensor& input, int root) const {
@@ -300,41 +277,34 @@ Tensors ProcessGroup::gather(const at::Tensor& input, int root) const {
 }
 
 void ProcessGroup::scatter(const at::Tensor& output, const Tensors& inputs, int root) const {
-  const comm::CallerWaits waits;
-  scatter_async(output, inputs, root).wait();
+  wait_for([&] { return scatter_async(output, inputs, root); });
 }
 
 void ProcessGroup::reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
-  const comm::CallerWaits waits;
-  reduce_scatter_async(output, inputs, op).wait();
+  wait_for([&] { return reduce_scatter_async(output, inputs, op); });
 }
 
 void ProcessGroup::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input,
                                          ReduceOp op) const {
-  const comm::CallerWaits waits;
-  reduce_scatter_tensor_async(output, input, op).wait();
+  wait_for([&] { return reduce_scatter_tensor_async(output, input, op); });
 }
 
 void ProcessGroup::all_to_all(const Tensors& outputs, const Tensors& inputs) const {
-  const comm::CallerWaits waits;
-  all_to_all_async(outputs, inputs).wait();
+  wait_for([&] { return all_to_all_async(outputs, inputs); });
 }
 
 void ProcessGroup::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                                      const std::vector<std::int64_t>& output_split_sizes,
                                      const std::vector<std::int64_t>& input_split_sizes) const {
-  const comm::CallerWaits waits;
-  all_to_all_single_async(output, input, output_split_sizes, input_split_sizes).wait();
+  wait_for([&] { return all_to_all_single_async(output, input, output_split_sizes, input_split_sizes); });
 }
 
 void ProcessGroup::send(const at::Tensor& tensor, int destination, int tag) const {
-  const comm::CallerWaits waits;
-  send_async(tensor, destination, tag).wait();
+  wait_for([&] { return send_async(tensor, destination, tag); });
 }
 
 void ProcessGroup::recv(const at::Tensor& tensor, int source, int tag) const {
-  const comm::CallerWaits waits;
-  recv_async(tensor, source, tag).wait();
+  wait_for([&] { return recv_async(tensor, source, tag); });
 }
 
 }  // namespace lockstep

@@ -37,14 +37,12 @@ std::string dump(const json& object) { return object.dump(-1, ' ', false, json::
 
 }  // namespace
 
-at::Device ProcessGroup::Impl::object_device() const {
-  return options.backend == CommBackend::nccl ? options.device : at::Device(at::kCPU);
+at::Device ProcessGroup::object_device() const {
+  return impl_->options.backend == CommBackend::nccl ? impl_->options.device : at::Device(at::kCPU);
 }
 
-at::Device ProcessGroup::object_device() const { return impl_->object_device(); }
-
 std::string ProcessGroup::broadcast_object(const std::string& object, int root) const {
-  const at::Device device = impl_->object_device();
+  const at::Device device = object_device();
   const at::Tensor size_tensor = number(object.size(), device);
   broadcast(size_tensor, root);
   const std::int64_t bytes = to_number(size_tensor);
@@ -56,7 +54,7 @@ std::string ProcessGroup::broadcast_object(const std::string& object, int root) 
 }
 
 std::vector<std::string> ProcessGroup::all_gather_object(const std::string& object) const {
-  const at::Device device = impl_->object_device();
+  const at::Device device = object_device();
   std::vector<std::int64_t> sizes;
   for (const auto& tensor : all_gather(number(object.size(), device))) {
     sizes.push_back(to_number(tensor));
@@ -76,7 +74,7 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
         fmt::format("scatter_object: expected {} objects at the root, one for each rank, but got {}", size(),
                     objects.size()));
   }
-  const at::Device device = impl_->object_device();
+  const at::Device device = object_device();
   std::size_t most = 0;
   std::vector<at::Tensor> sizes;
   for (const auto& object : is_root ? objects : std::vector<std::string>{}) {

@@ -60,32 +60,17 @@ std::vector<WorkPointer> start_batch(c10d::Backend& backend, const std::vector<P
 
 }  // namespace comm
 
-void ProcessGroup::Impl::check_batch(const std::vector<P2POp>& operations) const {
-  for (const auto& operation : operations) {
-    const bool receives = operation.op == P2POp::Op::irecv;
-    check_rank("batch_isend_irecv", receives ? "source" : "destination", operation.peer);
-    if (operation.peer == members.rank) {
-      throw UsageError(
-          fmt::format("batch_isend_irecv: rank {} cannot exchange messages with itself", members.rank));
-    }
-    if (!operation.tensor.is_non_overlapping_and_dense()) {
-      throw UsageError(
-          "batch_isend_irecv: a tensor is not one piece of memory (strides of a column, or expanded); pass "
-          "tensor.contiguous()");
-    }
-    if (operation.tensor.device() != operations.front().tensor.device()) {
-      throw UsageError(
-          fmt::format("batch_isend_irecv: all tensors of a batch must be on one device, got {} and {}: "
-                      "make a batch for each",
-                      operations.front().tensor.device().str(), operation.tensor.device().str()));
-    }
-  }
-}
-
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) const {
   if (operations.empty()) return {};
-  impl_->check_batch(operations);
   const at::Tensor& first = operations.front().tensor;
+  for (const auto& operation : operations) {
+    impl_->check_message("batch_isend_irecv", operation);
+    if (operation.tensor.device() == first.device()) continue;
+    throw UsageError(
+        fmt::format("batch_isend_irecv: all tensors of a batch must be on one device, got {} and {}: "
+                    "make a batch for each",
+                    first.device().str(), operation.tensor.device().str()));
+  }
   Operation batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
   const auto started =
       comm::translated([&] { return comm::start_batch(impl_->carrier_of(first), operations); },

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -56,6 +57,20 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
                     "which takes it for the CPU tensors",
                     device.str()));
   }
+}
+
+comm::GroupInfo world_group(int rank, int size) {
+  std::vector<int> names(static_cast<std::size_t>(size));
+  std::iota(names.begin(), names.end(), 0);
+  return {rank, std::move(names), fmt::format("rank {} of {}", rank, size)};
+}
+
+/// The part of `group` that `ranks` makes, this rank among them.
+comm::GroupInfo subgroup(const comm::GroupInfo& group, const std::vector<int>& ranks) {
+  comm::GroupInfo result = group.part(ranks);
+  result.who = fmt::format("rank {} ({} of {} in the group [{}])", result.name(result.rank), result.rank,
+                           result.size(), fmt::join(result.names, ","));
+  return result;
 }
 
 bool has_nccl(const ProcessGroupOptions& options) {
@@ -210,7 +225,7 @@ ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
   comm::StoreBarrier join = comm::join_group(group_store, members, options.join_timeout);
   if (is_outermost) {
-    diagnostics = comm::Diagnostics::make(
+    diagnostics = std::make_shared<comm::Diagnostics>(
         members, group_store.with_prefix("peer_monitor"),
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
   }
@@ -293,8 +308,8 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
   // waiting.
-  impl_ = std::make_shared<Impl>(comm::world_group(rank, size), "world", store,
-                                 store.clone().with_prefix("group"), options);
+  impl_ = std::make_shared<Impl>(world_group(rank, size), "world", store, store.clone().with_prefix("group"),
+                                 options);
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -362,7 +377,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
     return std::nullopt;
   }
   return ProcessGroup(std::make_shared<Impl>(
-      comm::subgroup(impl_->members, ranks), impl_->path + "/" + name, impl_->connections->origin,
+      subgroup(impl_->members, ranks), impl_->path + "/" + name, impl_->connections->origin,
       impl_->connections->store.with_prefix(name), options, impl_->connections->diagnostics, parent));
 }
 

@@ -40,19 +40,12 @@ struct Operation {
 /// Something to wait for, and what to do with it then.
 class Work::Impl {
  public:
-  /// `finish` runs once, in the thread of the first wait(), when the operation has succeeded.
-  Impl(c10::intrusive_ptr<c10d::Work> work, Operation operation, std::function<void()> finish);
-
-  void wait();
-  bool is_completed() const { return work_->isCompleted(); }
-  int source_rank() const { return work_->sourceRank(); }
-
- private:
-  c10::intrusive_ptr<c10d::Work> work_;
-  Operation operation_;
-  std::function<void()> finish_;
-  std::mutex mutex_;
-  bool waited_ = false;
+  c10::intrusive_ptr<c10d::Work> work;
+  Operation operation;
+  /// Runs once, in the thread of the first wait(), when the operation has succeeded.
+  std::function<void()> finish;
+  std::mutex mutex = {};
+  bool waited = false;
 };
 
 /// What other ranks can see of this one.
@@ -92,23 +85,19 @@ struct ProcessGroup::Impl {
   /// What carries the group's CPU tensors.
   c10::intrusive_ptr<comm::CpuBackend> make_cpu_backend(const Store& store,
                                                         std::shared_ptr<comm::Diagnostics> diagnostics) const;
-  /// Starts an operation; `finish` runs when it has succeeded.
+  /// Starts an operation by `start(backend)`; `finish` runs when it has succeeded.
   template <class Start>
-  Work launch(const char* name, const at::Tensor& tensor, Start&& start,
+  Work launch(const char* name, const at::Tensor& tensor, const Start& start,
               std::function<void()> finish = nullptr);
 
   /// What carries tensors on that device.
   c10d::Backend& carrier_of(const at::Tensor& tensor) const;
-  /// Where the thread that calls does the operation itself; null where it cannot.
-  comm::CpuBackend* inline_carrier_of(const at::Tensor& tensor) const;
   /// Throws UsageError unless `other` is a rank of this group. `role` names it in the text.
   void check_rank(const char* operation, const char* role, int other) const;
-  /// Throws UsageError unless all of a batch can start.
-  void check_batch(const std::vector<P2POp>& operations) const;
+  /// Throws UsageError unless a message can start.
+  void check_message(const char* operation, const P2POp& message) const;
   /// How the NCCL communicators of the group and its parts end.
   comm::NcclCommunicators::End nccl_end() const;
-  /// The device on which objects travel.
-  at::Device object_device() const;
 
   comm::GroupInfo members;
   std::string path;                        // "world", "world/1": the same on all ranks, and no other group's.

@@ -3,55 +3,35 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <set>
 #include <span>
-#include <sstream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "comm/errors.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
+#include "net/deadline.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using net::Clock;
+using net::left_until;
 using Milliseconds = std::chrono::milliseconds;
-
-Milliseconds left_until(Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
-  return std::max(left, Milliseconds(1));
-}
 
 /// How long a rank that waits does not probe the others.
 constexpr Milliseconds kSlice{1000};
 
 constexpr const char* kKeys[] = {"arrived", "count", "done", "seen", "over"};
 
-/// What a probe found.
-struct CannotCome {
-  std::string why;
-};
-
 Milliseconds since(Clock::time_point begun) {
   return std::chrono::duration_cast<Milliseconds>(Clock::now() - begun);
 }
 
 std::string keys_of(std::int64_t barrier) { return fmt::format("barrier/{}/", barrier); }
-
-/// Those of `members` whose places a comma-separated list does not name.
-std::vector<int> absent(const std::string& arrived, const std::vector<int>& members) {
-  std::vector<bool> came(members.size(), false);
-  std::istringstream list(arrived);
-  for (std::string rank; std::getline(list, rank, ',');)
-    came.at(static_cast<std::size_t>(std::stoi(rank))) = true;
-  std::vector<int> missing;
-  for (std::size_t place = 0; place < members.size(); ++place) {
-    if (!came[place]) missing.push_back(members[place]);
-  }
-  return missing;
-}
 
 constexpr const char* kAborted = "aborted";
 constexpr std::chrono::seconds kAtOnce{1};
@@ -115,19 +95,6 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return ranks.size() > kShown ? fmt::format("{} and {} more", text, ranks.size() - kShown) : text;
 }
 
-GroupInfo world_group(int rank, int size) {
-  std::vector<int> names(static_cast<std::size_t>(size));
-  std::iota(names.begin(), names.end(), 0);
-  return {rank, std::move(names), fmt::format("rank {} of {}", rank, size)};
-}
-
-GroupInfo subgroup(const GroupInfo& group, const std::vector<int>& ranks) {
-  GroupInfo result = group.part(ranks);
-  result.who = fmt::format("rank {} ({} of {} in the group [{}])", result.name(result.rank), result.rank,
-                           result.size(), fmt::join(result.names, ","));
-  return result;
-}
-
 StoreBarrier::StoreBarrier(Store store, GroupInfo members)
     : store_(std::move(store)), members_(std::move(members)) {}
 
@@ -139,11 +106,7 @@ void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Probe& probe) {
   const Heartbeat::Waiting beat(process_heartbeat(), "barrier", static_cast<std::uint64_t>(barriers_));
   try {
     run(timeout, probe);
-  } catch (const TimeoutError&) {
-    throw;
-  } catch (const CannotCome& loss) {
-    throw CommunicationError(who() + " failed: " + loss.why);
-  } catch (const CommunicationError& error) {
+  } catch (const ConnectionLost& error) {
     throw CommunicationError(who() +
                              " failed: the job's store has closed the connection. The process that hosts it "
                              "(rank 0, or the launcher) has "
@@ -174,13 +137,13 @@ void StoreBarrier::run(Milliseconds timeout, const Probe& probe) {
 
 bool StoreBarrier::wait_for_all(const std::string& keys, Deadline deadline, const Probe& probe) const {
   const std::string done = keys + "done";
-  if (!probe) return store_.wait(done, left_until(deadline));
   for (const auto begun = Clock::now();;) {
-    if (store_.wait(done, std::min(left_until(deadline), kSlice))) return true;
-    if (left_until(deadline) <= Milliseconds(1)) return false;
-    const std::string why = probe_missing(probe, keys, since(begun));
+    const Milliseconds left = left_until(deadline);
+    if (store_.wait(done, probe ? std::min(left, kSlice) : left)) return true;
+    if (left_until(deadline) == Milliseconds(0)) return false;
+    const std::string why = probe ? probe_missing(probe, keys, since(begun)) : "";
     // The last one may have come, and left again, while this rank looked.
-    if (!why.empty() && !store_.contains(done)) throw CannotCome{why};
+    if (!why.empty() && !store_.contains(done)) throw CommunicationError(who() + " failed: " + why);
   }
 }
 
@@ -203,7 +166,15 @@ std::vector<int> StoreBarrier::others() const {
 }
 
 std::vector<int> StoreBarrier::missing(const std::string& keys) const {
-  return absent(store_.get(keys + "arrived", std::chrono::seconds(1)), members_.names);
+  const std::string arrived = store_.get(keys + "arrived", kAtOnce);
+  std::set<int> places;
+  for (const auto part : variables::split_list(arrived))
+    places.insert(variables::whole_number(part).value_or(-1));
+  std::vector<int> ranks;
+  for (int place = 0; place < members_.size(); ++place) {
+    if (!places.contains(place)) ranks.push_back(members_.name(place));
+  }
+  return ranks;
 }
 
 void StoreBarrier::acknowledge(const std::string& keys, Deadline deadline, const Probe& probe) const {
@@ -214,7 +185,7 @@ void StoreBarrier::acknowledge(const std::string& keys, Deadline deadline, const
   // All have arrived; a rank that dies between its arrival and here is found by the next operation.
   const auto begun = Clock::now();
   while (!store_.wait(keys + "over", std::min(left_until(deadline), kSlice))) {
-    const bool over = left_until(deadline) <= Milliseconds(1);
+    const bool over = left_until(deadline) == Milliseconds(0);
     if (over || (probe && !probe(others(), since(begun)).empty())) return;
   }
 }

@@ -15,12 +15,6 @@ namespace lockstep::comm {
 
 using shm::GroupInfo;
 
-/// The group of all ranks.
-GroupInfo world_group(int rank, int size);
-
-/// The part of `group` that `ranks` makes, this rank among them: "rank 7 (1 of 2 in the group [5,7])".
-GroupInfo subgroup(const GroupInfo& group, const std::vector<int>& ranks);
-
 /// Barriers of a fixed set of ranks through the store. Unlike a collective it knows, when time is up, who
 /// came.
 class StoreBarrier {

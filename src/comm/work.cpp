@@ -20,27 +20,23 @@ std::string Operation::describe() const {
   return text + " failed";
 }
 
-Work::Impl::Impl(c10::intrusive_ptr<c10d::Work> work, Operation operation, std::function<void()> finish)
-    : work_(std::move(work)), operation_(std::move(operation)), finish_(std::move(finish)) {}
-
-void Work::Impl::wait() {
-  const std::lock_guard lock(mutex_);
-  if (waited_) return;
-  {
-    const Heartbeat::Waiting beat(process_heartbeat(), operation_.name,
-                                  static_cast<std::uint64_t>(operation_.number));
-    comm::translated([&] { work_->wait(); }, [&] { return operation_.describe(); });
-  }
-  if (finish_) finish_();
-  waited_ = true;
-}
-
 Work::Work(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-void Work::wait() { impl_->wait(); }
+void Work::wait() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->waited) return;
+  {
+    const Operation& operation = impl_->operation;
+    const Heartbeat::Waiting beat(process_heartbeat(), operation.name,
+                                  static_cast<std::uint64_t>(operation.number));
+    comm::translated([&] { impl_->work->wait(); }, [&] { return operation.describe(); });
+  }
+  if (impl_->finish) impl_->finish();
+  impl_->waited = true;
+}
 
-bool Work::is_completed() const { return impl_->is_completed(); }
+bool Work::is_completed() const { return impl_->work->isCompleted(); }
 
-int Work::source_rank() const { return impl_->source_rank(); }
+int Work::source_rank() const { return impl_->work->sourceRank(); }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "comm/backend/cpu_work.hpp"
@@ -69,16 +70,24 @@ OpMeta of_any_size(OpMeta meta) {
   return meta;
 }
 
-/// Of each rank's part.
-std::vector<std::int64_t> rows_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
-                                  int ranks) {
-  if (!splits.empty() || tensor.dim() == 0) return splits;
-  return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), tensor.size(0) / ranks);
-}
-
 const Tensors& front_of(const CpuBackend::TensorLists& lists) {
   static const Tensors none;
   return lists.empty() ? none : lists.front();
+}
+
+Run all_reduce_in(const char* name, const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const Elements elements = elements_of(name, tensor);
+  return [=, reduction = reduction_of(op)](Transport& transport) {
+    transport.all_reduce(tensor.data_ptr(), elements, reduction);
+  };
+}
+
+Run gather_to(const char* name, const Tensors& outputs, const at::Tensor& input, int size) {
+  const Elements elements = elements_of(name, input);
+  check_count(name, "output", outputs, size);
+  return [=, held = memory_of(name, outputs, elements)](Transport& transport) {
+    transport.all_gather(input.data_ptr(), held.places, elements);
+  };
 }
 
 Run gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
@@ -98,15 +107,15 @@ Run reduce_into(const at::Tensor& output, const at::Tensor& input, const c10d::R
   };
 }
 
-/// The same of several tensors, one after the other.
+/// What `make` makes for each of several tensors, one after the other.
 template <class Make>
-Run one_after_the_other(const Tensors& outputs, const Tensors& inputs, const Make& make) {
-  if (outputs.size() != inputs.size()) {
-    throw UsageError(fmt::format("expected as many output as input tensors, but got {} and {}",
-                                 outputs.size(), inputs.size()));
+Run one_after_the_other(std::size_t outputs, std::size_t inputs, const Make& make) {
+  if (outputs != inputs) {
+    throw UsageError(
+        fmt::format("expected as many output as input tensors, but got {} and {}", outputs, inputs));
   }
   std::vector<Run> bodies;
-  for (std::size_t i = 0; i < inputs.size(); ++i) bodies.push_back(make(outputs[i], inputs[i]));
+  for (std::size_t i = 0; i < inputs; ++i) bodies.push_back(make(i));
   return [bodies = std::move(bodies)](Transport& transport) {
     for (const auto& body : bodies) body(transport);
   };
@@ -120,7 +129,7 @@ CpuBackend::CpuBackend(int rank, int size, std::unique_ptr<Transport> transport,
       transport_(std::move(transport)),
       tracker_(std::move(tracker)),
       queue_(std::make_shared<OperationQueue>(cpu, transport_->concurrency())),
-      message_threads_(std::make_shared<MessageThreads>()) {}
+      message_waits_(std::make_shared<OperationQueue>(-1, std::numeric_limits<int>::max())) {}
 
 CpuBackend::~CpuBackend() { queue_->close(); }
 
@@ -135,48 +144,46 @@ CpuBackend::WorkPointer CpuBackend::enqueue(Request request, Body body) {
   auto entry = queue_->add(
       [transport = transport_, tracker = tracker_, id, call, copies = std::move(request.copies),
        run = std::move(body)]() mutable {
-        const OperationTracker::End end(*tracker, id);
-        transport->begin(call);
-        run(*transport);
-        copies.copy_back();
+        try {
+          transport->begin(call);
+          run(*transport);
+          copies.copy_back();
+        } catch (...) {
+          tracker->finish(id, false);
+          throw;
+        }
+        tracker->finish(id, true);
       },
       urgent, !request.several);
   return c10::make_intrusive<CpuWork>(request.type, queue_, std::move(entry), tracker_, id,
                                       std::move(request.outputs));
 }
 
-template <class Body>
-void CpuBackend::run_now(const OpMeta& meta, const Body& body) {
+void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const Elements elements = elements_of("all_reduce", tensor);
+  const auto reduction = reduction_of(op);
+  const OpMeta meta = with_op(meta_of("all_reduce", tensor), op);
   ++operations_;
   const OperationId id = tracker_->begin(meta);
   try {
     const Heartbeat::Waiting beat(process_heartbeat(), meta.name, id.sequence);
     queue_->run([&] {
-      const OperationTracker::End end(*tracker_, id);
       transport_->begin({meta, id.sequence, OperationLabel::current()});
-      body(*transport_);
+      transport_->all_reduce(tensor.data_ptr(), elements, reduction);
     });
+    tracker_->finish(id, true);
   } catch (...) {
     tracker_->explain_and_rethrow(id);
   }
-}
-
-void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  const Elements elements = elements_of("all_reduce", tensor);
-  const auto reduction = reduction_of(op);
-  run_now(with_op(meta_of("all_reduce", tensor), op),
-          [&](Transport& transport) { transport.all_reduce(tensor.data_ptr(), elements, reduction); });
 }
 
 CpuBackend::WorkPointer CpuBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (single("all_reduce", tensors).layout() == at::kSparse) return allreduce_sparse(tensors, options);
   HostCopies copies;
   const at::Tensor tensor = copies.of(tensors.front());
-  const Elements elements = elements_of("all_reduce", tensor);
-  const auto reduction = reduction_of(options.reduceOp);
   return enqueue({OpType::ALLREDUCE, with_op(meta_of("all_reduce", tensor), options.reduceOp), tensors,
                   options.timeout, std::move(copies)},
-                 [=](Transport& transport) { transport.all_reduce(tensor.data_ptr(), elements, reduction); });
+                 all_reduce_in("all_reduce", tensor, options.reduceOp));
 }
 
 CpuBackend::WorkPointer CpuBackend::allreduce_sparse(Tensors& tensors,
@@ -195,16 +202,12 @@ CpuBackend::WorkPointer CpuBackend::allreduce_coalesced(Tensors& tensors,
                                                         const c10d::AllreduceCoalescedOptions& options) {
   HostCopies copies;
   const Tensors own = copies.of(tensors);
-  const auto reduction = reduction_of(options.reduceOp);
-  for (const auto& tensor : own) elements_of("all_reduce_coalesced", tensor);
   return enqueue(
       {OpType::ALLREDUCE_COALESCED, with_op(meta_of("all_reduce_coalesced", own), options.reduceOp), tensors,
        options.timeout, std::move(copies), true},
-      [own, reduction](Transport& transport) {
-        for (const auto& tensor : own) {
-          transport.all_reduce(tensor.data_ptr(), elements_of("all_reduce_coalesced", tensor), reduction);
-        }
-      });
+      one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
+        return all_reduce_in("all_reduce_coalesced", own[i], options.reduceOp);
+      }));
 }
 
 CpuBackend::WorkPointer CpuBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -233,13 +236,10 @@ CpuBackend::WorkPointer CpuBackend::allgather(TensorLists& outputs, Tensors& inp
                                               const c10d::AllgatherOptions& options) {
   HostCopies copies;
   const at::Tensor input = copies.of(single("all_gather", inputs));
-  const Elements elements = elements_of("all_gather", input);
-  const auto held = memory_of("all_gather", copies.of(front_of(outputs)), elements);
-  check_count("all_gather", "output", held.tensors, getSize());
-  return enqueue(
-      {OpType::ALLGATHER, meta_of("all_gather", input), front_of(outputs), options.timeout,
-       std::move(copies)},
-      [=](Transport& transport) { transport.all_gather(input.data_ptr(), held.places, elements); });
+  const Run run = gather_to("all_gather", copies.of(front_of(outputs)), input, getSize());
+  return enqueue({OpType::ALLGATHER, meta_of("all_gather", input), front_of(outputs), options.timeout,
+                  std::move(copies)},
+                 run);
 }
 
 /// `outputs[r][i]` is what rank r's `inputs[i]` becomes here.
@@ -247,26 +247,18 @@ CpuBackend::WorkPointer CpuBackend::allgather_coalesced(TensorLists& outputs, Te
                                                         const c10d::AllgatherOptions& options) {
   HostCopies copies;
   const Tensors own = copies.of(inputs);
-  const TensorLists lists = copies.of(outputs);
-  std::vector<Run> bodies;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const Elements elements = elements_of("all_gather_coalesced", own[i]);
+  const Run run = one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
     Tensors list;
-    for (const auto& of_rank : lists) list.push_back(of_rank.at(i));
-    bodies.push_back([input = own[i], elements,
-                      held = memory_of("all_gather_coalesced", list, elements)](Transport& transport) {
-      transport.all_gather(input.data_ptr(), held.places, elements);
-    });
-  }
+    for (const auto& of_rank : outputs) list.push_back(copies.of(of_rank.at(i)));
+    return gather_to("all_gather_coalesced", list, own[i], getSize());
+  });
   return enqueue({OpType::ALLGATHER_COALESCED,
                   meta_of("all_gather_coalesced", own),
                   {},
                   options.timeout,
                   std::move(copies),
                   true},
-                 [bodies](Transport& transport) {
-                   for (const auto& body : bodies) body(transport);
-                 });
+                 run);
 }
 
 CpuBackend::WorkPointer CpuBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -287,9 +279,8 @@ CpuBackend::WorkPointer CpuBackend::allgather_into_tensor_coalesced(Tensors& out
   const Tensors from = copies.of(inputs), to = copies.of(outputs);
   return enqueue({OpType::COALESCED, meta_of("all_gather_into_tensor_coalesced", from), outputs,
                   options.timeout, std::move(copies), true},
-                 one_after_the_other(to, from, [&](const at::Tensor& output, const at::Tensor& input) {
-                   return gather_into(output, input, getSize());
-                 }));
+                 one_after_the_other(to.size(), from.size(),
+                                     [&](std::size_t i) { return gather_into(to[i], from[i], getSize()); }));
 }
 
 CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs,
@@ -355,8 +346,8 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter_tensor_coalesced(
   return enqueue(
       {OpType::COALESCED, with_op(meta_of("reduce_scatter_tensor_coalesced", to), options.reduceOp), outputs,
        options.timeout, std::move(copies), true},
-      one_after_the_other(to, from, [&](const at::Tensor& output, const at::Tensor& input) {
-        return reduce_into(output, input, options.reduceOp, getSize());
+      one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
+        return reduce_into(to[i], from[i], options.reduceOp, getSize());
       }));
 }
 
@@ -367,9 +358,8 @@ CpuBackend::WorkPointer CpuBackend::alltoall_base(at::Tensor& output, at::Tensor
   const at::Tensor from = copies.of(input), to = copies.of(output);
   if (from.scalar_type() != to.scalar_type())
     throw UsageError("all_to_all: the output must be of the input's dtype");
-  const auto outgoing = parts_of(from, input_splits, getSize());
-  const auto incoming = parts_of(to, output_splits, getSize());
   const RowCounts rows{rows_of(from, input_splits, getSize()), rows_of(to, output_splits, getSize())};
+  const auto outgoing = parts_of(from, rows.gives), incoming = parts_of(to, rows.takes);
   return enqueue({OpType::ALLTOALL_BASE,
                   of_any_size(meta_of("all_to_all_single", from)),
                   {output},
@@ -425,7 +415,7 @@ CpuBackend::WorkPointer CpuBackend::start_message(OpType type, OpMeta meta, Tens
     const auto arrived = [type, copies = std::move(copies)] {
       if (type != OpType::SEND) copies.copy_back();
     };
-    return c10::make_intrusive<MessageWork>(type, std::move(message), tensors, tracker_, id, message_threads_,
+    return c10::make_intrusive<MessageWork>(type, std::move(message), tensors, tracker_, id, message_waits_,
                                             arrived);
   } catch (...) {
     tracker_->explain_and_rethrow(id);
@@ -444,17 +434,13 @@ CpuBackend::WorkPointer CpuBackend::recvAnysource(Tensors& tensors, int tag) {
   return start_message(OpType::RECVANYSOURCE, meta_of("recv_any_source", tensors), tensors, -1, tag);
 }
 
-CpuBackend* cpu_backend_of(c10d::ProcessGroup& group) noexcept {
+shm::Group* shared_memory_of(c10d::ProcessGroup& group) noexcept {
   try {
-    return dynamic_cast<CpuBackend*>(group.getBackend(at::kCPU).get());
+    const auto* const backend = dynamic_cast<CpuBackend*>(group.getBackend(at::kCPU).get());
+    return backend == nullptr ? nullptr : backend->transport().memory();
   } catch (const c10::Error&) {
     return nullptr;
   }
-}
-
-shm::Group* shared_memory_of(c10d::ProcessGroup& group) noexcept {
-  const CpuBackend* const backend = cpu_backend_of(group);
-  return backend == nullptr ? nullptr : backend->transport().memory();
 }
 
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {

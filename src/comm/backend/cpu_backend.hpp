@@ -14,8 +14,6 @@
 
 namespace lockstep::comm {
 
-class MessageThreads;
-
 /// Copies on the host of tensors that lie on a GPU; a tensor of the CPU stands for itself. They are made when
 /// the GPU's stream of the calling thread has computed them.
 class HostCopies {
@@ -31,11 +29,6 @@ class HostCopies {
     for (const auto& tensor : tensors) copies.push_back(of(tensor));
     return copies;
   }
-  std::vector<std::vector<at::Tensor>> of(const std::vector<std::vector<at::Tensor>>& lists) {
-    std::vector<std::vector<at::Tensor>> copies;
-    for (const auto& list : lists) copies.push_back(of(list));
-    return copies;
-  }
 
   /// The results go to the GPU.
   void copy_back() const {
@@ -46,9 +39,9 @@ class HostCopies {
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 
-/// c10d's view of what carries a group's CPU tensors. Every collective goes through enqueue(), or run_now()
-/// where the caller waits for it at once: there it is recorded, verified and run, by the thread that waits
-/// for it or by a worker. Tensors on a GPU go through copies on the host.
+/// c10d's view of what carries a group's CPU tensors. Every collective goes through enqueue(), or
+/// all_reduce_now() where the caller waits for it at once: there it is recorded, verified and run, by the
+/// thread that waits for it or by a worker. Tensors on a GPU go through copies on the host.
 class CpuBackend final : public c10d::Backend {
  public:
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
@@ -63,7 +56,7 @@ class CpuBackend final : public c10d::Backend {
   ~CpuBackend() override;
 
   const std::string getBackendName() const override { return transport_->name(); }
-  Transport& transport() const { return *transport_; }
+  const Transport& transport() const { return *transport_; }
 
   /// allreduce() of one tensor in the thread that calls, which returns when it is done: nothing is made to
   /// wait for, which takes as long as the operation itself where that is small.
@@ -117,8 +110,6 @@ class CpuBackend final : public c10d::Backend {
   /// `body(transport)` holds the tensors that it uses until it has run.
   template <class Body>
   WorkPointer enqueue(Request request, Body body);
-  template <class Body>
-  void run_now(const OpMeta& meta, const Body& body);
   /// A sum of sparse tensors, by gathering what is not zero: on every rank the values are added in rank
   /// order, as c10d's Gloo does. Throws UsageError for another reduction. The result runs on any thread.
   static std::function<void(Transport&)> sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
@@ -128,12 +119,9 @@ class CpuBackend final : public c10d::Backend {
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<OperationTracker> tracker_;
   std::shared_ptr<OperationQueue> queue_;
-  std::shared_ptr<MessageThreads> message_threads_;
+  std::shared_ptr<OperationQueue> message_waits_;  // As many at a time as there are.
   std::atomic<std::uint64_t> operations_{0};
 };
-
-/// What carries the group's CPU tensors; null where nothing of ours does.
-CpuBackend* cpu_backend_of(c10d::ProcessGroup& group) noexcept;
 
 /// What shares memory with this rank in a group; null where the group's CPU tensors go another way. Lives as
 /// long as the group.

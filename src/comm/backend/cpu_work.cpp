@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "net/signal_free_thread.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -60,47 +59,12 @@ void CpuWork::complete(FuturePointer future) {
   });
 }
 
-MessageThreads::~MessageThreads() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    changed_.notify_all();
-  }
-  for (auto& thread : threads_) thread.join();
-}
-
-void MessageThreads::run(std::function<void()> wait) {
-  const std::lock_guard lock(mutex_);
-  waiting_.push_back(std::move(wait));
-  if (waiting_.size() > idle_) {
-    threads_.push_back(net::signal_free_thread([this] { serve(); }));
-  } else {
-    changed_.notify_one();
-  }
-}
-
-void MessageThreads::serve() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    ++idle_;
-    changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
-    --idle_;
-    if (waiting_.empty()) return;
-    auto wait = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    wait();
-    wait = nullptr;
-    lock.lock();
-  }
-}
-
 MessageWork::MessageWork(c10d::OpType type, std::unique_ptr<Message> message, std::vector<at::Tensor> tensors,
                          std::shared_ptr<OperationTracker> tracker, OperationId id,
-                         std::weak_ptr<MessageThreads> threads, std::function<void()> arrived)
+                         std::weak_ptr<OperationQueue> waits, std::function<void()> arrived)
     : TrackedWork(type, std::move(tracker), id, std::move(tensors)),
       message_(std::move(message)),
-      threads_(std::move(threads)),
+      waits_(std::move(waits)),
       arrived_(std::move(arrived)) {
   isCompleted();
 }
@@ -126,16 +90,20 @@ bool MessageWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void MessageWork::complete(FuturePointer future) {
-  const auto threads = threads_.lock();
-  if (!threads) throw UsageError("the future of a message was requested after its group was destroyed");
-  threads->run([self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = std::move(future)] {
-    try {
-      self->wait(kNoTimeout);
-      future->markCompleted(c10::IValue(self->result()));
-    } catch (...) {
-      future->setError(std::current_exception());
-    }
-  });
+  const auto waits = waits_.lock();
+  if (!waits) throw UsageError("the future of a message was requested after its group was destroyed");
+  const CallerWaits by_a_worker(false);
+  waits->add(
+      [self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = std::move(future)] {
+        OperationQueue::let_next_begin();
+        try {
+          self->wait(kNoTimeout);
+          future->markCompleted(c10::IValue(self->result()));
+        } catch (...) {
+          future->setError(std::current_exception());
+        }
+      },
+      /*urgent=*/true);
 }
 
 }  // namespace lockstep::comm

@@ -2,11 +2,8 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
@@ -60,32 +57,14 @@ class CpuWork final : public TrackedWork {
   OperationQueue::Handle entry_;
 };
 
-/// Threads that wait for messages whose futures somebody has asked for: Gloo's end only for one who waits. A
-/// thread serves one message after the other, and there are as many as messages at a time. They belong to the
-/// backend, whose end waits for them. Any thread.
-class MessageThreads {
- public:
-  ~MessageThreads();
-  void run(std::function<void()> wait);
-
- private:
-  void serve();
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
-  std::size_t idle_ = 0;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
-};
-
 /// A message, which has ended when its transport or a wait says so.
 class MessageWork final : public TrackedWork {
  public:
-  /// `message` is null when it has been handed over.
+  /// `message` is null when it has been handed over. `waits` belongs to the backend: it waits for messages
+  /// whose futures somebody has asked for, since Gloo's end only for one who waits.
   MessageWork(c10d::OpType type, std::unique_ptr<Message> message, std::vector<at::Tensor> tensors,
-              std::shared_ptr<OperationTracker> tracker, OperationId id,
-              std::weak_ptr<MessageThreads> threads, std::function<void()> arrived);
+              std::shared_ptr<OperationTracker> tracker, OperationId id, std::weak_ptr<OperationQueue> waits,
+              std::function<void()> arrived);
   ~MessageWork() override { isCompleted(); }
 
   bool isCompleted() override;
@@ -98,7 +77,7 @@ class MessageWork final : public TrackedWork {
   void complete(c10::intrusive_ptr<c10::ivalue::Future> future) override;
 
   std::unique_ptr<Message> message_;
-  std::weak_ptr<MessageThreads> threads_;
+  std::weak_ptr<OperationQueue> waits_;
   std::function<void()> arrived_;
   std::once_flag told_;
 };

@@ -21,7 +21,7 @@ bool is_under_way(const OperationRecord& record) {
 
 using nlohmann::json;
 
-constexpr const char* kStateNames[] = {"scheduled", "started", "completed", "failed"};
+constexpr const char* kStateNames[] = {"started", "completed", "failed"};
 
 /// What has to be added to this host's monotonic clock for the time of day. Taken once a dump: all times of
 /// a dump, and of all dumps of one host, are those of the monotonic clock.
@@ -30,22 +30,26 @@ std::int64_t wall_offset() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() - monotonic_now();
 }
 
-json sizes_of(const OpMeta& meta) {
-  json sizes = json::array();
-  for (std::int32_t i = 0; i < meta.dimensions && i < static_cast<std::int32_t>(meta.sizes.size()); ++i)
-    sizes.push_back(meta.sizes[static_cast<std::size_t>(i)]);
-  return sizes;
-}
+/// The last stretches of this process.
+struct SpanLog {
+  std::mutex mutex;
+  std::vector<SpanRecord> spans;
+  std::size_t next = 0;
+};
 
-json tensors_of(const OpMeta& meta, const json& each) {
-  json all = json::array();
-  if (*meta.dtype != '\0') all.push_back(each);
-  return all;
+/// Never destroyed: threads may end their ranges until the process is gone.
+SpanLog& span_log() {
+  static auto* const log = new SpanLog();
+  return *log;
 }
 
 json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64_t offset) {
   const OpMeta& meta = record.meta;
   const bool message = meta.is_message;
+  const auto of_tensor = [&](const json& fact) {
+    return *meta.dtype == '\0' ? json::array() : json::array({fact});
+  };
+  const auto sizes = meta.shown_sizes();
   json entry{{"record_id", record.id.serial},
              {"pg_id", record.id.group},
              {"process_group", {fmt::to_string(record.id.group), group.name}},
@@ -54,18 +58,17 @@ json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64
              {"op_id", record.id.serial},
              {"is_p2p", message},
              {"profiling_name", group.backend + ":" + meta.name},
-             {"input_sizes", tensors_of(meta, sizes_of(meta))},
-             {"input_dtypes", tensors_of(meta, meta.dtype)},
+             {"input_sizes", of_tensor(std::vector(sizes.begin(), sizes.end()))},
+             {"input_dtypes", of_tensor(meta.dtype)},
              {"state", kStateNames[static_cast<std::size_t>(record.state)]},
              {"retired", record.finished != 0},
              {"time_created_ns", record.created + offset},
+             {"time_discovered_started_ns", record.created + offset},
              {"frames", json::array()},
              {"label", std::string(record.label.view())},
              {"bytes", meta.bytes},
              {"reduce_op", meta.reduce_op},
              {"peer", meta.peer}};
-  if (record.state != OperationState::scheduled)
-    entry["time_discovered_started_ns"] = record.created + offset;
   if (record.finished == 0) return entry;
   entry["time_discovered_completed_ns"] = record.finished + offset;
   entry["duration_ms"] = static_cast<double>(record.finished - record.created) / 1e6;
@@ -74,21 +77,11 @@ json entry_of(const OperationRecord& record, const GroupFacts& group, std::int64
 
 }  // namespace
 
-void SpanLog::add(SpanRecord span) {
-  const std::lock_guard lock(mutex_);
-  if (spans_.size() < kMostSpans) return spans_.push_back(std::move(span));
-  spans_[next_++ % kMostSpans] = std::move(span);
-}
-
-std::vector<SpanRecord> SpanLog::spans() const {
-  const std::lock_guard lock(mutex_);
-  return spans_;
-}
-
-SpanLog& process_spans() {
-  // Never destroyed: threads may end their ranges until the process is gone.
-  static SpanLog* const log = new SpanLog();
-  return *log;
+void add_span(SpanRecord span) {
+  SpanLog& log = span_log();
+  const std::lock_guard lock(log.mutex);
+  if (log.spans.size() < kMostSpans) return log.spans.push_back(std::move(span));
+  log.spans[log.next++ % kMostSpans] = std::move(span);
 }
 
 std::string OperationRecord::text() const {
@@ -122,19 +115,14 @@ OperationRecord* FlightRecorder::at(std::uint64_t serial) const {
   return record.id.serial == serial ? &record : nullptr;
 }
 
-OperationId FlightRecorder::begin(int group, const OpMeta& meta, bool starts_now) {
+OperationId FlightRecorder::begin(int group, const OpMeta& meta) {
   const std::int64_t now = monotonic_now();
   const std::lock_guard lock(mutex_);
   Progress& progress = progress_[static_cast<std::size_t>(group)];
   const OperationId id{next_++, group, meta.is_message ? ++progress.messages : ++progress.collectives};
   if (ring_.empty()) return id;
   ring_[id.serial % ring_.size()] = {
-      .id = id,
-      .meta = meta,
-      .label = OperationLabel::current(),
-      .state = starts_now ? OperationState::started : OperationState::scheduled,
-      .created = now,
-  };
+      .id = id, .meta = meta, .label = OperationLabel::current(), .created = now};
   return id;
 }
 
@@ -221,7 +209,8 @@ json FlightRecorder::dump(const std::string& reason) const {
     result["entries"].push_back(
         entry_of(*record, groups_[static_cast<std::size_t>(record->id.group)], offset));
   }
-  for (const auto& span : process_spans().spans()) {
+  const std::lock_guard spans_lock(span_log().mutex);
+  for (const auto& span : span_log().spans) {
     result["spans"].push_back({{"name", span.name},
                                {"thread", span.thread},
                                {"begin_ns", span.begin + offset},

@@ -26,22 +26,11 @@ struct SpanRecord {
   long thread = 0;
 };
 
-/// The last stretches of this process. Any thread.
-class SpanLog {
- public:
-  void add(SpanRecord span);
-  std::vector<SpanRecord> spans() const;
+/// Enters it among the last stretches of this process, which are in every dump: they belong to no group. Any
+/// thread.
+void add_span(SpanRecord span);
 
- private:
-  mutable std::mutex mutex_;
-  std::vector<SpanRecord> spans_;
-  std::size_t next_ = 0;
-};
-
-/// Those of this process: spans are the program's, and belong to no group.
-SpanLog& process_spans();
-
-enum class OperationState : std::uint8_t { scheduled, started, completed, failed };
+enum class OperationState : std::uint8_t { started, completed, failed };
 
 /// An operation in the recorder: which one, for finish() and messages.
 struct OperationId {
@@ -55,10 +44,14 @@ struct OperationRecord {
   OperationId id;
   OpMeta meta;
   LabelText label;
-  OperationState state = OperationState::scheduled;
+  OperationState state = OperationState::started;
   std::int64_t created = 0;
   std::int64_t finished = 0;
 
+  /// How long ago it was begun.
+  std::chrono::milliseconds age() const {
+    return std::chrono::milliseconds((monotonic_now() - created) / 1'000'000);
+  }
   /// "all_reduce #412 (bucket 2, Float [2097152], 8 MiB)".
   std::string text() const;
 };
@@ -80,8 +73,7 @@ class FlightRecorder {
   /// The number under which begin() knows the group. `backend` names what carries it.
   int add_group(GroupFacts meta);
 
-  /// `starts_now`: what carries it works on it at once and will tell of its end.
-  OperationId begin(int group, const OpMeta& meta, bool starts_now);
+  OperationId begin(int group, const OpMeta& meta);
   /// The first call counts; later ones change nothing, nor one for an operation already forgotten.
   void finish(const OperationId& id, bool success);
 
@@ -100,7 +92,7 @@ class FlightRecorder {
   };
   Progress progress(int group) const;
   std::uint64_t operations() const;
-  /// The number of the group of that name, or -1; its meta.
+  /// The number of the group of that name, or -1.
   int find_group(const std::string& name) const;
   GroupFacts group(int number) const;
   int groups() const;

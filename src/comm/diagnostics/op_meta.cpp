@@ -57,9 +57,8 @@ OperationLabel::~OperationLabel() { current_label() = before_; }
 const LabelText& OperationLabel::current() noexcept { return current_label(); }
 
 std::string sizes_text(const OpMeta& meta) {
-  const auto shown = std::min<std::size_t>(static_cast<std::size_t>(meta.dimensions), meta.sizes.size());
-  return fmt::format("[{}{}]", fmt::join(meta.sizes.begin(), meta.sizes.begin() + shown, ", "),
-                     static_cast<std::size_t>(meta.dimensions) > shown ? ", ..." : "");
+  const bool all = static_cast<std::size_t>(meta.dimensions) <= meta.sizes.size();
+  return fmt::format("[{}{}]", fmt::join(meta.shown_sizes(), ", "), all ? "" : ", ...");
 }
 
 std::string OpMeta::fingerprint() const {

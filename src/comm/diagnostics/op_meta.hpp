@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,6 +31,10 @@ struct OpMeta {
   std::int64_t elements = 0;
   std::int64_t bytes = 0;
 
+  /// As many of the sizes as are kept.
+  std::span<const std::int64_t> shown_sizes() const {
+    return std::span(sizes).first(std::min(static_cast<std::size_t>(dimensions), sizes.size()));
+  }
   /// "all_reduce of sum, Float [4, 2]", "broadcast from 1, Long [1]".
   std::string text() const;
   /// What all ranks must agree on: "all_reduce of sum, 8 x Float". Shapes may differ, as c10d allows.

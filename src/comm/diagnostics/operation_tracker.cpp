@@ -3,15 +3,14 @@
 #include <fmt/core.h>
 #include <strings.h>
 
-#include <charconv>
 #include <initializer_list>
-#include <iostream>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/errors.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/step_sync.hpp"
 
@@ -38,12 +37,9 @@ std::optional<Setting> first_set(const Environment& environment, std::initialize
 
 template <class Number>
 Number number_of(const Setting& setting, Number most, const char* expected) {
-  Number number{};
-  const char* end = setting.value.data() + setting.value.size();
-  const auto [stop, failure] = std::from_chars(setting.value.data(), end, number);
-  if (failure != std::errc() || stop != end || !(number >= Number{0} && number <= most))
-    setting.refuse(expected);
-  return number;
+  const auto number = variables::parse_number<Number>(setting.value);
+  if (!number || !(*number >= Number{0} && *number <= most)) setting.refuse(expected);
+  return *number;
 }
 
 CollectiveCheckLevel check_of(const Setting& setting) {
@@ -83,32 +79,13 @@ constexpr Milliseconds kAnswerTime{2000};
 /// How long the first rank stays after it has given up.
 constexpr Milliseconds kReadingTime{500};
 
-std::int64_t age_of(const OperationRecord& record) { return (monotonic_now() - record.created) / 1'000'000; }
-
-void warn(const FlightRecorder& recorder, const OperationRecord& record, Milliseconds waited,
-          const PeerStatus& status) {
-  const auto waiting = waiting_for(record, recorder.group(record.id.group), recorder.rank(), status);
-  // All have started it: it is slow, or done and nobody has looked yet.
-  if (waiting.missing.empty()) return;
-  std::cerr << fmt::format("lockstep: rank {} waits in {} since {}: {}\n", recorder.rank(), record.text(),
-                           duration_text(waited.count()), waiting.text)
-            << std::flush;
-}
-
 }  // namespace
 
-std::shared_ptr<Diagnostics> Diagnostics::make(const GroupInfo& members, const Store& store,
-                                               const DiagnosticsOptions& options) {
-  auto result = std::make_shared<Diagnostics>();
-  result->options = options;
-  result->recorder = std::make_shared<FlightRecorder>(members.rank, members.size(), options.trace_entries);
-  result->writer = std::make_shared<TraceWriter>(result->recorder, options.trace_dir);
-  if (members.size() == 1) return result;
-  result->monitor = std::make_shared<PeerMonitor>(
-      store, result->recorder, options.warn_after,
-      [recorder = result->recorder](const OperationRecord& record, Milliseconds waited,
-                                    const PeerStatus& status) { warn(*recorder, record, waited, status); });
-  return result;
+Diagnostics::Diagnostics(const GroupInfo& members, const Store& store, DiagnosticsOptions wanted)
+    : options(std::move(wanted)),
+      recorder(std::make_shared<FlightRecorder>(members.rank, members.size(), options.trace_entries)),
+      writer(std::make_shared<TraceWriter>(recorder, options.trace_dir)) {
+  if (members.size() > 1) monitor = std::make_shared<PeerMonitor>(store, recorder, options.warn_after);
 }
 
 OperationTracker::OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Scope scope,
@@ -126,7 +103,7 @@ OperationTracker::OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Sco
 }
 
 OperationId OperationTracker::begin(const OpMeta& meta, const RowCounts* rows) {
-  const OperationId id = diagnostics_->recorder->begin(group_, meta, true);
+  const OperationId id = diagnostics_->recorder->begin(group_, meta);
   if (!check_) return id;
   try {
     meta.is_message ? check_->before_message(meta) : check_->before(id, meta, rows);
@@ -172,7 +149,7 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
   std::string what = text;
   if (text.empty()) {
     what = fmt::format("{}: {} timed out after {}", scope_.members.who, record.text(),
-                       duration_text(age_of(record)));
+                       duration_text(record.age()));
   }
   diagnostics_->writer->write(what);
   if (!diagnostics_->monitor) throw TimeoutError(what);
@@ -185,7 +162,7 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
 /// At once: nobody needs to be asked.
 void OperationTracker::rank_is_lost(const OperationRecord& record, const std::string& text) {
   // It may have given up because its time was up.
-  if (age_of(record) > scope_.timeout.count() * 9 / 10) time_is_up(record, text);
+  if (record.age() > scope_.timeout * 9 / 10) time_is_up(record, text);
   diagnostics_->writer->write(text);
   if (diagnostics_->monitor) diagnostics_->monitor->announce_departure("gave up: " + text);
   throw CommunicationError(text);
@@ -194,7 +171,7 @@ void OperationTracker::rank_is_lost(const OperationRecord& record, const std::st
 void OperationTracker::connection_is_lost(const OperationRecord& record, const std::string& text,
                                           bool named) {
   // Where one rank's time is up first, it closes connections, and the others' time is up by that.
-  if (age_of(record) > scope_.timeout.count() * 9 / 10) time_is_up(record, named ? text : "");
+  if (record.age() > scope_.timeout * 9 / 10) time_is_up(record, named ? text : "");
   diagnostics_->writer->write(text);
   PeerMonitor* const monitor = diagnostics_->monitor.get();
   if (monitor == nullptr) throw CommunicationError(text);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <exception>
 #include <memory>
 #include <string>
 
@@ -17,8 +16,7 @@ namespace lockstep::comm {
 /// What a rank remembers and says of its operations: one for a group and all groups made of it.
 struct Diagnostics {
   /// `store` has a key prefix below the outermost group's. A group of one has no peers to monitor.
-  static std::shared_ptr<Diagnostics> make(const GroupInfo& members, const Store& store,
-                                           const DiagnosticsOptions& options);
+  Diagnostics(const GroupInfo& members, const Store& store, DiagnosticsOptions wanted);
 
   DiagnosticsOptions options;
   std::shared_ptr<FlightRecorder> recorder;
@@ -48,21 +46,6 @@ class OperationTracker {
   /// CollectiveCheck. `rows`: of an all_to_all.
   OperationId begin(const OpMeta& meta, const RowCounts* rows = nullptr);
   void finish(const OperationId& id, bool success) { diagnostics_->recorder->finish(id, success); }
-
-  /// Enters the end of an operation when its scope ends: a failure if that is by an exception.
-  class End {
-   public:
-    End(OperationTracker& tracker, const OperationId& id)
-        : tracker_(tracker), id_(id), exceptions_(std::uncaught_exceptions()) {}
-    ~End() { tracker_.finish(id_, std::uncaught_exceptions() == exceptions_); }
-    End(const End&) = delete;
-    End& operator=(const End&) = delete;
-
-   private:
-    OperationTracker& tracker_;
-    OperationId id_;
-    int exceptions_;
-  };
 
   /// In a handler: throws the exception in flight again. Where it is about time, or a lost rank, the new one
   /// is Lockstep's own and says what the other ranks do.

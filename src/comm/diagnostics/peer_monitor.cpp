@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <iostream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -152,13 +153,11 @@ RankReport report_on(const FlightRecorder& recorder) {
 }  // namespace
 
 struct PeerMonitor::Shared {
-  Shared(const Store& store, std::shared_ptr<FlightRecorder> kept_recorder, Milliseconds warn_after_time,
-         LongWait long_wait)
+  Shared(const Store& store, std::shared_ptr<FlightRecorder> kept_recorder, Milliseconds warn_after_time)
       : recorder(std::move(kept_recorder)),
         questions(bounded(store, kStoreTime), recorder->rank(), recorder->world_size()),
         listener(store.clone(), recorder->rank(), recorder->world_size()),
-        warn_after(warn_after_time),
-        on_long_wait(std::move(long_wait)) {}
+        warn_after(warn_after_time) {}
 
   void run() noexcept {
     try {
@@ -182,10 +181,6 @@ struct PeerMonitor::Shared {
     ++round;
   }
 
-  static Milliseconds age_of(const OperationRecord& record) {
-    return Milliseconds((monotonic_now() - record.created) / 1'000'000);
-  }
-
   /// How long the operation may be under way before a warning.
   Milliseconds limit_of(const OperationRecord& record) const {
     return record.id.serial == warned.serial ? next_warning : warn_after;
@@ -196,17 +191,23 @@ struct PeerMonitor::Shared {
     if (warn_after.count() == 0) return kLongestPause;
     const auto oldest = recorder->oldest_unfinished();
     if (!oldest) return std::min(warn_after, kLongestPause);
-    return std::clamp(limit_of(*oldest) - age_of(*oldest), Milliseconds(1), kLongestPause);
+    return std::clamp(limit_of(*oldest) - oldest->age(), Milliseconds(1), kLongestPause);
   }
 
   void look_at_own_waits() {
     const auto oldest = recorder->oldest_unfinished();
     if (!oldest || warn_after.count() == 0) return;
-    const Milliseconds age = age_of(*oldest);
+    const Milliseconds age = oldest->age();
     if (age < limit_of(*oldest)) return;
     warned = oldest->id;
     next_warning = 2 * std::max(age, warn_after);
-    on_long_wait(*oldest, age, ask(listener, kWarningTime, true));
+    const auto waiting = waiting_for(*oldest, recorder->group(oldest->id.group), recorder->rank(),
+                                     ask(listener, kWarningTime, true));
+    // All have started it: it is slow, or done and nobody has looked yet.
+    if (waiting.missing.empty()) return;
+    std::cerr << fmt::format("lockstep: rank {} waits in {} since {}: {}\n", recorder->rank(), oldest->text(),
+                             duration_text(age), waiting.text)
+              << std::flush;
   }
 
   /// `in_thread`: it is the monitor's own thread that asks, so that nobody else answers for this rank.
@@ -288,7 +289,6 @@ struct PeerMonitor::Shared {
   StatusExchange questions;
   StatusExchange listener;
   Milliseconds warn_after;
-  LongWait on_long_wait;
   std::atomic<std::uint64_t> round{1};
   std::atomic<std::int64_t> answered_at{0};
   std::atomic<bool> stopping{false};
@@ -301,8 +301,8 @@ struct PeerMonitor::Shared {
 };
 
 PeerMonitor::PeerMonitor(const Store& store, std::shared_ptr<FlightRecorder> recorder,
-                         Milliseconds warn_after, LongWait on_long_wait)
-    : shared_(std::make_shared<Shared>(store, std::move(recorder), warn_after, std::move(on_long_wait))),
+                         Milliseconds warn_after)
+    : shared_(std::make_shared<Shared>(store, std::move(recorder), warn_after)),
       thread_(net::signal_free_thread([shared = shared_] { shared->run(); })) {
   const std::lock_guard lock(Shared::live().mutex);
   Shared::live().monitors.insert(shared_.get());

@@ -26,16 +26,13 @@ namespace lockstep::comm {
 class PeerMonitor {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  /// Called in the monitor's thread when an operation has been under way for long.
-  using LongWait = std::function<void(const OperationRecord&, Milliseconds waited, const PeerStatus&)>;
-
   /// Whether these departed ranks tell all that the question was for.
   using Enough = std::function<bool(const std::map<int, std::string>& departed)>;
 
   /// `store` has a key prefix that all ranks share; the monitor takes two connections of its own, one for its
-  /// thread.
-  PeerMonitor(const Store& store, std::shared_ptr<FlightRecorder> recorder, Milliseconds warn_after,
-              LongWait on_long_wait);
+  /// thread, which warns on standard error of an operation that is under way for longer than `warn_after` (0:
+  /// never).
+  PeerMonitor(const Store& store, std::shared_ptr<FlightRecorder> recorder, Milliseconds warn_after);
   /// Tells the others that this rank leaves.
   ~PeerMonitor();
   PeerMonitor(const PeerMonitor&) = delete;

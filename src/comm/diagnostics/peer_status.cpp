@@ -89,7 +89,8 @@ std::string ahead(const RankReport::Group& report, std::uint64_t own) {
 
 }  // namespace
 
-std::string duration_text(std::int64_t milliseconds) {
+std::string duration_text(std::chrono::milliseconds duration) {
+  const std::int64_t milliseconds = duration.count();
   if (milliseconds < 1000) return fmt::format("{} ms", milliseconds);
   if (milliseconds % 1000 == 0 || milliseconds > 10'000) return fmt::format("{} s", milliseconds / 1000);
   return fmt::format("{:.1f} s", static_cast<double>(milliseconds) / 1000);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -58,6 +59,6 @@ std::string obstacle_text(const PeerStatus& status, const std::vector<int>& rank
                           std::uint64_t own);
 
 /// "30 s", "1.5 s", "200 ms".
-std::string duration_text(std::int64_t milliseconds);
+std::string duration_text(std::chrono::milliseconds duration);
 
 }  // namespace lockstep::comm

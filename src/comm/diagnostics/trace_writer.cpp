@@ -29,7 +29,7 @@ struct Requests {
 
   explicit Requests(const fs::path& folder) : stacks(stack_requests()) {
     std::error_code absent;
-    file = fs::last_write_time(folder / kTraceRequest, absent);
+    file = fs::last_write_time(folder / "request", absent);
     if (absent) file = fs::file_time_type::min();
   }
   bool operator==(const Requests&) const = default;
@@ -104,7 +104,7 @@ Range::Range(std::string name) : name_(std::move(name)), begin_(comm::monotonic_
 
 Range::~Range() {
   if (in_nvtx_) comm::loaded_cuda_plugin()->end_range();
-  comm::process_spans().add({std::move(name_), begin_, comm::monotonic_now(), syscall(SYS_gettid)});
+  comm::add_span({std::move(name_), begin_, comm::monotonic_now(), syscall(SYS_gettid)});
 }
 
 }  // namespace lockstep::trace

@@ -11,12 +11,9 @@
 
 namespace lockstep::comm {
 
-/// The file in a trace folder whose renewal asks all ranks to write their traces.
-inline constexpr const char* kTraceRequest = "request";
-
-/// Writes a rank's recorder into a folder: when told, when the folder's request file is renewed, and when the
-/// process is asked for its stacks (`lockstep stacks`). For the last two it has a thread, which looks once a
-/// second; without a folder there is none.
+/// Writes a rank's recorder into a folder: when told, when the folder's file `request` is renewed, and when
+/// the process is asked for its stacks (`lockstep stacks`). For the last two it has a thread, which looks
+/// once a second; without a folder there is none.
 class TraceWriter {
  public:
   TraceWriter(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path folder);

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "lockstep/comm/reduce_op.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -21,17 +22,20 @@ constexpr DtypeNames kDtypes[] = {{at::kByte, shm::Dtype::u8},       {at::kChar,
                                   {at::kBFloat16, shm::Dtype::bf16}, {at::kFloat, shm::Dtype::f32},
                                   {at::kDouble, shm::Dtype::f64},    {at::kBool, shm::Dtype::boolean}};
 
-template <c10d::ReduceOp::RedOpType theirs, shm::Reduction ours>
-constexpr bool kSame = static_cast<int>(theirs) == static_cast<int>(ours);
-// c10d's reductions have the same numbers as ours, so that no table goes between them.
-static_assert(kSame<c10d::ReduceOp::SUM, shm::Reduction::sum> &&
-              kSame<c10d::ReduceOp::AVG, shm::Reduction::avg> &&
-              kSame<c10d::ReduceOp::PRODUCT, shm::Reduction::product> &&
-              kSame<c10d::ReduceOp::MIN, shm::Reduction::min> &&
-              kSame<c10d::ReduceOp::MAX, shm::Reduction::max> &&
-              kSame<c10d::ReduceOp::BAND, shm::Reduction::bit_and> &&
-              kSame<c10d::ReduceOp::BOR, shm::Reduction::bit_or> &&
-              kSame<c10d::ReduceOp::BXOR, shm::Reduction::bit_xor>);
+// The reductions of c10d, of our interface and of src/shm have the same numbers, so that no table goes
+// between.
+using RedOp = c10d::ReduceOp::RedOpType;
+template <RedOp theirs, ReduceOp ours, shm::Reduction shared>
+constexpr bool kSame = static_cast<int>(theirs) == static_cast<int>(ours) &&
+                       static_cast<int>(theirs) == static_cast<int>(shared);
+static_assert(kSame<RedOp::SUM, ReduceOp::sum, shm::Reduction::sum> &&
+              kSame<RedOp::AVG, ReduceOp::avg, shm::Reduction::avg> &&
+              kSame<RedOp::PRODUCT, ReduceOp::product, shm::Reduction::product> &&
+              kSame<RedOp::MIN, ReduceOp::min, shm::Reduction::min> &&
+              kSame<RedOp::MAX, ReduceOp::max, shm::Reduction::max> &&
+              kSame<RedOp::BAND, ReduceOp::bit_and, shm::Reduction::bit_and> &&
+              kSame<RedOp::BOR, ReduceOp::bit_or, shm::Reduction::bit_or> &&
+              kSame<RedOp::BXOR, ReduceOp::bit_xor, shm::Reduction::bit_xor>);
 
 }  // namespace
 
@@ -66,6 +70,14 @@ shm::Elements elements_of(const char* operation, const at::Tensor& tensor) {
   return {dtype == shm::Dtype::bytes ? count * tensor.element_size() : count, dtype};
 }
 
+void check_in_one_piece(const char* operation, const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return;
+  throw UsageError(
+      fmt::format("{}: a tensor is not one piece of memory (strides of a column, or expanded); pass "
+                  "tensor.contiguous()",
+                  operation));
+}
+
 const at::Tensor& single(const char* operation, const Tensors& tensors) {
   if (tensors.size() == 1) return tensors.front();
   throw UsageError(fmt::format("{}: expected one tensor, but got {}", operation, tensors.size()));
@@ -92,24 +104,28 @@ std::vector<void*> pieces_of(const at::Tensor& tensor, shm::Elements piece, int 
   return memory;
 }
 
-Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int count) {
+std::vector<std::int64_t> rows_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                  int ranks) {
+  const std::int64_t all = tensor.dim() == 0 ? 1 : tensor.size(0);
+  std::vector<std::int64_t> rows = splits;
+  if (rows.empty()) rows.assign(static_cast<std::size_t>(ranks), all / ranks);
+  const bool fit = rows.size() == static_cast<std::size_t>(ranks) &&
+                   std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == all;
+  if (fit) return rows;
+  throw UsageError(fmt::format(
+      "all_to_all: the split sizes must be one for each of {} ranks and add up to the tensor's first "
+      "dimension, {}; without split sizes that must be a multiple of the number of ranks",
+      ranks, all));
+}
+
+Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
   const auto elements = elements_of("all_to_all", tensor);
-  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  std::vector<std::int64_t> lengths = splits;
-  if (lengths.empty()) lengths.assign(static_cast<std::size_t>(count), rows / count);
-  const bool fit = lengths.size() == static_cast<std::size_t>(count) &&
-                   std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}) == rows;
-  if (!fit) {
-    throw UsageError(fmt::format(
-        "all_to_all: the split sizes must be one for each of {} ranks and add up to the tensor's first "
-        "dimension, {}; without split sizes that must be a multiple of the number of ranks",
-        count, rows));
-  }
-  const std::size_t row = rows == 0 ? 0 : elements.count / static_cast<std::size_t>(rows);
+  const auto all = static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+  const std::size_t row = all == 0 ? 0 : elements.count / all;
   Held<shm::Part> parts{{tensor}, {}};
   auto* next = static_cast<std::byte*>(tensor.data_ptr());
-  for (const auto length : lengths) {
-    const std::size_t part = static_cast<std::size_t>(length) * row;
+  for (const auto count : rows) {
+    const std::size_t part = static_cast<std::size_t>(count) * row;
     parts.places.push_back({next, part});
     next += part * shm::size_of(elements.dtype);
   }

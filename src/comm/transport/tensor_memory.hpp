@@ -26,6 +26,10 @@ shm::Reduction reduction_of(const c10d::ReduceOp& op);
 /// How a transport sees a tensor. Throws UsageError unless it is dense memory of the CPU in one piece.
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor);
 
+/// Throws UsageError where a tensor has gaps or overlaps: the backends read and write memory from the first
+/// element on, as many elements as it has.
+void check_in_one_piece(const char* operation, const at::Tensor& tensor);
+
 /// The only tensor of a list, as c10d passes them. Throws UsageError.
 const at::Tensor& single(const char* operation, const std::vector<at::Tensor>& tensors);
 
@@ -35,9 +39,13 @@ Held<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tens
 /// `count` pieces of equal length that lie one after the other in a tensor, which has to outlive them.
 std::vector<void*> pieces_of(const at::Tensor& tensor, shm::Elements piece, int count);
 
-/// The pieces that `splits` (or equal parts, when it is empty) cut the first dimension into.
-/// For all_to_all. Throws UsageError where they do not add up to it.
-Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int count);
+/// How much of the first dimension each rank has of an all_to_all: `splits`, or equal parts when it is empty.
+/// Throws UsageError where they do not add up to it.
+std::vector<std::int64_t> rows_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                  int ranks);
+
+/// The pieces that rows_of() cuts a tensor into.
+Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
 /// The memory of tensors of any sizes, for all_to_all. Throws UsageError.
 Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors);

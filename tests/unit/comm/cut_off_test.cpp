@@ -97,7 +97,7 @@ TEST(CutOff, ARankSpendsLittleTimeOnAStoreOutOfReach) {
   const auto line = std::make_shared<Line>();
   const Store store(to_shared<c10d::Store>(c10::make_intrusive<CuttableStore>(line)));
   PeerMonitor monitor(store.with_prefix("peer_monitor"), std::make_shared<FlightRecorder>(0, 2, 10),
-                      Milliseconds(0), {});
+                      Milliseconds(0));
   const FirstFailure note(store.with_prefix("failure"));
   line->is_cut = true;
   waited = 0;
@@ -114,7 +114,7 @@ TEST(CutOff, WhoDoesNotAnswerIsNamedAndSoIsTheStore) {
   const GroupFacts group{"world", {0, 1}, "gloo"};
   OpMeta meta;
   meta.name = "all_reduce";
-  const auto record = *recorder.find(recorder.begin(recorder.add_group(group), meta, true));
+  const auto record = *recorder.find(recorder.begin(recorder.add_group(group), meta));
   PeerStatus found;
   EXPECT_EQ(waiting_for(record, group, 0, found).text, "rank 1 does not answer: stopped, or gone");
   found.store_answers = false;

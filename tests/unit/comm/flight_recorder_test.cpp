@@ -32,10 +32,10 @@ TEST(FlightRecorder, CountsCollectivesAndMessagesOfEachGroup) {
   FlightRecorder recorder(1, 2, 10);
   const int first = recorder.add_group({"world", {0, 1}, "gloo"});
   const int second = recorder.add_group({"world/sub/1", {1}, "gloo"});
-  EXPECT_EQ(recorder.begin(first, all_reduce(1), true).sequence, 1U);
-  EXPECT_EQ(recorder.begin(first, recv_from(0), true).sequence, 1U);
-  EXPECT_EQ(recorder.begin(first, all_reduce(1), true).sequence, 2U);
-  EXPECT_EQ(recorder.begin(second, all_reduce(1), true).sequence, 1U);
+  EXPECT_EQ(recorder.begin(first, all_reduce(1)).sequence, 1U);
+  EXPECT_EQ(recorder.begin(first, recv_from(0)).sequence, 1U);
+  EXPECT_EQ(recorder.begin(first, all_reduce(1)).sequence, 2U);
+  EXPECT_EQ(recorder.begin(second, all_reduce(1)).sequence, 1U);
   EXPECT_EQ(recorder.progress(first).collectives, 2U);
   EXPECT_EQ(recorder.progress(first).messages, 1U);
   EXPECT_EQ(recorder.operations(), 4U);
@@ -47,7 +47,7 @@ TEST(FlightRecorder, ForgetsTheOldest) {
   FlightRecorder recorder(0, 1, 3);
   const int group = recorder.add_group({"world", {0}, "gloo"});
   std::vector<OperationId> tickets;
-  for (int i = 1; i <= 5; ++i) tickets.push_back(recorder.begin(group, all_reduce(i), true));
+  for (int i = 1; i <= 5; ++i) tickets.push_back(recorder.begin(group, all_reduce(i)));
   EXPECT_FALSE(recorder.find(tickets[1]));
   EXPECT_FALSE(recorder.find_collective(group, 2));
   ASSERT_TRUE(recorder.find_collective(group, 3));
@@ -61,7 +61,7 @@ TEST(FlightRecorder, ForgetsTheOldest) {
 TEST(FlightRecorder, ZeroEntriesAreCountedOnly) {
   FlightRecorder recorder(0, 1, 0);
   const int group = recorder.add_group({"world", {0}, "gloo"});
-  const OperationId id = recorder.begin(group, all_reduce(1), true);
+  const OperationId id = recorder.begin(group, all_reduce(1));
   recorder.finish(id, true);
   EXPECT_EQ(id.sequence, 1U);
   EXPECT_FALSE(recorder.find(id));
@@ -71,7 +71,7 @@ TEST(FlightRecorder, ZeroEntriesAreCountedOnly) {
 TEST(FlightRecorder, TheFirstEndCounts) {
   FlightRecorder recorder(0, 1, 3);
   const int group = recorder.add_group({"world", {0}, "gloo"});
-  const OperationId id = recorder.begin(group, all_reduce(1), true);
+  const OperationId id = recorder.begin(group, all_reduce(1));
   recorder.finish(id, false);
   recorder.finish(id, true);
   EXPECT_EQ(recorder.find(id)->state, OperationState::failed);
@@ -84,9 +84,9 @@ TEST(FlightRecorder, DumpsInTheFieldsOfPyTorch) {
   const int group = recorder.add_group({"world", {0, 1}, "gloo"});
   {
     const OperationLabel label("bucket 2");
-    recorder.finish(recorder.begin(group, all_reduce(8), true), true);
+    recorder.finish(recorder.begin(group, all_reduce(8)), true);
   }
-  recorder.begin(group, recv_from(0), false);
+  recorder.begin(group, recv_from(0));
   const auto dump = recorder.dump("a test");
   EXPECT_EQ(dump.at("pg_config").at("0").at("ranks"), "[0,1]");
   EXPECT_EQ(dump.at("pg_status").at("0").at("last_enqueued_collective"), 1);
@@ -100,7 +100,7 @@ TEST(FlightRecorder, DumpsInTheFieldsOfPyTorch) {
   EXPECT_GE(done.at("time_discovered_completed_ns").get<std::int64_t>(),
             done.at("time_created_ns").get<std::int64_t>());
   const auto& waiting = dump.at("entries").at(1);
-  EXPECT_EQ(waiting.at("state"), "scheduled");
+  EXPECT_EQ(waiting.at("state"), "started");
   EXPECT_EQ(waiting.at("p2p_seq_id"), 1);
   EXPECT_EQ(waiting.at("is_p2p"), true);
   EXPECT_FALSE(waiting.contains("time_discovered_completed_ns"));
@@ -110,7 +110,7 @@ TEST(OperationRecord, IsPutIntoWords) {
   FlightRecorder recorder(1, 2, 10);
   const int group = recorder.add_group({"world", {0, 1}, "gloo"});
   const OperationLabel label("bucket 2");
-  EXPECT_EQ(recorder.find(recorder.begin(group, all_reduce(2'097'152), true))->text(),
+  EXPECT_EQ(recorder.find(recorder.begin(group, all_reduce(2'097'152)))->text(),
             "all_reduce #1 (bucket 2, Float [2097152], 8 MiB)");
   EXPECT_EQ(all_reduce(8).fingerprint(), "all_reduce of sum, 8 x Float");
   EXPECT_EQ(size_text(1536), "1.5 KiB");
