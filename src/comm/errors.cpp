@@ -12,14 +12,10 @@
 namespace lockstep::comm {
 namespace {
 
-/// Gloo puts the place in its source in front, which tells nothing to who reads a job's log.
-std::string without_place(const std::string& text) {
-  const auto end = text.starts_with("[/") ? text.find("] ") : std::string::npos;
-  return end == std::string::npos ? text : text.substr(end + 2);
-}
-
+/// Gloo puts the place in its source in front of the reason, which tells nothing to who reads a job's log.
 std::string joined(const std::string& what, const std::string& reason) {
-  return what + ": " + without_place(reason);
+  const auto place = reason.starts_with("[/") ? reason.find("] ") : std::string::npos;
+  return what + ": " + (place == std::string::npos ? reason : reason.substr(place + 2));
 }
 
 constexpr int kWarnings = 1;  // LibTorch's default.

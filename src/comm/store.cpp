@@ -135,9 +135,8 @@ Store Store::connect(const World& world, Milliseconds timeout) {
   }
   comm::settle_library_log(comm::LibraryLog::none);
   const auto addresses = master_addresses(world, net::Clock::now() + timeout);
-  const bool one_host = world.local_world_size == world.world_size;
   const Store result(to_shared<c10d::Store>(join(world, addresses, timeout)),
-                     local_address_towards(addresses.front(), one_host));
+                     local_address_towards(addresses.front(), is_on_one_host(world)));
   return result.with_prefix(fmt::format("lockstep/{}", world.restart_count));
 }
 

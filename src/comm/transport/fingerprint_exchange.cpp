@@ -88,24 +88,20 @@ bool FingerprintExchange::CollectiveFingerprint::operator!=(const CollectiveFing
          without_number(call.data()) != without_number(other.call.data());
 }
 
-FingerprintExchange::FingerprintExchange(const Store& store, Names names, const Options& options)
-    : names_(std::move(names)), rank_(options.rank), timeout_(options.timeout) {
-  connect(store, options);
-}
-
 /// Each rank connects to those that it sends to, and then takes the connections of those that send to it.
-void FingerprintExchange::connect(const Store& store, const Options& options) {
+FingerprintExchange::FingerprintExchange(const Store& store, Names names, int rank,
+                                         const std::string& address, const ProcessGroupOptions& options)
+    : names_(std::move(names)), rank_(rank), timeout_(options.timeout) {
   const auto deadline = net::Clock::now() + options.join_timeout;
-  const auto own = net::Address::numeric(options.address.empty() ? "127.0.0.1" : options.address, 0);
-  if (!own) throw CommunicationError(fmt::format("'{}' is no address to listen at", options.address));
+  const auto own = net::Address::numeric(address.empty() ? "127.0.0.1" : address, 0);
+  if (!own) throw CommunicationError(fmt::format("'{}' is no address to listen at", address));
   const auto listener = net::listen_at(*own);
   const std::string nonce = net::hex(net::random_bytes(std::tuple_size_v<decltype(Hello::nonce)> / 2));
-  const auto key = [](int rank) { return fmt::format("{}", rank); };
-  store.set(key(rank_),
+  store.set(fmt::to_string(rank_),
             fmt::format("{} {} {}", own->host(), net::local_address(listener.get()).port(), nonce));
   const int size = static_cast<int>(names_.callers.size());
   for (int distance = 1; distance < size; distance *= 2) {
-    const std::string there = store.get(key((rank_ + distance) % size), options.join_timeout);
+    const std::string there = store.get(fmt::to_string((rank_ + distance) % size), options.join_timeout);
     Hello hello{{}, static_cast<std::int32_t>(rounds_.size())};
     std::copy_n(there.end() - static_cast<std::ptrdiff_t>(hello.nonce.size()), hello.nonce.size(),
                 hello.nonce.begin());
@@ -163,14 +159,6 @@ void FingerprintExchange::send(Round& round, net::Deadline deadline) {
   as_a_library([&] { net::send_all(round.to.get(), bytes_of(known_), deadline); });
 }
 
-void FingerprintExchange::receive(Round& round, net::Deadline deadline) {
-  Known received;
-  as_a_library([&] {
-    receive_spinning(round.from.get(), reinterpret_cast<char*>(&received), sizeof received, deadline);
-  });
-  known_ = merged(known_, received);
-}
-
 FingerprintExchange::Known FingerprintExchange::merged(const Known& one, const Known& another) {
   const bool in_order = one.first.caller < another.first.caller;
   Known result = in_order ? one : another;
@@ -196,7 +184,11 @@ void FingerprintExchange::agree(Milliseconds timeout) {
     const auto deadline = deadline_in(timeout);
     for (auto& round : rounds_) {
       if (&round != &rounds_.front()) send(round, deadline);
-      receive(round, deadline);
+      Known received;
+      as_a_library([&] {
+        receive_spinning(round.from.get(), reinterpret_cast<char*>(&received), sizeof received, deadline);
+      });
+      known_ = merged(known_, received);
     }
     if (known_.other.caller >= 0) refuse();
   });

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/store.hpp"
+#include "lockstep/comm/process_group.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
 
@@ -29,17 +29,11 @@ class FingerprintExchange {
     std::string who;
     std::vector<std::string> callers;
   };
-  struct Options {
-    int rank = 0;
-    /// Where the others reach this rank.
-    std::string address;
-    Milliseconds timeout{0};
-    Milliseconds join_timeout{0};
-  };
 
-  /// Connects the ranks. `store` has a key prefix that nobody else uses. *Collective*. Throws TimeoutError,
-  /// CommunicationError.
-  FingerprintExchange(const Store& store, Names names, const Options& options);
+  /// Connects the ranks. `store` has a key prefix that nobody else uses; `address`: where the others reach
+  /// this rank. *Collective*. Throws TimeoutError, CommunicationError.
+  FingerprintExchange(const Store& store, Names names, int rank, const std::string& address,
+                      const ProcessGroupOptions& options);
 
   /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". The number is for
   /// people, and not compared: a rank whose start has failed by its arguments has counted it. Does not wait.
@@ -72,12 +66,10 @@ class FingerprintExchange {
     net::FileDescriptor from;
   };
 
-  void connect(const Store& store, const Options& options);
   void accept_all(int listener, const std::string& nonce, net::Deadline deadline);
   static Known merged(const Known& one, const Known& another);
   net::Deadline deadline_in(Milliseconds timeout) const;
   void send(Round& round, net::Deadline deadline);
-  void receive(Round& round, net::Deadline deadline);
   [[noreturn]] void refuse();
   template <class Body>
   void guarded(const Body& body);

@@ -13,7 +13,6 @@
 #include <exception>
 #include <iostream>
 #include <mutex>
-#include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "comm/c10d_handles.hpp"
 #include "comm/errors.hpp"
 #include "comm/transport/tensor_memory.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/address.hpp"
@@ -53,9 +53,8 @@ class ClosableGloo final : public c10d::ProcessGroupGloo {
 /// own name happens to resolve to. `interfaces` is a comma-separated list, as in PyTorch.
 Devices make_devices(const std::string& interfaces, const std::string& address) {
   Devices devices;
-  std::istringstream names(interfaces);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+  for (const auto name : variables::split_list(interfaces)) {
+    if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(std::string(name)));
   }
   if (devices.empty()) {
     devices.push_back(
@@ -112,11 +111,8 @@ std::terminate_handler next_terminate = nullptr;
 }
 
 void explain_aborts() {
-  static const bool installed = [] {
-    next_terminate = std::set_terminate(explain_gloo_abort);
-    return true;
-  }();
-  static_cast<void>(installed);
+  static std::once_flag once;
+  std::call_once(once, [] { next_terminate = std::set_terminate(explain_gloo_abort); });
 }
 
 /// Gloo has one type for all of its failures.
@@ -208,25 +204,18 @@ class Slices {
   at::Tensor tensor() { return bytes_of(in_one_piece_ ? parts_.front().data : copy_.data(), bytes_); }
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
 
-  void copy_in() {
-    for_each_copied([](std::byte* copy, void* part, std::size_t bytes) { std::memcpy(copy, part, bytes); });
-  }
-  void copy_out() {
-    for_each_copied([](std::byte* copy, void* part, std::size_t bytes) { std::memcpy(part, copy, bytes); });
-  }
-
- private:
-  template <class Action>
-  void for_each_copied(const Action& action) {
+  /// Between the parts and the copy, where there is one.
+  void copy(bool in) {
     if (in_one_piece_) return;
-    std::size_t start = 0;
+    std::byte* place = copy_.data();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const auto bytes = static_cast<std::size_t>(sizes_[i]);
-      if (bytes > 0) action(copy_.data() + start, parts_[i].data, bytes);
-      start += bytes;
+      if (bytes > 0) std::memcpy(in ? place : parts_[i].data, in ? parts_[i].data : place, bytes);
+      place += bytes;
     }
   }
 
+ private:
   Transport::Parts parts_;
   std::vector<std::int64_t> sizes_;
   std::size_t bytes_ = 0;
@@ -249,10 +238,10 @@ at::Tensor view_of(const void* data, Elements elements) {
 }
 
 std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size) {
-  std::istringstream names(chosen_interfaces(options, size));
-  std::string wanted;
+  const std::string chosen = chosen_interfaces(options, size);
+  const std::string_view wanted = variables::split_list(chosen).front();
   ifaddrs* first = nullptr;
-  if (!std::getline(names, wanted, ',') || getifaddrs(&first) != 0) return store.local_address();
+  if (wanted.empty() || getifaddrs(&first) != 0) return store.local_address();
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
   for (const ifaddrs* one = all.get(); one != nullptr; one = one->ifa_next) {
     if (one->ifa_addr == nullptr || wanted != one->ifa_name) continue;
@@ -266,8 +255,10 @@ std::string offered_address(const Store& store, const ProcessGroupOptions& optio
 GlooTransport::GlooTransport(const Store& store, int rank, int size, const ProcessGroupOptions& options)
     : timeout_(options.timeout) {
   refuse_false_encryption();
-  if (size > 1) make_broken_connections_errors();
-  if (size > 1) explain_aborts();
+  if (size > 1) {
+    make_broken_connections_errors();
+    explain_aborts();
+  }
   auto settings = c10d::ProcessGroupGloo::Options::create(options.timeout);
   settings->devices = make_devices(chosen_interfaces(options, size), store.local_address());
   with_typed_timeout(timeout_, [&] {
@@ -286,19 +277,11 @@ Milliseconds GlooTransport::call_timeout() const {
   return begun_call.transport == this ? begun_call.timeout : Milliseconds(0);
 }
 
+/// With the call's timeout; without one c10d's default stays, which is the connection's.
 template <class Options>
-Options GlooTransport::options() const {
-  Options options;
-  // Else c10d's own default, which is the connection's.
+Options GlooTransport::timed(Options options) const {
   if (call_timeout() > Milliseconds(0)) options.timeout = call_timeout();
   return options;
-}
-
-template <class Options>
-Options GlooTransport::options_at(int root) const {
-  auto result = options<Options>();
-  result.rootRank = root;
-  return result;
 }
 
 template <class Start>
@@ -322,14 +305,13 @@ void GlooTransport::reduced(void* data, Elements elements, const Transfer& trans
 }
 
 void GlooTransport::all_reduce(void* data, Elements elements, Reduction reduction) {
-  auto how = options<c10d::AllreduceOptions>();
-  how.reduceOp = c10d_op(reduction, elements.dtype);
+  const auto how = timed(c10d::AllreduceOptions{.reduceOp = c10d_op(reduction, elements.dtype)});
   reduced(data, elements, [&](Tensors& tensors) { return gloo_->allreduce(tensors, how); });
 }
 
 void GlooTransport::reduce(void* data, Elements elements, Reduction reduction, int root) {
-  auto how = options_at<c10d::ReduceOptions>(root);
-  how.reduceOp = c10d_op(reduction, elements.dtype);
+  const auto how =
+      timed(c10d::ReduceOptions{.reduceOp = c10d_op(reduction, elements.dtype), .rootRank = root});
   reduced(data, elements, [&](Tensors& tensors) { return gloo_->reduce(tensors, how); });
 }
 
@@ -345,48 +327,48 @@ void GlooTransport::reduce_scatter(ConstBuffers inputs, void* output, Elements e
 
 void GlooTransport::broadcast(void* data, Elements elements, int root) {
   Tensors tensors{bytes_of(data, elements.bytes())};
-  run([&] { return gloo_->broadcast(tensors, options_at<c10d::BroadcastOptions>(root)); });
+  run([&] { return gloo_->broadcast(tensors, timed(c10d::BroadcastOptions{.rootRank = root})); });
 }
 
 void GlooTransport::all_gather(const void* input, Buffers outputs, Elements elements) {
   std::vector<Tensors> lists{bytes_of_each(outputs, elements.bytes())};
   Tensors inputs{bytes_of(input, elements.bytes())};
-  run([&] { return gloo_->allgather(lists, inputs, options<c10d::AllgatherOptions>()); });
+  run([&] { return gloo_->allgather(lists, inputs, timed(c10d::AllgatherOptions())); });
 }
 
 void GlooTransport::all_gather(const void* input, void* output, std::size_t bytes) {
   at::Tensor from = bytes_of(input, bytes);
   at::Tensor to = bytes_of(output, bytes * static_cast<std::size_t>(gloo_->getSize()));
-  run([&] { return gloo_->_allgather_base(to, from, options<c10d::AllgatherOptions>()); });
+  run([&] { return gloo_->_allgather_base(to, from, timed(c10d::AllgatherOptions())); });
 }
 
 void GlooTransport::gather(const void* input, Buffers outputs, Elements elements, int root) {
   std::vector<Tensors> lists;
   if (gloo_->getRank() == root) lists.push_back(bytes_of_each(outputs, elements.bytes()));
   Tensors inputs{bytes_of(input, elements.bytes())};
-  run([&] { return gloo_->gather(lists, inputs, options_at<c10d::GatherOptions>(root)); });
+  run([&] { return gloo_->gather(lists, inputs, timed(c10d::GatherOptions{.rootRank = root})); });
 }
 
 void GlooTransport::scatter(ConstBuffers inputs, void* output, Elements elements, int root) {
   std::vector<Tensors> lists;
   if (gloo_->getRank() == root) lists.push_back(bytes_of_each(inputs, elements.bytes()));
   Tensors outputs{bytes_of(output, elements.bytes())};
-  run([&] { return gloo_->scatter(outputs, lists, options_at<c10d::ScatterOptions>(root)); });
+  run([&] { return gloo_->scatter(outputs, lists, timed(c10d::ScatterOptions{.rootRank = root})); });
 }
 
 void GlooTransport::all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) {
   Slices from(inputs, shm::size_of(dtype)), to(outputs, shm::size_of(dtype));
-  from.copy_in();
+  from.copy(/*in=*/true);
   at::Tensor sent = from.tensor(), received = to.tensor();
   auto input_sizes = from.sizes(), output_sizes = to.sizes();
   run([&] {
-    return gloo_->alltoall_base(received, sent, output_sizes, input_sizes, options<c10d::AllToAllOptions>());
+    return gloo_->alltoall_base(received, sent, output_sizes, input_sizes, timed(c10d::AllToAllOptions()));
   });
-  to.copy_out();
+  to.copy(/*in=*/false);
 }
 
 void GlooTransport::barrier() {
-  run([&] { return gloo_->barrier(options<c10d::BarrierOptions>()); });
+  run([&] { return gloo_->barrier(timed(c10d::BarrierOptions())); });
 }
 
 std::unique_ptr<Message> GlooTransport::send(const at::Tensor& tensor, int destination, int tag) {

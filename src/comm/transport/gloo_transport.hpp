@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -10,7 +9,6 @@
 #include "comm/transport/fingerprint_exchange.hpp"
 #include "comm/transport/transport.hpp"
 #include "lockstep/comm/process_group.hpp"
-#include "shm/hierarchical_collectives.hpp"
 
 namespace lockstep::comm {
 
@@ -57,9 +55,7 @@ class GlooTransport final : public Transport {
  private:
   std::chrono::milliseconds call_timeout() const;
   template <class Options>
-  Options options() const;
-  template <class Options>
-  Options options_at(int root) const;
+  Options timed(Options options) const;
   template <class Start>
   void run(const Start& start);
   template <class Transfer>
@@ -76,19 +72,5 @@ std::string offered_address(const Store& store, const ProcessGroupOptions& optio
 
 /// A tensor that is a view of memory.
 at::Tensor view_of(const void* data, shm::Elements elements);
-
-/// A leader of its host, which joins it with other hosts.
-struct InterHostPlace {
-  FingerprintExchange::Names names;  // Of the leaders that are joined: "rank 0 on node0".
-  int ranks = 1;                     // Of the whole group: averages are over them.
-  /// Which rank of this host has ended, and how; "": none that is known of.
-  std::function<std::string()> loss_on_this_host;
-};
-
-/// One leader of each host joined by Gloo: the ranks of `gloo` and `fingerprints` are the hosts.
-/// `fingerprints` is null where nothing is verified.
-std::unique_ptr<shm::InterHostTransport> make_gloo_inter_host_transport(
-    std::unique_ptr<GlooTransport> gloo, std::unique_ptr<FingerprintExchange> fingerprints,
-    InterHostPlace place, FirstFailure failure);
 
 }  // namespace lockstep::comm

@@ -1,19 +1,253 @@
 #include <ATen/Parallel.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "comm/store_session.hpp"
+#include "comm/errors.hpp"
 #include "comm/transport/gloo_transport.hpp"
+#include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/communication_cpu.hpp"
+#include "shm/hierarchical_collectives.hpp"
 
 namespace lockstep::comm {
 namespace {
 
+using shm::Elements;
+using shm::Operation;
+using shm::Reduction;
+
 /// More streams between two hosts than this fill no network better.
 constexpr int kMaxLeaders = 4;
+
+class ReceivedMessage final : public Message {
+ public:
+  ReceivedMessage(std::shared_ptr<shm::Group> group, shm::P2PQueue::Handle receive)
+      : group_(std::move(group)), receive_(std::move(receive)) {}
+
+  bool is_done() override { return group_->p2p_queue().is_done(receive_); }
+  void wait(std::chrono::milliseconds) override { group_->p2p_queue().wait(receive_); }
+  std::exception_ptr failure() const override { return receive_->failure; }
+  int source() const override { return receive_->from; }
+
+ private:
+  std::shared_ptr<shm::Group> group_;
+  shm::P2PQueue::Handle receive_;
+};
+
+/// For ranks that all share memory. They verify every call in the first step of the operation itself.
+class ShmTransport final : public Transport {
+ public:
+  explicit ShmTransport(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
+
+  const char* name() const override { return "shm"; }
+  shm::Group* memory() const override { return group_.get(); }
+
+  void all_reduce(void* data, Elements elements, Reduction reduction) override {
+    shm::all_reduce(group_->step_sync(), *group_->heap(), data, elements, reduction);
+  }
+  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
+    shm::reduce(group_->step_sync(), data, elements, reduction, root);
+  }
+  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
+    shm::reduce_scatter(group_->step_sync(), inputs, output, elements, reduction);
+  }
+  void broadcast(void* data, Elements elements, int root) override {
+    shm::broadcast(group_->step_sync(), data, elements, root);
+  }
+  void all_gather(const void* input, Buffers outputs, Elements elements) override {
+    shm::all_gather(group_->step_sync(), input, outputs, elements);
+  }
+  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
+    shm::gather(group_->step_sync(), input, outputs, elements, root);
+  }
+  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
+    shm::scatter(group_->step_sync(), inputs, output, elements, root);
+  }
+  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
+    shm::all_to_all(group_->step_sync(), inputs, outputs, dtype);
+  }
+  void barrier() override { shm::barrier(group_->step_sync()); }
+
+  /// Done at once: the message is copied to where the receiver finds it.
+  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
+    group_->p2p_queue().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
+    return nullptr;
+  }
+  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
+    auto receive = group_->p2p_queue().receive({.source = source,
+                                                .tag = tag,
+                                                .data = tensor.data_ptr(),
+                                                .elements = elements_of("recv", tensor),
+                                                .owner = std::make_shared<at::Tensor>(tensor)});
+    return std::make_unique<ReceivedMessage>(group_, std::move(receive));
+  }
+
+ private:
+  std::shared_ptr<shm::Group> group_;
+};
+
+/// A rank that ends is noticed by its neighbours, who tell why, within half a second.
+constexpr std::chrono::milliseconds kNotice{1500};
+/// How often the host's own ranks are looked at meanwhile: connections close before their process has ended.
+constexpr std::chrono::milliseconds kLook{50};
+
+/// A leader of its host, which Gloo joins with one leader of each other host: the ranks of `gloo` and of
+/// `fingerprints` are the hosts. `names`: of these leaders; `ranks`: of the whole group, over which averages
+/// are; `host`: this host's ranks. `fingerprints` is null where nothing is verified.
+class GlooInterHostTransport final : public shm::InterHostTransport {
+ public:
+  GlooInterHostTransport(FingerprintExchange::Names names, int ranks, std::shared_ptr<shm::Group> host,
+                         std::unique_ptr<GlooTransport> gloo,
+                         std::unique_ptr<FingerprintExchange> fingerprints, FirstFailure failure)
+      : names_(std::move(names)),
+        ranks_(ranks),
+        host_(std::move(host)),
+        gloo_(std::move(gloo)),
+        fingerprints_(std::move(fingerprints)),
+        failure_(std::move(failure)) {}
+
+  void announce(const shm::Call& call) override {
+    call_ = shm::describe(call);
+    if (fingerprints_) run([&] { fingerprints_->announce(call_); });
+  }
+  void agree() override {
+    if (fingerprints_) run([&] { fingerprints_->agree(); });
+  }
+
+  void all_reduce(void* data, Elements elements, Reduction reduction) override {
+    run([&] { gloo_->all_reduce(data, elements, reduction); });
+    divide(data, elements, reduction);
+  }
+  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
+    run([&] { gloo_->reduce(data, elements, reduction, root); });
+    divide(data, elements, reduction);
+  }
+  void broadcast(void* data, std::size_t bytes, int root) override {
+    run([&] { gloo_->broadcast(data, {bytes, shm::Dtype::bytes}, root); });
+  }
+  void all_gather(const void* input, void* output, std::size_t bytes) override {
+    run([&] { gloo_->all_gather(input, output, bytes); });
+  }
+  void beside(const std::function<void()>& body) override {
+    try {
+      body();
+    } catch (...) {
+      explain(call_);
+    }
+  }
+  /// The reason first: a rank that finds the connection closed reads it.
+  void abandon(const char* failure_text) noexcept override {
+    if (std::exchange(abandoned_, true)) return;
+    failure_.post(failure_text);
+    if (fingerprints_) fingerprints_->close();
+    try {
+      gloo_->close();
+    } catch (const std::exception&) {
+      // The connections close with the process at the latest.
+    }
+  }
+
+ private:
+  void divide(void* data, Elements elements, Reduction reduction) const {
+    if (reduction == Reduction::avg) view_of(data, elements).div_(ranks_);
+  }
+  template <class Body>
+  void run(const Body& body) {
+    try {
+      body();
+    } catch (const Error&) {
+      throw;  // The hosts do not call the same, and all know it.
+    } catch (...) {
+      explain(fmt::format("{} between {}", call_, fmt::join(names_.callers, ", ")));
+    }
+  }
+  [[noreturn]] void explain(const std::string& what) {
+    try {
+      rethrow_as_communication_error(fmt::format("{}: {} failed", names_.who, what));
+    } catch (const TimeoutError& error) {
+      throw TimeoutError(error.what(), error.missing_ranks());
+    } catch (const CommunicationError& error) {
+      const std::string reason = reason_of_failure();
+      throw CommunicationError(reason.empty() ? error.what() : fmt::format("{} [{}]", reason, error.what()));
+    }
+  }
+
+  /// What a rank of this host has ended by, or what another host has posted; "": neither shows in time.
+  std::string reason_of_failure() const {
+    const shm::StepSync& here = host_->step_sync();
+    for (auto waited = kLook; waited <= kNotice; waited += kLook) {
+      if (std::string loss = here.loss_among(here.members().names); !loss.empty()) return loss;
+      if (std::string posted = failure_.read(kLook); !posted.empty()) return posted;
+    }
+    return "";
+  }
+
+  FingerprintExchange::Names names_;
+  int ranks_;
+  std::shared_ptr<shm::Group> host_;
+  std::unique_ptr<GlooTransport> gloo_;
+  std::unique_ptr<FingerprintExchange> fingerprints_;
+  FirstFailure failure_;
+  std::string call_;  // What was announced last.
+  bool abandoned_ = false;
+};
+
+/// For ranks on several hosts, in the way of `collectives`, which verify every call. `flat` joins all ranks;
+/// it carries messages, and what a rank gives each other rank for itself (gather, scatter, all_to_all).
+class HierarchicalTransport final : public Transport {
+ public:
+  HierarchicalTransport(std::shared_ptr<shm::Group> group,
+                        std::unique_ptr<shm::HierarchicalCollectives> collectives,
+                        std::unique_ptr<Transport> flat)
+      : group_(std::move(group)), collectives_(std::move(collectives)), flat_(std::move(flat)) {}
+
+  const char* name() const override { return "shm+gloo"; }
+  shm::Group* memory() const override { return group_.get(); }
+
+  void begin(const CollectiveCall& call) override { flat_->begin(call); }
+  void all_reduce(void* data, Elements elements, Reduction reduction) override {
+    collectives_->all_reduce(data, elements, reduction);
+  }
+  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
+    collectives_->reduce(data, elements, reduction, root);
+  }
+  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
+    collectives_->reduce_scatter(inputs, output, elements, reduction);
+  }
+  void broadcast(void* data, Elements elements, int root) override {
+    collectives_->broadcast(data, elements, root);
+  }
+  void all_gather(const void* input, Buffers outputs, Elements elements) override {
+    collectives_->all_gather(input, outputs, elements);
+  }
+  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
+    collectives_->elsewhere(shm::call_of(Operation::gather, elements, Reduction::none, root),
+                            [&] { flat_->gather(input, outputs, elements, root); });
+  }
+  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
+    collectives_->elsewhere(shm::call_of(Operation::scatter, elements, Reduction::none, root),
+                            [&] { flat_->scatter(inputs, output, elements, root); });
+  }
+  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
+    collectives_->elsewhere(shm::call_of(Operation::all_to_all, {0, dtype}),
+                            [&] { flat_->all_to_all(inputs, outputs, dtype); });
+  }
+  void barrier() override { collectives_->barrier(); }
+
+  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
+    return flat_->send(tensor, destination, tag);
+  }
+  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
+    return flat_->recv(tensor, source, tag);
+  }
+
+ private:
+  std::shared_ptr<shm::Group> group_;
+  std::unique_ptr<shm::HierarchicalCollectives> collectives_;
+  std::unique_ptr<Transport> flat_;
+};
 
 /// Where ranks that share a store leave their addresses.
 class GroupBootstrapStore final : public shm::BootstrapStore {
@@ -62,23 +296,22 @@ class Factory {
     const int member = group->step_sync().rank();
     if (member < parts.leaders) parts.transport = inter_host(member, joined, group);
     auto collectives = std::make_unique<shm::HierarchicalCollectives>(std::move(parts));
-    return make_hierarchical_transport(group, std::move(collectives), gloo(false));
+    return std::make_unique<HierarchicalTransport>(group, std::move(collectives), gloo(false));
   }
 
  private:
   /// Joins those who are leader number `leader` on their hosts: "rank 0 on node0", "rank 2 on node1".
   std::unique_ptr<shm::InterHostTransport> inter_host(int leader, const shm::Group::Joined& joined,
                                                       const std::shared_ptr<shm::Group>& host) const {
-    InterHostPlace place{{info_.who, {}}, info_.size(), [host] {
-                           return host->step_sync().loss_among(host->step_sync().members().names);
-                         }};
+    FingerprintExchange::Names names{info_.who, {}};
     for (const auto& part : joined.hosts.ranks)
-      place.names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(leader))));
+      names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(leader))));
     const auto prefixed = store_.with_prefix(fmt::format("leader/{}", leader));
     auto gloo = std::make_unique<GlooTransport>(prefixed, joined.hosts.own, joined.hosts.count(), options_);
-    auto fingerprints = how_.verifies ? fingerprints_of(prefixed, place.names, joined.hosts.own) : nullptr;
-    return make_gloo_inter_host_transport(std::move(gloo), std::move(fingerprints), std::move(place),
-                                          FirstFailure(store_.with_prefix("failure")));
+    auto fingerprints = how_.verifies ? fingerprints_of(prefixed, names, joined.hosts.own) : nullptr;
+    return std::make_unique<GlooInterHostTransport>(std::move(names), info_.size(), host, std::move(gloo),
+                                                    std::move(fingerprints),
+                                                    FirstFailure(store_.with_prefix("failure")));
   }
 
   /// Null for one rank alone, which has nobody to differ from.
@@ -86,12 +319,8 @@ class Factory {
                                                        int rank) const {
     const int size = static_cast<int>(names.callers.size());
     if (size == 1) return nullptr;
-    return std::make_unique<FingerprintExchange>(
-        store.with_prefix("fingerprints"), std::move(names),
-        FingerprintExchange::Options{.rank = rank,
-                                     .address = offered_address(store, options_, size),
-                                     .timeout = options_.timeout,
-                                     .join_timeout = options_.join_timeout});
+    return std::make_unique<FingerprintExchange>(store.with_prefix("fingerprints"), std::move(names), rank,
+                                                 offered_address(store, options_, size), options_);
   }
 
   const GroupInfo& info_;
@@ -115,7 +344,7 @@ MadeTransport make_transport(const GroupInfo& info, const Store& store, const Pr
   }
   if (!joined.group) return {make.gloo(how.verifies)};
   const int cpu = shm::communication_cpu(affinity, joined.group->step_sync());
-  if (joined.obstacle.empty()) return {make_shm_transport(std::move(joined.group)), cpu};
+  if (joined.obstacle.empty()) return {std::make_unique<ShmTransport>(std::move(joined.group)), cpu};
   return {make.hierarchical(std::move(joined)), cpu};
 }
 

@@ -3,7 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
-#include <utility>
+#include <mutex>
 
 #include "comm/backend/cpu_backend.hpp"
 #include "lockstep/core/error.hpp"
@@ -31,9 +31,13 @@ class SharingAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (current_heap == nullptr || bytes < SharedAllocation::kSmallest) return usual_->allocate(bytes);
-    void* const memory = allocate_shared(bytes);
-    if (memory == nullptr) return usual_->allocate(bytes);
-    return {memory, new Piece{*current_heap, memory}, &free_piece, at::Device(at::kCPU)};
+    try {
+      if (void* const memory = (*current_heap)->allocate(bytes))
+        return {memory, new Piece{*current_heap, memory}, &free_piece, at::Device(at::kCPU)};
+    } catch (const CommunicationError&) {
+    }
+    // Shared memory is short: a tensor elsewhere serves as well, only slower.
+    return usual_->allocate(bytes);
   }
   bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
     return usual_->is_simple_data_ptr(pointer);
@@ -45,26 +49,13 @@ class SharingAllocator final : public c10::Allocator {
   }
 
  private:
-  /// Null where shared memory is short: a tensor elsewhere serves as well, only slower.
-  static void* allocate_shared(std::size_t bytes) {
-    try {
-      return (*current_heap)->allocate(bytes);
-    } catch (const CommunicationError&) {
-      return nullptr;
-    }
-  }
-
   c10::Allocator* usual_;
 };
 
 /// Once a process, and only in one that shares memory. Never taken back: tensors may be made at any time.
 void install_allocator() {
-  static SharingAllocator* const allocator = [] {
-    auto* made = new SharingAllocator(c10::GetCPUAllocator());
-    c10::SetAllocator(at::kCPU, made);
-    return made;
-  }();
-  static_cast<void>(allocator);
+  static std::once_flag once;
+  std::call_once(once, [] { c10::SetAllocator(at::kCPU, new SharingAllocator(c10::GetCPUAllocator())); });
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "comm/diagnostics/op_meta.hpp"
 #include "shm/collectives.hpp"
@@ -17,8 +16,7 @@ struct ProcessGroupOptions;
 
 namespace lockstep::shm {
 class Group;
-class HierarchicalCollectives;
-}  // namespace lockstep::shm
+}
 
 namespace lockstep::comm {
 
@@ -89,15 +87,6 @@ class Transport {
   /// `source`: -1 means any. Any thread.
   virtual std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) = 0;
 };
-
-/// For ranks that all share memory. They verify every call in the first step of the operation itself.
-std::unique_ptr<Transport> make_shm_transport(std::shared_ptr<shm::Group> group);
-
-/// For ranks on several hosts, in the way of `collectives`, which verify every call. `flat` joins all ranks;
-/// it carries messages, and what a rank gives each other rank for itself (gather, scatter, all_to_all).
-std::unique_ptr<Transport> make_hierarchical_transport(
-    std::shared_ptr<shm::Group> group, std::unique_ptr<shm::HierarchicalCollectives> collectives,
-    std::unique_ptr<Transport> flat);
 
 struct TransportOptions {
   /// The group's communication thread may get a CPU of its own, which is for the group of all ranks: parts of
