@@ -86,20 +86,11 @@ c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
 
 using CpuBackendPointer = c10::intrusive_ptr<comm::CpuBackend>;
 
-BackendType add_cpu_backend(c10d::ProcessGroup& group, const ProcessGroupOptions& options,
-                            const CpuBackendPointer& backend) {
-  const auto type = backend->getBackendName() == "gloo" ? BackendType::GLOO : BackendType::CUSTOM;
-  group.setBackend(at::kCPU, type, backend);
-  if (options.device.is_cuda() && options.backend == CommBackend::gloo)
-    group.setBackend(at::kCUDA, type, backend);
-  return type;
-}
-
 /// Every rank of the group reads the same, so all of them fail or none.
 void check_devices(const comm::GroupInfo& members, const Store& store) {
   std::vector<comm::RankDevice> devices;
   for (const int name : members.names)
-    devices.push_back({name, store.get(fmt::format("device/{}", name), std::chrono::seconds(1))});
+    devices.push_back({name, store.get(fmt::format("device/{}", name), comm::kAtOnce)});
   if (const std::string text = comm::shared_device_text(devices); !text.empty())
     throw UsageError(members.who + ": " + text);
 }
@@ -162,7 +153,11 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const comm::GroupInfo& members, c
                                                        members.size());
   if (options.device.is_cuda()) group->setBoundDeviceId(options.device);
   auto type = BackendType::NCCL;
-  if (cpu) type = add_cpu_backend(*group, options, cpu);
+  if (cpu) {
+    type = cpu->getBackendName() == "gloo" ? BackendType::GLOO : BackendType::CUSTOM;
+    group->setBackend(at::kCPU, type, cpu);
+    if (options.device.is_cuda() && !has_nccl(options)) group->setBackend(at::kCUDA, type, cpu);
+  }
   if (has_nccl(options)) {
     add_nccl(*group, members, path, store, options, nccl);
     type = BackendType::NCCL;
@@ -196,9 +191,8 @@ void check_members(const std::vector<int>& ranks, int size) {
 
 /// What the missing ranks do instead, if they say so.
 [[noreturn]] void add_activity(const TimeoutError& error, comm::PeerMonitor* monitor) {
-  constexpr std::chrono::seconds kAnswerTime(2);
   if (monitor == nullptr) throw error;
-  const std::string activity = comm::activity_text(monitor->ask(kAnswerTime), error.missing_ranks());
+  const std::string activity = comm::activity_text(monitor->ask(), error.missing_ranks());
   if (activity.empty()) throw error;
   throw TimeoutError(fmt::format("{}. Now {}", error.what(), activity), error.missing_ranks());
 }

@@ -34,7 +34,6 @@ Milliseconds since(Clock::time_point begun) {
 std::string keys_of(std::int64_t barrier) { return fmt::format("barrier/{}/", barrier); }
 
 constexpr const char* kAborted = "aborted";
-constexpr std::chrono::seconds kAtOnce{1};
 
 /// "pid 4711 on node0".
 std::string own_identity() {
@@ -130,7 +129,16 @@ void StoreBarrier::run(Milliseconds timeout, const Probe& probe) {
       if (barriers_ > 1) store_.erase(keys_of(barriers_ - 1) + key);
     }
   } else if (!wait_for_all(keys, deadline, probe)) {
-    name_the_missing(keys, timeout);
+    const auto absentees = missing(keys);
+    if (!absentees.empty()) {  // Else the last one came while the time ran out.
+      throw TimeoutError(
+          fmt::format(
+              "{} timed out after {} ms: {} did not come. See what {} did last: it may be slow, stuck, "
+              "dead, or may not call the barrier at all",
+              who(), timeout.count(), list_ranks(absentees),
+              absentees.size() == 1 ? "that rank" : "those ranks"),
+          absentees);
+    }
   }
   acknowledge(keys, deadline, probe);
 }
@@ -188,17 +196,6 @@ void StoreBarrier::acknowledge(const std::string& keys, Deadline deadline, const
     const bool over = left_until(deadline) == Milliseconds(0);
     if (over || (probe && !probe(others(), since(begun)).empty())) return;
   }
-}
-
-void StoreBarrier::name_the_missing(const std::string& keys, Milliseconds timeout) const {
-  const auto absentees = missing(keys);
-  if (absentees.empty()) return;  // The last one came while the time ran out.
-  throw TimeoutError(
-      fmt::format(
-          "{} timed out after {} ms: {} did not come. See what {} did last: it may be slow, stuck, dead, or "
-          "may not call the barrier at all",
-          who(), timeout.count(), list_ranks(absentees), absentees.size() == 1 ? "that rank" : "those ranks"),
-      absentees);
 }
 
 StoreBarrier join_group(const Store& store, const GroupInfo& members, std::chrono::milliseconds timeout) {

@@ -15,6 +15,9 @@ namespace lockstep::comm {
 
 using shm::GroupInfo;
 
+/// Time enough to read what is in the store already.
+inline constexpr std::chrono::seconds kAtOnce{1};
+
 /// Barriers of a fixed set of ranks through the store. Unlike a collective it knows, when time is up, who
 /// came.
 class StoreBarrier {
@@ -46,8 +49,6 @@ class StoreBarrier {
   std::vector<int> missing(const std::string& keys) const;
   std::vector<int> others() const;
   void acknowledge(const std::string& keys, Deadline deadline, const Probe& probe) const;
-  /// Throws unless everybody has come after all.
-  void name_the_missing(const std::string& keys, std::chrono::milliseconds timeout) const;
   /// The beginning of every message.
   std::string who() const;
 

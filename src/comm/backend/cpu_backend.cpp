@@ -55,19 +55,15 @@ OpMeta meta_of(const char* name, const Tensors& tensors) {
   return meta;
 }
 
-OpMeta with_op(OpMeta meta, const c10d::ReduceOp& op) {
-  meta.reduce_op = shm::name_of(reduction_of(op));
-  return meta;
-}
-
-OpMeta with_peer(OpMeta meta, std::int64_t peer) {
-  meta.peer = static_cast<std::int32_t>(peer);
-  return meta;
-}
-
 OpMeta of_any_size(OpMeta meta) {
   meta.sizes_may_differ = true;
   return meta;
+}
+
+/// Made of several operations of the transport, between which no other may begin.
+bool is_several(OpType type) {
+  return type == OpType::_ALLREDUCE_SPARSE || type == OpType::ALLREDUCE_COALESCED ||
+         type == OpType::ALLGATHER_COALESCED || type == OpType::COALESCED;
 }
 
 const Tensors& front_of(const CpuBackend::TensorLists& lists) {
@@ -133,16 +129,21 @@ CpuBackend::CpuBackend(int rank, int size, std::unique_ptr<Transport> transport,
 
 CpuBackend::~CpuBackend() { queue_->close(); }
 
-template <class Body>
-CpuBackend::WorkPointer CpuBackend::enqueue(Request request, Body body) {
+template <class CallOptions, class Body>
+CpuBackend::WorkPointer CpuBackend::enqueue(OpType type, OpMeta meta, const CallOptions& options,
+                                            Tensors outputs, HostCopies copies, Body body,
+                                            const RowCounts* rows) {
+  if constexpr (requires { options.reduceOp; }) meta.reduce_op = shm::name_of(reduction_of(options.reduceOp));
+  if constexpr (requires { options.rootRank; }) meta.peer = static_cast<std::int32_t>(options.rootRank);
   ++operations_;
-  const OperationId id = tracker_->begin(request.meta, request.rows);
-  const CollectiveCall call{request.meta, id.sequence, OperationLabel::current(),
-                            std::max(request.timeout, std::chrono::milliseconds(0))};
+  const OperationId id = tracker_->begin(meta, rows);
+  const CollectiveCall call{meta, id.sequence, OperationLabel::current(),
+                            std::max(options.timeout, std::chrono::milliseconds(0))};
+  const bool several = is_several(type);
   // What Gloo carries takes longer than to wake a worker.
-  const bool urgent = request.several || request.meta.bytes > kUrgentBytes || transport_->concurrency() > 1;
+  const bool urgent = several || meta.bytes > kUrgentBytes || transport_->concurrency() > 1;
   auto entry = queue_->add(
-      [transport = transport_, tracker = tracker_, id, call, copies = std::move(request.copies),
+      [transport = transport_, tracker = tracker_, id, call, copies = std::move(copies),
        run = std::move(body)]() mutable {
         try {
           transport->begin(call);
@@ -154,15 +155,15 @@ CpuBackend::WorkPointer CpuBackend::enqueue(Request request, Body body) {
         }
         tracker->finish(id, true);
       },
-      urgent, !request.several);
-  return c10::make_intrusive<CpuWork>(request.type, queue_, std::move(entry), tracker_, id,
-                                      std::move(request.outputs));
+      urgent, !several);
+  return c10::make_intrusive<CpuWork>(type, queue_, std::move(entry), tracker_, id, std::move(outputs));
 }
 
 void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const Elements elements = elements_of("all_reduce", tensor);
   const auto reduction = reduction_of(op);
-  const OpMeta meta = with_op(meta_of("all_reduce", tensor), op);
+  OpMeta meta = meta_of("all_reduce", tensor);
+  meta.reduce_op = shm::name_of(reduction);
   ++operations_;
   const OperationId id = tracker_->begin(meta);
   try {
@@ -181,33 +182,25 @@ CpuBackend::WorkPointer CpuBackend::allreduce(Tensors& tensors, const c10d::Allr
   if (single("all_reduce", tensors).layout() == at::kSparse) return allreduce_sparse(tensors, options);
   HostCopies copies;
   const at::Tensor tensor = copies.of(tensors.front());
-  return enqueue({OpType::ALLREDUCE, with_op(meta_of("all_reduce", tensor), options.reduceOp), tensors,
-                  options.timeout, std::move(copies)},
+  return enqueue(OpType::ALLREDUCE, meta_of("all_reduce", tensor), options, tensors, std::move(copies),
                  all_reduce_in("all_reduce", tensor, options.reduceOp));
 }
 
 CpuBackend::WorkPointer CpuBackend::allreduce_sparse(Tensors& tensors,
                                                      const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = single("all_reduce_sparse", tensors);
-  return enqueue({OpType::_ALLREDUCE_SPARSE,
-                  with_op(of_any_size(meta_of("all_reduce_sparse", tensor)), options.reduceOp),
-                  tensors,
-                  options.timeout,
-                  {},
-                  true},
-                 sparse_all_reduce(tensor, options.reduceOp, getSize()));
+  return enqueue(OpType::_ALLREDUCE_SPARSE, of_any_size(meta_of("all_reduce_sparse", tensor)), options,
+                 tensors, {}, sparse_all_reduce(tensor, options.reduceOp, getSize()));
 }
 
 CpuBackend::WorkPointer CpuBackend::allreduce_coalesced(Tensors& tensors,
                                                         const c10d::AllreduceCoalescedOptions& options) {
   HostCopies copies;
   const Tensors own = copies.of(tensors);
-  return enqueue(
-      {OpType::ALLREDUCE_COALESCED, with_op(meta_of("all_reduce_coalesced", own), options.reduceOp), tensors,
-       options.timeout, std::move(copies), true},
-      one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
-        return all_reduce_in("all_reduce_coalesced", own[i], options.reduceOp);
-      }));
+  return enqueue(OpType::ALLREDUCE_COALESCED, meta_of("all_reduce_coalesced", own), options, tensors,
+                 std::move(copies), one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
+                   return all_reduce_in("all_reduce_coalesced", own[i], options.reduceOp);
+                 }));
 }
 
 CpuBackend::WorkPointer CpuBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -215,8 +208,7 @@ CpuBackend::WorkPointer CpuBackend::broadcast(Tensors& tensors, const c10d::Broa
   const at::Tensor tensor = copies.of(single("broadcast", tensors));
   const Elements elements = elements_of("broadcast", tensor);
   const int root = static_cast<int>(options.rootRank);
-  return enqueue({OpType::BROADCAST, with_peer(meta_of("broadcast", tensor), root), tensors, options.timeout,
-                  std::move(copies)},
+  return enqueue(OpType::BROADCAST, meta_of("broadcast", tensor), options, tensors, std::move(copies),
                  [=](Transport& transport) { transport.broadcast(tensor.data_ptr(), elements, root); });
 }
 
@@ -227,8 +219,7 @@ CpuBackend::WorkPointer CpuBackend::reduce(Tensors& tensors, const c10d::ReduceO
   const auto reduction = reduction_of(options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
   return enqueue(
-      {OpType::REDUCE, with_peer(with_op(meta_of("reduce", tensor), options.reduceOp), root), tensors,
-       options.timeout, std::move(copies)},
+      OpType::REDUCE, meta_of("reduce", tensor), options, tensors, std::move(copies),
       [=](Transport& transport) { transport.reduce(tensor.data_ptr(), elements, reduction, root); });
 }
 
@@ -237,9 +228,8 @@ CpuBackend::WorkPointer CpuBackend::allgather(TensorLists& outputs, Tensors& inp
   HostCopies copies;
   const at::Tensor input = copies.of(single("all_gather", inputs));
   const Run run = gather_to("all_gather", copies.of(front_of(outputs)), input, getSize());
-  return enqueue({OpType::ALLGATHER, meta_of("all_gather", input), front_of(outputs), options.timeout,
-                  std::move(copies)},
-                 run);
+  return enqueue(OpType::ALLGATHER, meta_of("all_gather", input), options, front_of(outputs),
+                 std::move(copies), run);
 }
 
 /// `outputs[r][i]` is what rank r's `inputs[i]` becomes here.
@@ -252,35 +242,26 @@ CpuBackend::WorkPointer CpuBackend::allgather_coalesced(TensorLists& outputs, Te
     for (const auto& of_rank : outputs) list.push_back(copies.of(of_rank.at(i)));
     return gather_to("all_gather_coalesced", list, own[i], getSize());
   });
-  return enqueue({OpType::ALLGATHER_COALESCED,
-                  meta_of("all_gather_coalesced", own),
-                  {},
-                  options.timeout,
-                  std::move(copies),
-                  true},
-                 run);
+  return enqueue(OpType::ALLGATHER_COALESCED, meta_of("all_gather_coalesced", own), options, {},
+                 std::move(copies), run);
 }
 
 CpuBackend::WorkPointer CpuBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                     const c10d::AllgatherOptions& options) {
   HostCopies copies;
   const at::Tensor from = copies.of(input), to = copies.of(output);
-  return enqueue({OpType::_ALLGATHER_BASE,
-                  meta_of("all_gather_into_tensor", from),
-                  {output},
-                  options.timeout,
-                  std::move(copies)},
-                 gather_into(to, from, getSize()));
+  return enqueue(OpType::_ALLGATHER_BASE, meta_of("all_gather_into_tensor", from), options, {output},
+                 std::move(copies), gather_into(to, from, getSize()));
 }
 
 CpuBackend::WorkPointer CpuBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                     const c10d::AllgatherOptions& options) {
   HostCopies copies;
   const Tensors from = copies.of(inputs), to = copies.of(outputs);
-  return enqueue({OpType::COALESCED, meta_of("all_gather_into_tensor_coalesced", from), outputs,
-                  options.timeout, std::move(copies), true},
-                 one_after_the_other(to.size(), from.size(),
-                                     [&](std::size_t i) { return gather_into(to[i], from[i], getSize()); }));
+  return enqueue(OpType::COALESCED, meta_of("all_gather_into_tensor_coalesced", from), options, outputs,
+                 std::move(copies), one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
+                   return gather_into(to[i], from[i], getSize());
+                 }));
 }
 
 CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs,
@@ -292,8 +273,7 @@ CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs
   const int root = static_cast<int>(options.rootRank);
   if (getRank() == root) check_count("gather", "output", held.tensors, getSize());
   return enqueue(
-      {OpType::GATHER, with_peer(meta_of("gather", input), root), front_of(outputs), options.timeout,
-       std::move(copies)},
+      OpType::GATHER, meta_of("gather", input), options, front_of(outputs), std::move(copies),
       [=](Transport& transport) { transport.gather(input.data_ptr(), held.places, elements, root); });
 }
 
@@ -305,8 +285,7 @@ CpuBackend::WorkPointer CpuBackend::scatter(Tensors& outputs, TensorLists& input
   const auto held = memory_of("scatter", copies.of(front_of(inputs)), elements);
   const int root = static_cast<int>(options.rootRank);
   if (getRank() == root) check_count("scatter", "input", held.tensors, getSize());
-  return enqueue({OpType::SCATTER, with_peer(meta_of("scatter", output), root), outputs, options.timeout,
-                  std::move(copies)},
+  return enqueue(OpType::SCATTER, meta_of("scatter", output), options, outputs, std::move(copies),
                  [=](Transport& transport) {
                    transport.scatter(constant(held.places), output.data_ptr(), elements, root);
                  });
@@ -320,9 +299,8 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists
   const auto held = memory_of("reduce_scatter", copies.of(front_of(inputs)), elements);
   check_count("reduce_scatter", "input", held.tensors, getSize());
   const auto reduction = reduction_of(options.reduceOp);
-  return enqueue({OpType::REDUCE_SCATTER, with_op(meta_of("reduce_scatter", output), options.reduceOp),
-                  outputs, options.timeout, std::move(copies)},
-                 [=](Transport& transport) {
+  return enqueue(OpType::REDUCE_SCATTER, meta_of("reduce_scatter", output), options, outputs,
+                 std::move(copies), [=](Transport& transport) {
                    transport.reduce_scatter(constant(held.places), output.data_ptr(), elements, reduction);
                  });
 }
@@ -331,24 +309,18 @@ CpuBackend::WorkPointer CpuBackend::_reduce_scatter_base(at::Tensor& output, at:
                                                          const c10d::ReduceScatterOptions& options) {
   HostCopies copies;
   const at::Tensor from = copies.of(input), to = copies.of(output);
-  return enqueue({OpType::_REDUCE_SCATTER_BASE,
-                  with_op(meta_of("reduce_scatter_tensor", to), options.reduceOp),
-                  {output},
-                  options.timeout,
-                  std::move(copies)},
-                 reduce_into(to, from, options.reduceOp, getSize()));
+  return enqueue(OpType::_REDUCE_SCATTER_BASE, meta_of("reduce_scatter_tensor", to), options, {output},
+                 std::move(copies), reduce_into(to, from, options.reduceOp, getSize()));
 }
 
 CpuBackend::WorkPointer CpuBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   HostCopies copies;
   const Tensors from = copies.of(inputs), to = copies.of(outputs);
-  return enqueue(
-      {OpType::COALESCED, with_op(meta_of("reduce_scatter_tensor_coalesced", to), options.reduceOp), outputs,
-       options.timeout, std::move(copies), true},
-      one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
-        return reduce_into(to[i], from[i], options.reduceOp, getSize());
-      }));
+  return enqueue(OpType::COALESCED, meta_of("reduce_scatter_tensor_coalesced", to), options, outputs,
+                 std::move(copies), one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
+                   return reduce_into(to[i], from[i], options.reduceOp, getSize());
+                 }));
 }
 
 CpuBackend::WorkPointer CpuBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -360,16 +332,13 @@ CpuBackend::WorkPointer CpuBackend::alltoall_base(at::Tensor& output, at::Tensor
     throw UsageError("all_to_all: the output must be of the input's dtype");
   const RowCounts rows{rows_of(from, input_splits, getSize()), rows_of(to, output_splits, getSize())};
   const auto outgoing = parts_of(from, rows.gives), incoming = parts_of(to, rows.takes);
-  return enqueue({OpType::ALLTOALL_BASE,
-                  of_any_size(meta_of("all_to_all_single", from)),
-                  {output},
-                  options.timeout,
-                  std::move(copies),
-                  false,
-                  &rows},
-                 [=, dtype = dtype_of(from.scalar_type())](Transport& transport) {
-                   transport.all_to_all(outgoing.places, incoming.places, dtype);
-                 });
+  return enqueue(
+      OpType::ALLTOALL_BASE, of_any_size(meta_of("all_to_all_single", from)), options, {output},
+      std::move(copies),
+      [=, dtype = dtype_of(from.scalar_type())](Transport& transport) {
+        transport.all_to_all(outgoing.places, incoming.places, dtype);
+      },
+      &rows);
 }
 
 CpuBackend::WorkPointer CpuBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -377,22 +346,21 @@ CpuBackend::WorkPointer CpuBackend::alltoall(Tensors& outputs, Tensors& inputs,
   check_lists(outputs, inputs, getSize());
   HostCopies copies;
   const Tensors from = contiguous(copies.of(inputs)), to = copies.of(outputs), space = contiguous(to);
-  return enqueue({OpType::ALLTOALL, of_any_size(meta_of("all_to_all", from)), outputs, options.timeout,
-                  std::move(copies)},
-                 [=, outgoing = parts_of(from), incoming = parts_of(space),
-                  caller = at::ThreadLocalState()](Transport& transport) {
-                   transport.all_to_all(outgoing.places, incoming.places,
-                                        dtype_of(from.front().scalar_type()));
-                   // A worker knows nothing of the caller's inference mode.
-                   const at::ThreadLocalStateGuard as_the_caller(caller);
-                   for (std::size_t r = 0; r < to.size(); ++r) {
-                     if (!to[r].is_same(space[r])) to[r].detach().copy_(space[r]);
-                   }
-                 });
+  return enqueue(
+      OpType::ALLTOALL, of_any_size(meta_of("all_to_all", from)), options, outputs, std::move(copies),
+      [=, outgoing = parts_of(from), incoming = parts_of(space),
+       caller = at::ThreadLocalState()](Transport& transport) {
+        transport.all_to_all(outgoing.places, incoming.places, dtype_of(from.front().scalar_type()));
+        // A worker knows nothing of the caller's inference mode.
+        const at::ThreadLocalStateGuard as_the_caller(caller);
+        for (std::size_t r = 0; r < to.size(); ++r) {
+          if (!to[r].is_same(space[r])) to[r].detach().copy_(space[r]);
+        }
+      });
 }
 
 CpuBackend::WorkPointer CpuBackend::barrier(const c10d::BarrierOptions& options) {
-  return enqueue({OpType::BARRIER, {.name = "c10d_barrier"}, {}, options.timeout, {}},
+  return enqueue(OpType::BARRIER, OpMeta{.name = "c10d_barrier"}, options, {}, {},
                  [](Transport& transport) { transport.barrier(); });
 }
 
@@ -408,7 +376,8 @@ CpuBackend::WorkPointer CpuBackend::start_message(OpType type, OpMeta meta, Tens
   }
   meta.is_message = true;
   meta.tag = tag;
-  const OperationId id = tracker_->begin(with_peer(meta, peer));
+  meta.peer = peer;
+  const OperationId id = tracker_->begin(meta);
   try {
     auto message =
         type == OpType::SEND ? transport_->send(tensor, peer, tag) : transport_->recv(tensor, peer, tag);

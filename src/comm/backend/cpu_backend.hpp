@@ -96,20 +96,11 @@ class CpuBackend final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return operations_.load(); }
 
  private:
-  /// What enqueue() knows of an operation.
-  struct Request {
-    c10d::OpType type;
-    OpMeta meta;
-    Tensors outputs;
-    std::chrono::milliseconds timeout;
-    HostCopies copies;
-    /// It is made of several operations of the transport, between which no other may begin.
-    bool several = false;
-    const RowCounts* rows = nullptr;
-  };
-  /// `body(transport)` holds the tensors that it uses until it has run.
-  template <class Body>
-  WorkPointer enqueue(Request request, Body body);
+  /// `meta` gets the reduction and the root of c10d's `options`. `body(transport)` holds the tensors that it
+  /// uses until it has run.
+  template <class CallOptions, class Body>
+  WorkPointer enqueue(c10d::OpType type, OpMeta meta, const CallOptions& options, Tensors outputs,
+                      HostCopies copies, Body body, const RowCounts* rows = nullptr);
   /// A sum of sparse tensors, by gathering what is not zero: on every rank the values are added in rank
   /// order, as c10d's Gloo does. Throws UsageError for another reduction. The result runs on any thread.
   static std::function<void(Transport&)> sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,

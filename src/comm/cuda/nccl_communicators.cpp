@@ -63,7 +63,7 @@ NcclCommunicators::~NcclCommunicators() {
   try {
     end_.synchronize();
     end_.meet();
-    shut_down();
+    for (; !backends_.empty(); backends_.pop_back()) backends_.back()->shutdown();
     end_.meet();
   } catch (const std::exception& error) {
     std::cerr << fmt::format(
@@ -76,10 +76,6 @@ NcclCommunicators::~NcclCommunicators() {
 
 void NcclCommunicators::abort(const Backend& backend) noexcept {
   if (std::erase(backends_, backend) > 0) abort_quietly(backend);
-}
-
-void NcclCommunicators::shut_down() {
-  for (; !backends_.empty(); backends_.pop_back()) backends_.back()->shutdown();
 }
 
 void NcclCommunicators::abort_all() noexcept {

@@ -49,7 +49,6 @@ class NcclCommunicators {
   void abort(const Backend& backend) noexcept;
 
  private:
-  void shut_down();
   void abort_all() noexcept;
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -25,8 +25,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kReadTime{1};
-
 std::string_view file_name(const char* path) {
   const std::string_view text = path == nullptr ? "" : path;
   return text.substr(text.rfind('/') + 1);
@@ -111,7 +109,7 @@ bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
 
 std::vector<PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
   std::vector<PostedCall> calls;
-  std::istringstream lines(store_.get(fmt::to_string(number), kReadTime));
+  std::istringstream lines(store_.get(fmt::to_string(number), kAtOnce));
   for (std::string line; std::getline(lines, line);) calls.push_back(json::parse(line).get<PostedCall>());
   std::sort(calls.begin(), calls.end(),
             [](const PostedCall& a, const PostedCall& b) { return a.place < b.place; });

@@ -74,8 +74,6 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// How long a rank that gives up waits for the others' answers.
-constexpr Milliseconds kAnswerTime{2000};
 /// How long the first rank stays after it has given up.
 constexpr Milliseconds kReadingTime{500};
 
@@ -155,7 +153,7 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
   if (!diagnostics_->monitor) throw TimeoutError(what);
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const auto waiting =
-      waiting_for(record, recorder.group(group_), recorder.rank(), diagnostics_->monitor->ask(kAnswerTime));
+      waiting_for(record, recorder.group(group_), recorder.rank(), diagnostics_->monitor->ask());
   throw TimeoutError(fmt::format("{}: {}{}", what, waiting.text, advice_), waiting.missing);
 }
 
@@ -178,7 +176,7 @@ void OperationTracker::connection_is_lost(const OperationRecord& record, const s
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const GroupFacts group = recorder.group(group_);
   std::string gone;
-  const PeerStatus status = monitor->ask(kAnswerTime, [&](const std::map<int, std::string>& departed) {
+  const PeerStatus status = monitor->ask(PeerMonitor::kAnswerTime, [&](const auto& departed) {
     gone = departed_text(departed, group, recorder.rank());
     return !gone.empty();
   });

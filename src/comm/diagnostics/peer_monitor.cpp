@@ -35,8 +35,6 @@ using Milliseconds = PeerMonitor::Milliseconds;
 constexpr Milliseconds kFresh{500};
 /// How long a rank that asks waits for the store itself.
 constexpr Milliseconds kStoreTime{2000};
-/// How long a rank that warns waits for the others' answers.
-constexpr Milliseconds kWarningTime{2000};
 /// How often a rank that waits for answers looks whether somebody has departed.
 constexpr Milliseconds kDepartureLook{200};
 constexpr Milliseconds kLongestPause = std::chrono::minutes(1);
@@ -45,7 +43,6 @@ constexpr Milliseconds kJoinTime{2000};
 /// How long a rank that waits in a barrier waits for the others' answers.
 constexpr Milliseconds kProbeTime{1000};
 constexpr Milliseconds kLongestProbePause = std::chrono::seconds(30);
-constexpr std::chrono::seconds kAtOnce{1};
 constexpr std::uint64_t kRecent = 8;
 constexpr int kMostGroups = 16;
 
@@ -201,8 +198,8 @@ struct PeerMonitor::Shared {
     if (age < limit_of(*oldest)) return;
     warned = oldest->id;
     next_warning = 2 * std::max(age, warn_after);
-    const auto waiting = waiting_for(*oldest, recorder->group(oldest->id.group), recorder->rank(),
-                                     ask(listener, kWarningTime, true));
+    const auto waiting =
+        waiting_for(*oldest, recorder->group(oldest->id.group), recorder->rank(), ask(listener, kAnswerTime));
     // All have started it: it is slow, or done and nobody has looked yet.
     if (waiting.missing.empty()) return;
     std::cerr << fmt::format("lockstep: rank {} waits in {} since {}: {}\n", recorder->rank(), oldest->text(),
@@ -210,9 +207,7 @@ struct PeerMonitor::Shared {
               << std::flush;
   }
 
-  /// `in_thread`: it is the monitor's own thread that asks, so that nobody else answers for this rank.
-  PeerStatus ask(const StatusExchange& exchange, Milliseconds limit, bool in_thread,
-                 const Enough& enough = {}) {
+  PeerStatus ask(const StatusExchange& exchange, Milliseconds limit, const Enough& enough = {}) {
     PeerStatus result;
     const auto knows_enough = [&] {
       if (!enough) return false;
@@ -227,7 +222,7 @@ struct PeerMonitor::Shared {
         --asked;
       } else {
         exchange.begin(asked);
-        if (in_thread) answer();
+        if (&exchange == &listener) answer();  // The monitor's own thread asks: nobody else does it.
       }
       const net::Deadline deadline = net::Clock::now() + limit;
       while (!exchange.await_answers(asked, std::min(kDepartureLook, net::left_until(deadline)))) {
@@ -327,7 +322,7 @@ PeerMonitor::~PeerMonitor() {
 }
 
 PeerStatus PeerMonitor::ask(Milliseconds limit, const Enough& enough) {
-  return shared_->ask(shared_->questions, limit, false, enough);
+  return shared_->ask(shared_->questions, limit, enough);
 }
 
 void PeerMonitor::announce_exit() noexcept { shared_->announce_exit(); }

@@ -38,9 +38,12 @@ class PeerMonitor {
   PeerMonitor(const PeerMonitor&) = delete;
   PeerMonitor& operator=(const PeerMonitor&) = delete;
 
+  /// How long a rank that warns or gives up waits for the others' answers.
+  static constexpr Milliseconds kAnswerTime{2000};
+
   /// Asks all ranks, and waits for their answers for at most `limit`. A store that is gone gives no answers,
   /// which shows within two seconds. Where what is known of departed ranks is `enough`, nobody is waited for.
-  PeerStatus ask(Milliseconds limit, const Enough& enough = {});
+  PeerStatus ask(Milliseconds limit = kAnswerTime, const Enough& enough = {});
 
   /// Lets the others know that this rank leaves. To be called before its connections close; the destructor
   /// does it otherwise.

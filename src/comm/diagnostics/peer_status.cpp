@@ -17,6 +17,13 @@ constexpr const char* kOutOfReach = "does not answer, and neither does the job's
 
 const char* silence(const PeerStatus& status) { return status.store_answers ? kSilent : kOutOfReach; }
 
+/// What a map has of a key, or null.
+template <class Map, class Key>
+const typename Map::mapped_type* look_up(const Map& map, const Key& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
 /// Whom the operation waits for: everybody, or one side of a message.
 std::vector<int> awaited(const OperationRecord& record, const GroupFacts& group, int self) {
   std::vector<int> ranks;
@@ -35,17 +42,16 @@ std::string place_of(const RankReport& report) {
 /// What one rank does, in words after its name; "" when it has arrived, so that it is not to blame.
 std::string excuse_of(const OperationRecord& record, const std::string& group, int rank,
                       const PeerStatus& status) {
-  if (const auto gone = status.departed.find(rank); gone != status.departed.end()) return gone->second;
-  const auto found = status.reports.find(rank);
-  if (found == status.reports.end()) return silence(status);
-  const auto there = found->second.groups.find(group);
-  if (there == found->second.groups.end()) return place_of(found->second);
-  if (record.meta.is_message) return place_of(found->second);
+  if (const auto* gone = look_up(status.departed, rank)) return *gone;
+  const auto* report = look_up(status.reports, rank);
+  if (report == nullptr) return silence(status);
+  const auto* there = look_up(report->groups, group);
   const std::uint64_t number = record.id.sequence;
-  if (there->second.progress.collectives < number) return place_of(found->second);
-  const auto same = there->second.recent.find(number);
-  if (same == there->second.recent.end() || same->second == record.meta.fingerprint()) return "";
-  return fmt::format("does {} as #{} instead", same->second, number);
+  if (there == nullptr || record.meta.is_message || there->progress.collectives < number)
+    return place_of(*report);
+  const auto* same = look_up(there->recent, number);
+  if (same == nullptr || *same == record.meta.fingerprint()) return "";
+  return fmt::format("does {} as #{} instead", *same, number);
 }
 
 /// The ranks of which the same is to be said, in the order in which they were added.
@@ -83,8 +89,8 @@ std::string ahead(const RankReport::Group& report, std::uint64_t own) {
   const auto& progress = report.progress;
   const bool is_in_one = progress.collectives + progress.messages > progress.finished;
   if (progress.collectives <= own || !is_in_one) return "";
-  const auto next = report.recent.find(own + 1);
-  return fmt::format("{} #{}", next == report.recent.end() ? "collective" : next->second, own + 1);
+  const auto* next = look_up(report.recent, own + 1);
+  return fmt::format("{} #{}", next == nullptr ? "collective" : *next, own + 1);
 }
 
 }  // namespace
@@ -123,14 +129,13 @@ std::string silent_text(const PeerStatus& status, const GroupFacts& group, int s
 std::string activity_text(const PeerStatus& status, const std::vector<int>& ranks) {
   Excuses excuses;
   for (const int rank : ranks) {
-    const auto gone = status.departed.find(rank);
-    const auto report = status.reports.find(rank);
-    if (gone != status.departed.end()) {
-      add(excuses, gone->second, rank);
-    } else if (report == status.reports.end()) {
+    const auto* report = look_up(status.reports, rank);
+    if (const auto* gone = look_up(status.departed, rank)) {
+      add(excuses, *gone, rank);
+    } else if (report == nullptr) {
       add(excuses, silence(status), rank);
-    } else if (!report->second.activity.empty()) {
-      add(excuses, place_of(report->second), rank);
+    } else if (!report->activity.empty()) {
+      add(excuses, place_of(*report), rank);
     }
   }
   return sentences(excuses);
@@ -148,12 +153,10 @@ std::string departed_text(const std::map<int, std::string>& departed, const Grou
 std::string obstacle_text(const PeerStatus& status, const std::vector<int>& ranks, const std::string& group,
                           std::uint64_t own) {
   for (const int rank : ranks) {
-    if (const auto gone = status.departed.find(rank); gone != status.departed.end())
-      return sentence(gone->second, {rank});
-    const auto report = status.reports.find(rank);
-    if (report == status.reports.end()) continue;
-    const auto there = report->second.groups.find(group);
-    const std::string collective = there == report->second.groups.end() ? "" : ahead(there->second, own);
+    if (const auto* gone = look_up(status.departed, rank)) return sentence(*gone, {rank});
+    const auto* report = look_up(status.reports, rank);
+    const auto* there = report == nullptr ? nullptr : look_up(report->groups, group);
+    const std::string collective = there == nullptr ? "" : ahead(*there, own);
     if (collective.empty()) continue;
     return fmt::format(
         "{} is in {}, which this rank has not called: their numbers of batches differ, or one took another "

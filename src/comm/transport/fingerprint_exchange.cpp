@@ -89,19 +89,19 @@ bool FingerprintExchange::CollectiveFingerprint::operator!=(const CollectiveFing
 }
 
 /// Each rank connects to those that it sends to, and then takes the connections of those that send to it.
-FingerprintExchange::FingerprintExchange(const Store& store, Names names, int rank,
+FingerprintExchange::FingerprintExchange(const Store& store, shm::GroupInfo members,
                                          const std::string& address, const ProcessGroupOptions& options)
-    : names_(std::move(names)), rank_(rank), timeout_(options.timeout) {
+    : members_(std::move(members)), timeout_(options.timeout) {
   const auto deadline = net::Clock::now() + options.join_timeout;
   const auto own = net::Address::numeric(address.empty() ? "127.0.0.1" : address, 0);
   if (!own) throw CommunicationError(fmt::format("'{}' is no address to listen at", address));
   const auto listener = net::listen_at(*own);
   const std::string nonce = net::hex(net::random_bytes(std::tuple_size_v<decltype(Hello::nonce)> / 2));
-  store.set(fmt::to_string(rank_),
+  store.set(fmt::to_string(members_.rank),
             fmt::format("{} {} {}", own->host(), net::local_address(listener.get()).port(), nonce));
-  const int size = static_cast<int>(names_.callers.size());
-  for (int distance = 1; distance < size; distance *= 2) {
-    const std::string there = store.get(fmt::to_string((rank_ + distance) % size), options.join_timeout);
+  for (int distance = 1; distance < members_.size(); distance *= 2) {
+    const int next = (members_.rank + distance) % members_.size();
+    const std::string there = store.get(fmt::to_string(next), options.join_timeout);
     Hello hello{{}, static_cast<std::int32_t>(rounds_.size())};
     std::copy_n(there.end() - static_cast<std::ptrdiff_t>(hello.nonce.size()), hello.nonce.size(),
                 hello.nonce.begin());
@@ -173,7 +173,7 @@ FingerprintExchange::Known FingerprintExchange::merged(const Known& one, const K
 void FingerprintExchange::announce(const std::string& call, Milliseconds timeout) {
   guarded([&] {
     known_ = {};
-    known_.first.caller = rank_;
+    known_.first.caller = members_.rank;
     std::memcpy(known_.first.call.data(), call.data(), std::min(call.size(), known_.first.call.size() - 1));
     if (!rounds_.empty()) send(rounds_.front(), deadline_in(timeout));
   });
@@ -196,10 +196,9 @@ void FingerprintExchange::agree(Milliseconds timeout) {
 
 void FingerprintExchange::refuse() {
   const auto called_by = [&](const CollectiveFingerprint& fingerprint) {
-    return shm::Caller{names_.callers.at(static_cast<std::size_t>(fingerprint.caller)),
-                       fingerprint.call.data()};
+    return shm::Caller{members_.called(fingerprint.caller), fingerprint.call.data()};
   };
-  throw CommunicationError(shm::disagreement(names_.who, called_by(known_.first), called_by(known_.other)));
+  throw CommunicationError(shm::disagreement(members_.who, called_by(known_.first), called_by(known_.other)));
 }
 
 }  // namespace lockstep::comm

@@ -10,6 +10,7 @@
 #include "lockstep/comm/process_group.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
+#include "shm/group_info.hpp"
 
 namespace lockstep::comm {
 
@@ -24,15 +25,9 @@ class FingerprintExchange {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// How messages name this rank, and all ranks.
-  struct Names {
-    std::string who;
-    std::vector<std::string> callers;
-  };
-
   /// Connects the ranks. `store` has a key prefix that nobody else uses; `address`: where the others reach
   /// this rank. *Collective*. Throws TimeoutError, CommunicationError.
-  FingerprintExchange(const Store& store, Names names, int rank, const std::string& address,
+  FingerprintExchange(const Store& store, shm::GroupInfo members, const std::string& address,
                       const ProcessGroupOptions& options);
 
   /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". The number is for
@@ -74,8 +69,7 @@ class FingerprintExchange {
   template <class Body>
   void guarded(const Body& body);
 
-  Names names_;
-  int rank_;
+  shm::GroupInfo members_;
   Milliseconds timeout_;
   std::vector<Round> rounds_;
   Known known_;

@@ -252,17 +252,18 @@ std::string offered_address(const Store& store, const ProcessGroupOptions& optio
   return store.local_address();
 }
 
-GlooTransport::GlooTransport(const Store& store, int rank, int size, const ProcessGroupOptions& options)
+GlooTransport::GlooTransport(const Store& store, const GroupInfo& members, const ProcessGroupOptions& options)
     : timeout_(options.timeout) {
   refuse_false_encryption();
-  if (size > 1) {
+  if (members.size() > 1) {
     make_broken_connections_errors();
     explain_aborts();
   }
   auto settings = c10d::ProcessGroupGloo::Options::create(options.timeout);
-  settings->devices = make_devices(chosen_interfaces(options, size), store.local_address());
+  settings->devices = make_devices(chosen_interfaces(options, members.size()), store.local_address());
   with_typed_timeout(timeout_, [&] {
-    gloo_ = c10::make_intrusive<ClosableGloo>(to_intrusive(store.c10d_store()), rank, size, settings);
+    gloo_ = c10::make_intrusive<ClosableGloo>(to_intrusive(store.c10d_store()), members.rank, members.size(),
+                                              settings);
   });
 }
 

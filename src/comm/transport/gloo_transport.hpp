@@ -20,8 +20,8 @@ namespace lockstep::comm {
 /// travels as int32; a bool as a byte.
 class GlooTransport final : public Transport {
  public:
-  /// Connects `size` ranks, of which `store` gives the address that this one offers. *Collective*.
-  GlooTransport(const Store& store, int rank, int size, const ProcessGroupOptions& options);
+  /// Connects the ranks; `store` gives the address that this one offers. *Collective*.
+  GlooTransport(const Store& store, const GroupInfo& members, const ProcessGroupOptions& options);
 
   /// From now on each call that has a label is verified before its data moves: the buckets of
   /// DistributedDataParallel, which all ranks label alike. Others cost too much for what they are.

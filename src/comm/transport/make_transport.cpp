@@ -94,14 +94,14 @@ constexpr std::chrono::milliseconds kNotice{1500};
 constexpr std::chrono::milliseconds kLook{50};
 
 /// A leader of its host, which Gloo joins with one leader of each other host: the ranks of `gloo` and of
-/// `fingerprints` are the hosts. `names`: of these leaders; `ranks`: of the whole group, over which averages
-/// are; `host`: this host's ranks. `fingerprints` is null where nothing is verified.
+/// `fingerprints` are the hosts. `ranks`: of the whole group, over which averages are; `host`: this host's.
+/// `fingerprints` is null where nothing is verified.
 class GlooInterHostTransport final : public shm::InterHostTransport {
  public:
-  GlooInterHostTransport(FingerprintExchange::Names names, int ranks, std::shared_ptr<shm::Group> host,
+  GlooInterHostTransport(GroupInfo leaders, int ranks, std::shared_ptr<shm::Group> host,
                          std::unique_ptr<GlooTransport> gloo,
                          std::unique_ptr<FingerprintExchange> fingerprints, FirstFailure failure)
-      : names_(std::move(names)),
+      : leaders_(std::move(leaders)),
         ranks_(ranks),
         host_(std::move(host)),
         gloo_(std::move(gloo)),
@@ -160,12 +160,14 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     } catch (const Error&) {
       throw;  // The hosts do not call the same, and all know it.
     } catch (...) {
-      explain(fmt::format("{} between {}", call_, fmt::join(names_.callers, ", ")));
+      std::vector<std::string> names;
+      for (int leader = 0; leader < leaders_.size(); ++leader) names.push_back(leaders_.called(leader));
+      explain(fmt::format("{} between {}", call_, fmt::join(names, ", ")));
     }
   }
   [[noreturn]] void explain(const std::string& what) {
     try {
-      rethrow_as_communication_error(fmt::format("{}: {} failed", names_.who, what));
+      rethrow_as_communication_error(fmt::format("{}: {} failed", leaders_.who, what));
     } catch (const TimeoutError& error) {
       throw TimeoutError(error.what(), error.missing_ranks());
     } catch (const CommunicationError& error) {
@@ -184,7 +186,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     return "";
   }
 
-  FingerprintExchange::Names names_;
+  GroupInfo leaders_;
   int ranks_;
   std::shared_ptr<shm::Group> host_;
   std::unique_ptr<GlooTransport> gloo_;
@@ -270,11 +272,9 @@ class Factory {
 
   /// `verifies`: unless the hierarchical collectives above do.
   std::unique_ptr<Transport> gloo(bool verifies) const {
-    FingerprintExchange::Names names{info_.who, {}};
-    for (const int name : info_.names) names.callers.push_back(fmt::format("rank {}", name));
     const auto prefixed = store_.with_prefix("gloo");
-    auto gloo = std::make_unique<GlooTransport>(prefixed, info_.rank, info_.size(), options_);
-    if (verifies) gloo->verify_by(fingerprints_of(prefixed, std::move(names), info_.rank));
+    auto gloo = std::make_unique<GlooTransport>(prefixed, info_, options_);
+    if (verifies) gloo->verify_by(fingerprints_of(prefixed, info_));
     return gloo;
   }
 
@@ -303,24 +303,22 @@ class Factory {
   /// Joins those who are leader number `leader` on their hosts: "rank 0 on node0", "rank 2 on node1".
   std::unique_ptr<shm::InterHostTransport> inter_host(int leader, const shm::Group::Joined& joined,
                                                       const std::shared_ptr<shm::Group>& host) const {
-    FingerprintExchange::Names names{info_.who, {}};
-    for (const auto& part : joined.hosts.ranks)
-      names.callers.push_back(joined.members.called(part.at(static_cast<std::size_t>(leader))));
+    std::vector<int> members;
+    for (const auto& part : joined.hosts.ranks) members.push_back(part.at(static_cast<std::size_t>(leader)));
+    const GroupInfo leaders = joined.members.part(members);
     const auto prefixed = store_.with_prefix(fmt::format("leader/{}", leader));
-    auto gloo = std::make_unique<GlooTransport>(prefixed, joined.hosts.own, joined.hosts.count(), options_);
-    auto fingerprints = how_.verifies ? fingerprints_of(prefixed, names, joined.hosts.own) : nullptr;
-    return std::make_unique<GlooInterHostTransport>(std::move(names), info_.size(), host, std::move(gloo),
+    auto gloo = std::make_unique<GlooTransport>(prefixed, leaders, options_);
+    auto fingerprints = how_.verifies ? fingerprints_of(prefixed, leaders) : nullptr;
+    return std::make_unique<GlooInterHostTransport>(leaders, info_.size(), host, std::move(gloo),
                                                     std::move(fingerprints),
                                                     FirstFailure(store_.with_prefix("failure")));
   }
 
   /// Null for one rank alone, which has nobody to differ from.
-  std::unique_ptr<FingerprintExchange> fingerprints_of(const Store& store, FingerprintExchange::Names names,
-                                                       int rank) const {
-    const int size = static_cast<int>(names.callers.size());
-    if (size == 1) return nullptr;
-    return std::make_unique<FingerprintExchange>(store.with_prefix("fingerprints"), std::move(names), rank,
-                                                 offered_address(store, options_, size), options_);
+  std::unique_ptr<FingerprintExchange> fingerprints_of(const Store& store, const GroupInfo& members) const {
+    if (members.size() == 1) return nullptr;
+    return std::make_unique<FingerprintExchange>(store.with_prefix("fingerprints"), members,
+                                                 offered_address(store, options_, members.size()), options_);
   }
 
   const GroupInfo& info_;
