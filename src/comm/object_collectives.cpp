@@ -29,8 +29,6 @@ at::Tensor number(std::size_t value, const at::Device& device) {
   return at::full({1}, static_cast<std::int64_t>(value), at::TensorOptions(device).dtype(at::kLong));
 }
 
-std::int64_t to_number(const at::Tensor& tensor) { return tensor.item<std::int64_t>(); }
-
 /// Never throws for the text that is in it: one rank must not miss a collective because of a byte that is no
 /// UTF-8.
 std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -45,7 +43,7 @@ std::string ProcessGroup::broadcast_object(const std::string& object, int root) 
   const at::Device device = object_device();
   const at::Tensor size_tensor = number(object.size(), device);
   broadcast(size_tensor, root);
-  const std::int64_t bytes = to_number(size_tensor);
+  const std::int64_t bytes = size_tensor.item<std::int64_t>();
   if (bytes == 0) return "";
   const at::Tensor payload = rank() == root ? to_tensor(object, bytes, device)
                                             : at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
@@ -57,7 +55,7 @@ std::vector<std::string> ProcessGroup::all_gather_object(const std::string& obje
   const at::Device device = object_device();
   std::vector<std::int64_t> sizes;
   for (const auto& tensor : all_gather(number(object.size(), device))) {
-    sizes.push_back(to_number(tensor));
+    sizes.push_back(tensor.item<std::int64_t>());
   }
   const std::int64_t longest = *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::string> result(sizes.size());
@@ -83,7 +81,7 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
   }
   const at::Tensor padded = number(most, device);
   broadcast(padded, root);
-  const std::int64_t longest = to_number(padded);
+  const std::int64_t longest = padded.item<std::int64_t>();
   const at::Tensor own_size = number(0, device);
   scatter(own_size, sizes, root);
   if (longest == 0) return "";
@@ -93,7 +91,7 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
   }
   const at::Tensor own = at::empty({longest}, at::TensorOptions(device).dtype(at::kByte));
   scatter(own, payloads, root);
-  return to_string(own, to_number(own_size));
+  return to_string(own, own_size.item<std::int64_t>());
 }
 
 std::string ProcessGroup::broadcast_object(const char* object, int root) const {

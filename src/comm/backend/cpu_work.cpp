@@ -95,8 +95,8 @@ void MessageWork::complete(FuturePointer future) {
   const CallerWaits by_a_worker(false);
   waits->add(
       [self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = std::move(future)] {
-        OperationQueue::let_next_begin();
         try {
+          OperationQueue::let_next_begin();
           self->wait(kNoTimeout);
           future->markCompleted(c10::IValue(self->result()));
         } catch (...) {
