@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 #include "shm/kernels_half.hpp"
@@ -30,50 +29,19 @@ struct Arithmetic<T, false> {
   using Type = T;
 };
 
-struct Sum {
-  template <class T>
-  static T combine(T a, T b) {
-    using Wide = typename Arithmetic<T>::Type;
-    return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
-  }
+constexpr auto kSum = [](auto a, auto b) {
+  using Wide = typename Arithmetic<decltype(a)>::Type;
+  return static_cast<decltype(a)>(static_cast<Wide>(a) + static_cast<Wide>(b));
 };
-struct Product {
-  template <class T>
-  static T combine(T a, T b) {
-    using Wide = typename Arithmetic<T>::Type;
-    return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-  }
+constexpr auto kProduct = [](auto a, auto b) {
+  using Wide = typename Arithmetic<decltype(a)>::Type;
+  return static_cast<decltype(a)>(static_cast<Wide>(a) * static_cast<Wide>(b));
 };
-struct Min {
-  template <class T>
-  static T combine(T a, T b) {
-    return (b < a || b != b) ? b : a;  // b != b: a NaN wins.
-  }
-};
-struct Max {
-  template <class T>
-  static T combine(T a, T b) {
-    return (b > a || b != b) ? b : a;
-  }
-};
-struct And {
-  template <class T>
-  static T combine(T a, T b) {
-    return static_cast<T>(a & b);
-  }
-};
-struct Or {
-  template <class T>
-  static T combine(T a, T b) {
-    return static_cast<T>(a | b);
-  }
-};
-struct Xor {
-  template <class T>
-  static T combine(T a, T b) {
-    return static_cast<T>(a ^ b);
-  }
-};
+constexpr auto kMin = [](auto a, auto b) { return (b < a || b != b) ? b : a; };  // b != b: a NaN wins.
+constexpr auto kMax = [](auto a, auto b) { return (b > a || b != b) ? b : a; };
+constexpr auto kAnd = [](auto a, auto b) { return static_cast<decltype(a)>(a & b); };
+constexpr auto kOr = [](auto a, auto b) { return static_cast<decltype(a)>(a | b); };
+constexpr auto kXor = [](auto a, auto b) { return static_cast<decltype(a)>(a ^ b); };
 
 constexpr std::size_t kBlock = 1024;
 
@@ -83,17 +51,17 @@ void divide(T* values, T divisor, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) values[i] = values[i] / divisor;
 }
 
-template <class T, class Op>
+template <class T, auto kOp>
 void combine(T* to, const T* a, const T* b, std::size_t count) {
   LOCKSTEP_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) to[i] = Op::combine(a[i], b[i]);
+  for (std::size_t i = 0; i < count; ++i) to[i] = kOp(a[i], b[i]);
 }
 
-template <class T, class Op>
+template <class T, auto kOp>
 void combine_twice(T* to, T* also, const T* a, const T* b, std::size_t count) {
   LOCKSTEP_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
-    const T value = Op::combine(a[i], b[i]);
+    const T value = kOp(a[i], b[i]);
     to[i] = value;
     also[i] = value;
   }
@@ -117,22 +85,22 @@ void copy_out(const T* values, void* const* destinations, int first, int count, 
 }
 
 /// The sources may be destinations, so that nothing is written before the last source is read.
-template <class T, class Op, bool kAverage>
+template <class T, auto kOp, bool kAverage>
 void reduce_block(const void* const* sources, int source_count, void* const* destinations,
                   int destination_count, std::size_t start, std::size_t length) {
   alignas(64) T sum[kBlock];
   const T* last = part<T>(sources[source_count - 1], start);
   const T* before = part<T>(sources[0], start);
   for (int s = 1; s + 1 < source_count; ++s) {
-    combine<T, Op>(sum, before, part<T>(sources[s], start), length);
+    combine<T, kOp>(sum, before, part<T>(sources[s], start), length);
     before = sum;
   }
-  combine<T, Op>(sum, before, last, length);
+  combine<T, kOp>(sum, before, last, length);
   if constexpr (kAverage) divide<T>(sum, static_cast<T>(source_count), length);
   copy_out<T>(sum, destinations, 0, destination_count, start, length);
 }
 
-template <class T, class Op, bool kAverage>
+template <class T, auto kOp, bool kAverage>
 void reduce_plain(const void* const* sources, int source_count, void* const* destinations,
                   int destination_count, std::size_t elements) {
   if (source_count == 1)
@@ -141,17 +109,17 @@ void reduce_plain(const void* const* sources, int source_count, void* const* des
     const T* a = part<T>(sources[0], 0);
     const T* b = part<T>(sources[1], 0);
     T* to = part<T>(destinations[0], 0);
-    if (destination_count == 1) return combine<T, Op>(to, a, b, elements);
-    return combine_twice<T, Op>(to, part<T>(destinations[1], 0), a, b, elements);
+    if (destination_count == 1) return combine<T, kOp>(to, a, b, elements);
+    return combine_twice<T, kOp>(to, part<T>(destinations[1], 0), a, b, elements);
   }
   for (std::size_t start = 0; start < elements; start += kBlock) {
     const std::size_t length = elements - start < kBlock ? elements - start : kBlock;
-    reduce_block<T, Op, kAverage>(sources, source_count, destinations, destination_count, start, length);
+    reduce_block<T, kOp, kAverage>(sources, source_count, destinations, destination_count, start, length);
   }
 }
 
 /// Half precision: added up as floats, rounded once.
-template <class Half, class Op, bool kAverage>
+template <class Half, auto kOp, bool kAverage>
 void reduce_half(const void* const* sources, int source_count, void* const* destinations,
                  int destination_count, std::size_t elements) {
   using Bits = std::uint16_t;
@@ -162,7 +130,7 @@ void reduce_half(const void* const* sources, int source_count, void* const* dest
     Half::widen(sum, part<Bits>(sources[0], start), length);
     for (int s = 1; s < source_count; ++s) {
       Half::widen(next, part<Bits>(sources[s], start), length);
-      combine<float, Op>(sum, sum, next, length);
+      combine<float, kOp>(sum, sum, next, length);
     }
     if constexpr (kAverage) divide<float>(sum, static_cast<float>(source_count), length);
     Half::narrow(rounded, sum, length);
@@ -170,54 +138,48 @@ void reduce_half(const void* const* sources, int source_count, void* const* dest
   }
 }
 
-// The order of the columns is that of the enumeration Reduction.
-template <class T>
-constexpr void fill_integers(Reducer (&row)[kReductions]) {
-  row[0] = &reduce_plain<T, Sum, false>;
-  row[2] = &reduce_plain<T, Product, false>;
-  row[3] = &reduce_plain<T, Min, false>;
-  row[4] = &reduce_plain<T, Max, false>;
-  row[5] = &reduce_plain<T, And, false>;
-  row[6] = &reduce_plain<T, Or, false>;
-  row[7] = &reduce_plain<T, Xor, false>;
+template <class T, auto kOp, bool kAverage = false>
+constexpr Reducer reducer_of() {
+  if constexpr (std::is_arithmetic_v<T>)
+    return &reduce_plain<T, kOp, kAverage>;
+  else
+    return &reduce_half<T, kOp, kAverage>;
 }
 
+/// The order of the columns is that of the enumeration Reduction.
 template <class T>
-constexpr void fill_floats(Reducer (&row)[kReductions]) {
-  row[0] = &reduce_plain<T, Sum, false>;
-  row[1] = &reduce_plain<T, Sum, true>;
-  row[2] = &reduce_plain<T, Product, false>;
-  row[3] = &reduce_plain<T, Min, false>;
-  row[4] = &reduce_plain<T, Max, false>;
-}
-
-template <class Half>
-constexpr void fill_halves(Reducer (&row)[kReductions]) {
-  row[0] = &reduce_half<Half, Sum, false>;
-  row[1] = &reduce_half<Half, Sum, true>;
-  row[2] = &reduce_half<Half, Product, false>;
-  row[3] = &reduce_half<Half, Min, false>;
-  row[4] = &reduce_half<Half, Max, false>;
+constexpr void fill(Reducer (&row)[kReductions]) {
+  row[0] = reducer_of<T, kSum>();
+  row[2] = reducer_of<T, kProduct>();
+  row[3] = reducer_of<T, kMin>();
+  row[4] = reducer_of<T, kMax>();
+  if constexpr (std::is_integral_v<T>) {
+    row[5] = reducer_of<T, kAnd>();
+    row[6] = reducer_of<T, kOr>();
+    row[7] = reducer_of<T, kXor>();
+  } else {
+    row[1] = reducer_of<T, kSum, true>();
+  }
 }
 
 /// Bytes of 0 and 1, which stay 0 and 1.
 constexpr void fill_booleans(Reducer (&row)[kReductions]) {
-  row[0] = row[4] = row[6] = &reduce_plain<std::uint8_t, Or, false>;
-  row[2] = row[3] = row[5] = &reduce_plain<std::uint8_t, And, false>;
-  row[7] = &reduce_plain<std::uint8_t, Xor, false>;
+  row[0] = row[4] = row[6] = &reduce_plain<std::uint8_t, kOr, false>;
+  row[2] = row[3] = row[5] = &reduce_plain<std::uint8_t, kAnd, false>;
+  row[7] = &reduce_plain<std::uint8_t, kXor, false>;
 }
 
 constexpr Kernels make_kernels(const char* name) {
   Kernels set{name, {}};
-  fill_integers<std::uint8_t>(set.reducers[0]);
-  fill_integers<std::int8_t>(set.reducers[1]);
-  fill_integers<std::int16_t>(set.reducers[2]);
-  fill_integers<std::int32_t>(set.reducers[3]);
-  fill_integers<std::int64_t>(set.reducers[4]);
-  fill_halves<Float16>(set.reducers[5]);
-  fill_halves<BFloat16>(set.reducers[6]);
-  fill_floats<float>(set.reducers[7]);
-  fill_floats<double>(set.reducers[8]);
+  fill<std::uint8_t>(set.reducers[0]);
+  fill<std::int8_t>(set.reducers[1]);
+  fill<std::int16_t>(set.reducers[2]);
+  fill<std::int32_t>(set.reducers[3]);
+  fill<std::int64_t>(set.reducers[4]);
+  fill<Float16>(set.reducers[5]);
+  fill<BFloat16>(set.reducers[6]);
+  fill<float>(set.reducers[7]);
+  fill<double>(set.reducers[8]);
   fill_booleans(set.reducers[9]);
   return set;
 }
