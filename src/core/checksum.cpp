@@ -4,9 +4,10 @@
 #include <nmmintrin.h>
 #endif
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -46,11 +47,6 @@ __attribute__((target("sse4.2"))) std::uint32_t update_by_instruction(std::uint3
   for (; bytes > 0; --bytes) narrow = _mm_crc32_u8(narrow, *data++);
   return narrow;
 }
-
-bool has_instruction() noexcept {
-  static const bool has = __builtin_cpu_supports("sse4.2") != 0;
-  return has;
-}
 #endif
 
 }  // namespace
@@ -64,7 +60,7 @@ std::uint32_t checksum::update_by_table(std::uint32_t state, const unsigned char
 void Crc32c::update(const void* data, std::size_t bytes) noexcept {
   const auto* next = static_cast<const unsigned char*>(data);
 #if defined(__x86_64__)
-  if (has_instruction()) {
+  if (__builtin_cpu_supports("sse4.2") != 0) {
     register_ = update_by_instruction(register_, next, bytes);
     return;
   }
@@ -78,11 +74,7 @@ std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept {
   return checksum.value();
 }
 
-std::string checksum_text(std::uint32_t checksum) {
-  char text[9];
-  std::snprintf(text, sizeof(text), "%08x", static_cast<unsigned>(checksum));
-  return text;
-}
+std::string checksum_text(std::uint32_t checksum) { return fmt::format("{:08x}", checksum); }
 
 FileDigest digest_of(const std::filesystem::path& path) {
   InputFile file(path);

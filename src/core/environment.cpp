@@ -67,10 +67,6 @@ std::string whole_number_text(int lowest, int highest) {
                              : fmt::format("a whole number from {} to {}", lowest, highest);
 }
 
-bool has(const Environment& environment, std::string_view name) {
-  return environment.find(name) != environment.end();
-}
-
 std::string scheduler_text(const Environment& environment, std::string_view name) {
   const auto value = find_variable(environment, name);
   if (value) return *value;

@@ -10,6 +10,8 @@
 #include <string>
 #include <system_error>
 
+#include "core/file_descriptor.hpp"
+
 namespace lockstep::file_system {
 
 inline std::filesystem::path parent_of(const std::filesystem::path& path) {
@@ -25,21 +27,12 @@ inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
 
 inline std::string reason(int error) { return std::generic_category().message(error); }
 
-/// Repeats a system call that a signal interrupted.
-template <typename Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
 /// Brings the folder's entries to the disk; errno, or 0.
 inline int sync_folder(const std::filesystem::path& folder) {
-  const int descriptor =
-      uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  if (descriptor < 0) return errno;
-  const int error = uninterrupted([&] { return ::fsync(descriptor); }) < 0 ? errno : 0;
-  ::close(descriptor);
+  const FileDescriptor descriptor(
+      uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!descriptor) return errno;
+  const int error = uninterrupted([&] { return ::fsync(descriptor.get()); }) < 0 ? errno : 0;
   // Some network file systems cannot sync a folder and say so; they order the rename themselves.
   return error == EINVAL || error == ENOTSUP ? 0 : error;
 }

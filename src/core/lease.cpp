@@ -85,12 +85,11 @@ std::string new_token(const ProcessIdentity& process) {
 /// Makes the file, unless there is one already.
 bool create(const fs::path& file, const std::string& text) {
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  const int descriptor = uninterrupted([&] { return ::open(file.c_str(), flags, 0666); });
-  if (descriptor < 0 && (errno == EEXIST || errno == ENOENT)) return false;
-  if (descriptor < 0) fail_to_write(file, errno);
-  const auto wrote = uninterrupted([&] { return ::write(descriptor, text.data(), text.size()); });
+  const FileDescriptor descriptor(uninterrupted([&] { return ::open(file.c_str(), flags, 0666); }));
+  if (!descriptor && (errno == EEXIST || errno == ENOENT)) return false;
+  if (!descriptor) fail_to_write(file, errno);
+  const auto wrote = uninterrupted([&] { return ::write(descriptor.get(), text.data(), text.size()); });
   const int error = wrote == static_cast<ssize_t>(text.size()) ? 0 : wrote < 0 ? errno : ENOSPC;
-  ::close(descriptor);
   if (error == 0) return true;
   ::unlink(file.c_str());
   fail_to_write(file, error);

@@ -53,53 +53,31 @@ void ThreadPool::run(std::size_t thread) {
   ended_.notify_all();
 }
 
-namespace {
-
-class Ranges {
- public:
-  using Work = std::function<void(std::size_t, std::size_t)>;
-  Ranges(std::size_t count, std::size_t length, const Work& work)
-      : count_(count), length_(length), work_(work) {}
-
-  /// Takes ranges until there are none or one has failed. They are handed out in order, so that all before a
-  /// failed one are done or under way.
-  void run() {
-    while (!failed_) {
-      const auto begin = next_.fetch_add(length_);
-      if (begin >= count_) return;
+void parallel_for(std::size_t count, std::size_t length, std::size_t threads,
+                  const std::function<void(std::size_t begin, std::size_t end)>& work) {
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  std::map<std::size_t, std::exception_ptr> failures;
+  // Ranges are handed out in order, so that all before a failed one are done or under way.
+  const auto run = [&] {
+    while (!failed) {
+      const auto begin = next.fetch_add(length);
+      if (begin >= count) return;
       try {
-        work_(begin, std::min(begin + length_, count_));
+        work(begin, std::min(begin + length, count));
       } catch (...) {
-        const std::lock_guard lock(mutex_);
-        failures_.emplace(begin, std::current_exception());
-        failed_ = true;
+        const std::lock_guard lock(mutex);
+        failures.emplace(begin, std::current_exception());
+        failed = true;
       }
     }
-  }
-
-  void rethrow() const {
-    if (!failures_.empty()) std::rethrow_exception(failures_.begin()->second);
-  }
-
- private:
-  std::size_t count_;
-  std::size_t length_;
-  const Work& work_;
-  std::atomic<std::size_t> next_{0};
-  std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  std::map<std::size_t, std::exception_ptr> failures_;
-};
-
-}  // namespace
-
-void parallel_for(std::size_t count, std::size_t length, std::size_t threads, const Ranges::Work& work) {
-  Ranges ranges(count, length, work);
+  };
   {
-    ThreadPool others(std::max<std::size_t>(threads, 1) - 1, [&](std::size_t, const auto&) { ranges.run(); });
-    ranges.run();
+    ThreadPool others(std::max<std::size_t>(threads, 1) - 1, [&](std::size_t, const auto&) { run(); });
+    run();
   }
-  ranges.rethrow();
+  if (!failures.empty()) std::rethrow_exception(failures.begin()->second);
 }
 
 }  // namespace lockstep

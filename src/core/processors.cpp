@@ -120,8 +120,7 @@ CpuSet parse_cpu_list(const std::string& text) {
 
 CpuSet intersection(const CpuSet& left, const CpuSet& right) {
   CpuSet result;
-  std::set_intersection(left.begin(), left.end(), right.begin(), right.end(),
-                        std::inserter(result, result.end()));
+  std::ranges::set_intersection(left, right, std::inserter(result, result.end()));
   return result;
 }
 

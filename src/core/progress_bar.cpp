@@ -96,8 +96,8 @@ ProgressBarOptions for_rank(const World& world, ProgressBarOptions options) {
 thread_local std::weak_ptr<ProgressBar*> on_terminal;
 
 std::size_t letters(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 /// With the first so many metrics.
@@ -136,12 +136,10 @@ ProgressBar::ProgressBar(ProgressBarOptions options) : options_(completed(std::m
   state_.initial = options_.initial;
   state_.count = options_.initial;
   state_.unit = options_.unit;
-  out_ = options_.out;
-  terminal_ = *options_.terminal;
   open_ = options_.enabled;
   begin_ = options_.now();
   last_drawn_ = begin_;
-  if (open_ && terminal_) draw(false);
+  if (open_ && *options_.terminal) draw(false);
 }
 
 ProgressBar::~ProgressBar() { close(); }
@@ -149,8 +147,8 @@ ProgressBar::~ProgressBar() { close(); }
 void ProgressBar::advance(std::uint64_t steps) {
   state_.count += steps;
   if (!open_) return;
-  const auto interval = terminal_ ? options_.redraw_interval : options_.line_interval;
-  const bool complete = terminal_ && state_.total > 0 && state_.count >= state_.total;
+  const auto interval = *options_.terminal ? options_.redraw_interval : options_.line_interval;
+  const bool complete = *options_.terminal && state_.total > 0 && state_.count >= state_.total;
   if (complete || options_.now() - last_drawn_ >= interval) draw(false);
 }
 
@@ -160,8 +158,7 @@ void ProgressBar::set_metric(std::string_view name, double value) {
 
 void ProgressBar::set_metric(std::string_view name, std::string value) {
   auto& metrics = state_.metrics;
-  const auto same = [&](const auto& metric) { return metric.first == name; };
-  const auto found = std::find_if(metrics.begin(), metrics.end(), same);
+  const auto found = std::ranges::find_if(metrics, [&](const auto& metric) { return metric.first == name; });
   if (found != metrics.end()) {
     found->second = std::move(value);
   } else {
@@ -172,8 +169,8 @@ void ProgressBar::set_metric(std::string_view name, std::string value) {
 void ProgressBar::set_description(std::string description) { state_.description = std::move(description); }
 
 void ProgressBar::clear() {
-  if (!open_ || !terminal_ || drawn_columns_ == 0) return;
-  *out_ << '\r' << std::string(drawn_columns_, ' ') << '\r' << std::flush;
+  if (!open_ || !*options_.terminal || drawn_columns_ == 0) return;
+  *options_.out << '\r' << std::string(drawn_columns_, ' ') << '\r' << std::flush;
   drawn_columns_ = 0;
 }
 
@@ -184,10 +181,9 @@ void ProgressBar::clear_line() {
 void ProgressBar::draw(bool last) {
   const auto now = options_.now();
   last_drawn_ = now;
-  drawn_count_ = state_.count;
   state_.seconds = std::chrono::duration<double>(now - begin_).count();
-  if (!terminal_) {
-    *out_ << progress_line(state_, 0, false) << '\n' << std::flush;
+  if (!*options_.terminal) {
+    *options_.out << progress_line(state_, 0, false) << '\n' << std::flush;
     return;
   }
   // One column stays free: a terminal that has written its last column may wrap, and "\r" would miss the
@@ -195,7 +191,7 @@ void ProgressBar::draw(bool last) {
   const std::string line = progress_line(state_, std::max(1, options_.terminal_width() - 1), true);
   const std::size_t columns = letters(line);
   const std::size_t stale = drawn_columns_ > columns ? drawn_columns_ - columns : 0;
-  *out_ << '\r' << line << std::string(stale, ' ') << (last ? "\n" : "") << std::flush;
+  *options_.out << '\r' << line << std::string(stale, ' ') << (last ? "\n" : "") << std::flush;
   drawn_columns_ = columns;
   on_terminal = self_;
 }

@@ -32,8 +32,6 @@ std::optional<int> whole_number(std::string_view text, int lowest = 0, int highe
 /// For messages: "a whole number from 1 to 65535".
 std::string whole_number_text(int lowest, int highest);
 
-bool has(const Environment& environment, std::string_view name);
-
 /// The value of a variable that a scheduler sets. Throws UsageError when it is missing or malformed.
 std::string scheduler_text(const Environment& environment, std::string_view name);
 int scheduler_integer(const Environment& environment, std::string_view name, int lowest = 0,

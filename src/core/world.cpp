@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <iterator>
 
 #include "core/cluster/scheduler_info.hpp"
 #include "core/variables.hpp"
@@ -20,7 +19,7 @@ class Reader {
  public:
   explicit Reader(const Environment& environment) : environment_(environment) {}
 
-  bool has(std::string_view name) const { return environment_.find(name) != environment_.end(); }
+  bool has(std::string_view name) const { return environment_.contains(name); }
 
   std::string text(std::string_view name, std::string_view otherwise) const {
     return find_variable(environment_, name).value_or(std::string(otherwise));
@@ -160,14 +159,13 @@ Environment completed(const Environment& environment, const SchedulerInfo& facts
 
 /// A launcher has set them all; within a step they number its own ranks, not Slurm's tasks.
 bool is_complete(const Reader& read) {
-  return std::all_of(std::begin(kFour), std::end(kFour), [&](const char* name) { return read.has(name); });
+  return std::ranges::all_of(kFour, [&](const char* name) { return read.has(name); });
 }
 
 World read_world(const Environment& environment) {
   const Reader read(environment);
   World world;
-  if (std::none_of(std::begin(kFour), std::end(kFour), [&](const char* name) { return read.has(name); }))
-    return world;
+  if (std::ranges::none_of(kFour, [&](const char* name) { return read.has(name); })) return world;
   read_size_and_rank(read, world);
   read_local(read, world);
   read_group_and_role(read, world);

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -37,7 +38,8 @@ class CommunicationError : public Error {
 /// known: by their numbers in the world, in sub-groups too.
 class TimeoutError : public CommunicationError {
  public:
-  explicit TimeoutError(const std::string& text, std::vector<int> missing_ranks = {});
+  explicit TimeoutError(const std::string& text, std::vector<int> missing_ranks = {})
+      : CommunicationError(text), missing_ranks_(std::move(missing_ranks)) {}
 
   const std::vector<int>& missing_ranks() const noexcept { return missing_ranks_; }
 
@@ -48,7 +50,7 @@ class TimeoutError : public CommunicationError {
 /// Another rank failed, and this rank ends because of it. `rank()` is the rank that failed.
 class RemoteError : public CommunicationError {
  public:
-  RemoteError(const std::string& text, int rank);
+  RemoteError(const std::string& text, int rank) : CommunicationError(text), rank_(rank) {}
 
   int rank() const noexcept { return rank_; }
 

@@ -106,13 +106,10 @@ class ProgressBar {
 
   ProgressBarOptions options_;
   ProgressState state_;
-  std::ostream* out_ = nullptr;
-  bool terminal_ = false;
   bool open_ = false;
   ProgressBarOptions::Clock::time_point begin_;
   ProgressBarOptions::Clock::time_point last_drawn_;
   std::size_t drawn_columns_ = 0;
-  std::optional<std::uint64_t> drawn_count_;
   /// For clear_line(): ends with the bar.
   std::shared_ptr<ProgressBar*> self_ = std::make_shared<ProgressBar*>(this);
 };

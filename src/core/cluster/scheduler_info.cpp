@@ -31,7 +31,7 @@ std::vector<std::string> lsf_hosts(const Environment& environment) {
     if (hosts.empty()) first_slots = slots;
     append_once(hosts, host);
   }
-  if (hosts.size() > 1 && first_slots == 1 && has(environment, "JSM_NAMESPACE_RANK"))
+  if (hosts.size() > 1 && first_slots == 1 && environment.contains("JSM_NAMESPACE_RANK"))
     hosts.erase(hosts.begin());
   return hosts;
 }
@@ -69,7 +69,7 @@ bool is_block(const std::vector<int>& ranks) {
 bool pmi_of_slurm(const Environment& environment, const std::optional<SlurmStep>& step) {
   return step && find_variable(environment, "PMI_RANK") == fmt::to_string(step->rank) &&
          find_variable(environment, "PMI_SIZE") == fmt::to_string(step->tasks) &&
-         !has(environment, "MPI_LOCALRANKID");
+         !environment.contains("MPI_LOCALRANKID");
 }
 
 std::string at_slurm(const Environment& environment) {
@@ -95,12 +95,12 @@ std::vector<std::string> job_hosts(const Environment& environment) {
 /// there is none.
 std::string job_name(const Environment& environment) {
   std::string name;
-  if (has(environment, "LSB_JOBID")) {
+  if (environment.contains("LSB_JOBID")) {
     name =
         "lsf " + value_or_empty(environment, "LSB_JOBID") + " " + value_or_empty(environment, "LSB_JOBINDEX");
-  } else if (has(environment, "PBS_JOBID")) {
+  } else if (environment.contains("PBS_JOBID")) {
     name = "pbs " + value_or_empty(environment, "PBS_JOBID");
-  } else if (has(environment, "SLURM_JOB_ID")) {
+  } else if (environment.contains("SLURM_JOB_ID")) {
     name = "slurm " + value_or_empty(environment, "SLURM_JOB_ID");
   }
   // Two starts in one job at once have names of their own.
@@ -137,9 +137,10 @@ SchedulerInfo slurm_info(const Environment& environment, const SlurmStep& step) 
                      .local_ranks = {}};
   if (!is_block(step.ranks_here)) info.local_ranks = step.ranks_here;
   info.own_devices = listed_devices(environment).value_or(kLargest) < step.gpus_on_node;
-  if (step.tasks == 1 && !has(environment, "MASTER_ADDR") && !has(environment, "MASTER_PORT")) return info;
-  if (!has(environment, "MASTER_ADDR")) info.contract["MASTER_ADDR"] = first_node(step);
-  if (!has(environment, "MASTER_PORT"))
+  if (step.tasks == 1 && !environment.contains("MASTER_ADDR") && !environment.contains("MASTER_PORT"))
+    return info;
+  if (!environment.contains("MASTER_ADDR")) info.contract["MASTER_ADDR"] = first_node(step);
+  if (!environment.contains("MASTER_PORT"))
     info.contract["MASTER_PORT"] = fmt::to_string(slurm_port(step.job_id, step.step_id));
   return info;
 }
@@ -169,13 +170,13 @@ constexpr Family kFamilies[] = {
 
 const Family* family_of(const Environment& environment) {
   for (const auto& family : kFamilies) {
-    if (has(environment, family.rank)) return &family;
+    if (environment.contains(family.rank)) return &family;
   }
   return nullptr;
 }
 
 void copy(const Environment& environment, const char* source, const char* target, Environment& contract) {
-  if (*source != '\0' && has(environment, source))
+  if (*source != '\0' && environment.contains(source))
     contract.emplace(target, fmt::to_string(scheduler_integer(environment, source)));
 }
 
@@ -192,7 +193,7 @@ void read_local(const Family& family, const Environment& environment, Environmen
   copy(environment, family.local_size, "LOCAL_WORLD_SIZE", contract);
   copy(environment, family.node, "GROUP_RANK", contract);
   for (const auto* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {
-    if (!has(contract, name) && !has(environment, name)) {
+    if (!contract.contains(name) && !environment.contains(name)) {
       cannot_derive(family, environment, name,
                     fmt::format("Set it in a small script around the program, as {} and {} are not there.",
                                 family.local_rank, family.local_size));
@@ -205,7 +206,7 @@ std::string first_label(const std::string& host) { return host.substr(0, host.fi
 /// The number of this host among the job's, which tells the node where nodes have unequally many ranks.
 void read_node(const Environment& environment, Environment& contract) {
   const bool one_host = find_variable(contract, "LOCAL_WORLD_SIZE") == find_variable(contract, "WORLD_SIZE");
-  if (has(contract, "GROUP_RANK") || one_host) return;
+  if (contract.contains("GROUP_RANK") || one_host) return;
   const std::string own = first_label(host_name());
   const auto hosts = job_hosts(environment);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -236,14 +237,14 @@ std::string master_port(const Family& family, const Environment& environment) {
 }
 
 void read_master(const Family& family, const Environment& environment, Environment& contract) {
-  if (!has(environment, "MASTER_ADDR"))
+  if (!environment.contains("MASTER_ADDR"))
     contract["MASTER_ADDR"] = master_address(family, environment, contract);
-  if (!has(environment, "MASTER_PORT")) contract["MASTER_PORT"] = master_port(family, environment);
+  if (!environment.contains("MASTER_PORT")) contract["MASTER_PORT"] = master_port(family, environment);
 }
 
 std::optional<SchedulerInfo> mpi_info(const Environment& environment) {
   const Family* family = family_of(environment);
-  if (family == nullptr && has(environment, "PMIX_RANK") && !has(environment, "SLURM_STEP_ID")) {
+  if (family == nullptr && environment.contains("PMIX_RANK") && !environment.contains("SLURM_STEP_ID")) {
     throw UsageError(fmt::format(
         "this is rank {} of a PMIx job, but nothing tells how many ranks there are. Set WORLD_SIZE, RANK, "
         "LOCAL_RANK, "
@@ -275,9 +276,9 @@ std::optional<SchedulerInfo> scheduler_info(const Environment& environment) {
 }
 
 std::optional<std::string> lonely_process_warning(const Environment& environment) {
-  if (has(environment, "WORLD_SIZE") || scheduler_info(environment)) return std::nullopt;
+  if (environment.contains("WORLD_SIZE") || scheduler_info(environment)) return std::nullopt;
   const auto tasks = whole_number(find_variable(environment, "SLURM_NTASKS").value_or(""));
-  if (has(environment, "SLURM_JOB_ID"))
+  if (environment.contains("SLURM_JOB_ID"))
     return tasks.value_or(1) > 1 ? std::optional(at_slurm(environment)) : std::nullopt;
   const auto hosts = job_hosts(environment);
   if (hosts.size() < 2) return std::nullopt;

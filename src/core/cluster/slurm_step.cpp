@@ -34,11 +34,9 @@ bool inherited(const Environment& environment, const SlurmStep& step) {
   if (job_tasks && whole_number(*job_tasks) != step.tasks) return true;
   const auto list = find_variable(environment, "SLURM_JOB_NODELIST");
   auto job_nodes = list ? expand_hostlist(*list) : step.nodes;
-  std::sort(job_nodes.begin(), job_nodes.end());
-  const auto foreign = [&](const std::string& node) {
-    return !std::binary_search(job_nodes.begin(), job_nodes.end(), node);
-  };
-  if (std::any_of(step.nodes.begin(), step.nodes.end(), foreign)) return true;
+  std::ranges::sort(job_nodes);
+  const auto foreign = [&](const std::string& node) { return !std::ranges::binary_search(job_nodes, node); };
+  if (std::ranges::any_of(step.nodes, foreign)) return true;
   // A batch script counts as the one task 0.
   return step.rank == 0 && step.ranks_here == std::vector<int>{0} && step.tasks_here > 1;
 }
@@ -71,7 +69,7 @@ void check_ranks_here(const Environment& environment, const SlurmStep& step) {
 }
 
 void read_extras(const Environment& environment, SlurmStep& step) {
-  if (has(environment, "SLURM_RESTART_COUNT"))
+  if (environment.contains("SLURM_RESTART_COUNT"))
     step.restart_count = scheduler_integer(environment, "SLURM_RESTART_COUNT");
   step.array_job_id = find_variable(environment, "SLURM_ARRAY_JOB_ID");
   step.array_task_id = find_variable(environment, "SLURM_ARRAY_TASK_ID");
@@ -85,7 +83,7 @@ void read_extras(const Environment& environment, SlurmStep& step) {
 std::optional<SlurmStep> slurm_step(const Environment& environment) {
   for (const auto* name :
        {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_PROCID"}) {
-    if (!has(environment, name)) return std::nullopt;
+    if (!environment.contains(name)) return std::nullopt;
   }
   SlurmStep step;
   step.job_id = scheduler_text(environment, "SLURM_JOB_ID");

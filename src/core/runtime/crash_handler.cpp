@@ -189,14 +189,12 @@ void install() noexcept {
 void install_crash_handler(const std::string& error_file) noexcept {
   if (error_file.size() >= sizeof crash_report.error_file) return;
   std::memcpy(crash_report.error_file, error_file.c_str(), error_file.size() + 1);
-  static const bool installed = (install(), true);
-  static_cast<void>(installed);
+  [[maybe_unused]] static const bool installed = (install(), true);
 }
 
 void use_crash_stack() noexcept {
   if (!crash_stacks_enabled) return;
-  static thread_local const CrashStack stack;
-  static_cast<void>(stack);
+  [[maybe_unused]] static thread_local const CrashStack stack;
 }
 
 }  // namespace lockstep

@@ -13,10 +13,10 @@
 #include <cctype>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <exception>
 
+#include "core/runtime/process_handle.hpp"
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -145,25 +145,21 @@ std::optional<HeartbeatRecord> newest_record(Read&& read) {
 }
 
 Page* map_page(const std::string& path) noexcept {
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return nullptr;
+  const FileDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   struct stat facts {};
   void* address = MAP_FAILED;
-  if (fstat(file, &facts) == 0 && facts.st_size >= static_cast<off_t>(sizeof(Page))) {
-    address = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (fstat(file.get(), &facts) == 0 && facts.st_size >= static_cast<off_t>(sizeof(Page))) {
+    address = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   }
-  close(file);
   return address == MAP_FAILED ? nullptr : static_cast<Page*>(address);
 }
-
-bool is_alive(pid_t process) noexcept { return kill(process, 0) == 0 || errno != ESRCH; }
 
 /// One process a file: children inherit the variable that names it.
 bool take(Page& page) noexcept {
   std::int64_t owner = 0;
   const std::int64_t self = getpid();
   while (!field(page.pid).compare_exchange_strong(owner, self)) {
-    if (owner == self || is_alive(static_cast<pid_t>(owner))) return false;
+    if (owner == self || !has_ended(static_cast<pid_t>(owner), 0)) return false;
   }
   return true;
 }
@@ -280,25 +276,20 @@ Heartbeat& process_heartbeat() noexcept {
 std::string stacks_file(const std::string& heartbeat_file) { return heartbeat_file + ".stacks"; }
 
 void make_heartbeat_file(const std::string& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   Page empty{};
   std::memcpy(empty.magic, kMagic, sizeof kMagic);
-  const bool written = file >= 0 && write(file, &empty, sizeof empty) == static_cast<ssize_t>(sizeof empty);
-  const int failure = errno;
-  if (file >= 0) close(file);
-  if (!written)
-    throw Error(fmt::format("cannot make the heartbeat file '{}': {}.", path, std::strerror(failure)));
+  if (!file || write(file.get(), &empty, sizeof empty) != static_cast<ssize_t>(sizeof empty))
+    throw Error(fmt::format("cannot make the heartbeat file '{}': {}.", path, std::strerror(errno)));
 }
 
 std::optional<HeartbeatRecord> read_heartbeat(const std::string& path) {
   // Not to hang on a pipe that somebody put there.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return std::nullopt;
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   auto record = newest_record([&](Page& seen) {
-    return pread(file, &seen, sizeof seen, 0) == static_cast<ssize_t>(sizeof seen) &&
+    return pread(file.get(), &seen, sizeof seen, 0) == static_cast<ssize_t>(sizeof seen) &&
            std::memcmp(seen.magic, kMagic, sizeof kMagic) == 0;
   });
-  close(file);
   return record && record->pid > 0 ? record : std::nullopt;
 }
 

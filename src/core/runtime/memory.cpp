@@ -4,8 +4,6 @@
 
 #include <limits>
 
-#include "core/variables.hpp"
-
 namespace lockstep {
 namespace {
 
@@ -14,7 +12,7 @@ bool is_tuned_already(const Environment& environment) {
   const auto tunables = find_variable(environment, "GLIBC_TUNABLES");
   if (tunables && tunables->find("glibc.malloc") != std::string::npos) return true;
   for (const auto* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"}) {
-    if (variables::has(environment, name)) return true;
+    if (environment.contains(name)) return true;
   }
   return false;
 }

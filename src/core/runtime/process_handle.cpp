@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
-#include <utility>
 
 #include "core/host_name.hpp"
 #include "lockstep/core/process_identity.hpp"
@@ -93,29 +92,13 @@ void from_json(const nlohmann::json& json, ProcessIdentity& process) {
 
 ProcessHandle::ProcessHandle(pid_t pid)
     : pid_(pid), descriptor_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {
-  if (descriptor_ < 0) start_ = process_stat(pid).start;
-}
-
-ProcessHandle::~ProcessHandle() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
-ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
-    : pid_(std::exchange(other.pid_, 0)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      start_(std::exchange(other.start_, 0)) {}
-
-ProcessHandle& ProcessHandle::operator=(ProcessHandle&& other) noexcept {
-  std::swap(pid_, other.pid_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(start_, other.start_);
-  return *this;
+  if (!descriptor_) start_ = process_stat(pid).start;
 }
 
 bool ProcessHandle::has_ended() const noexcept {
   if (pid_ == 0) return false;
-  if (descriptor_ >= 0) {
-    pollfd entry{descriptor_, POLLIN, 0};
+  if (descriptor_) {
+    pollfd entry{descriptor_.get(), POLLIN, 0};
     return poll(&entry, 1, 0) > 0;
   }
   try {
@@ -126,7 +109,7 @@ bool ProcessHandle::has_ended() const noexcept {
 }
 
 bool ProcessHandle::signal(int number) const noexcept {
-  if (descriptor_ >= 0) return syscall(SYS_pidfd_send_signal, descriptor_, number, nullptr, 0) == 0;
+  if (descriptor_) return syscall(SYS_pidfd_send_signal, descriptor_.get(), number, nullptr, 0) == 0;
   if (pid_ != 0 && start_ != 0 && !has_ended()) return kill(pid_, number) == 0;
   errno = ESRCH;
   return false;

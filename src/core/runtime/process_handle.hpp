@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/file_descriptor.hpp"
+
 namespace lockstep {
 
 /// What the kernel says of a process in /proc/<pid>/stat. See proc(5).
@@ -25,9 +27,6 @@ class ProcessHandle {
   /// Watches nobody, who never ends.
   ProcessHandle() = default;
   explicit ProcessHandle(pid_t pid);
-  ~ProcessHandle();
-  ProcessHandle(ProcessHandle&& other) noexcept;
-  ProcessHandle& operator=(ProcessHandle&& other) noexcept;
 
   /// A zombie has ended. Any thread.
   bool has_ended() const noexcept;
@@ -37,11 +36,11 @@ class ProcessHandle {
   bool signal(int number) const noexcept;
 
   /// Readable when the process has ended; -1: the kernel has no pidfds.
-  int descriptor() const noexcept { return descriptor_; }
+  int descriptor() const noexcept { return descriptor_.get(); }
 
  private:
   pid_t pid_ = 0;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   std::uint64_t start_ = 0;
 };
 

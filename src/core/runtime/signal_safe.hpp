@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/file_descriptor.hpp"
+
 /// What a signal handler may use: no memory is allocated, no lock taken.
 namespace lockstep::signal_safe {
 
@@ -49,10 +51,9 @@ inline void put(int descriptor, std::string_view text) noexcept {
 inline Text thread_name(pid_t thread) noexcept {
   Text path;
   path.add("/proc/self/task/{}/comm", thread);
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char name[32];
-  const ssize_t count = file < 0 ? 0 : read(file, name, sizeof name);
-  if (file >= 0) close(file);
+  const ssize_t count = read(file.get(), name, sizeof name);
   Text result;
   // The last letter is the end of the line.
   if (count > 1) result.add("{}", std::string_view(name, static_cast<std::size_t>(count) - 1));

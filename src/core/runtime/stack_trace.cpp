@@ -88,38 +88,26 @@ bool write_thread(pid_t thread, int file, const void* context) noexcept {
   return true;
 }
 
-/// As getdents64 gives it; readdir would allocate memory.
-struct Entry {
-  std::uint64_t inode;
-  std::int64_t offset;
-  std::uint16_t length;
-  std::uint8_t type;
-  char name[1];
-};
-
 bool write_threads_of(const char* entries, long bytes, int file, const void* context) noexcept {
   for (long at = 0; at < bytes;) {
-    Entry entry;
-    std::memcpy(&entry, entries + at, offsetof(Entry, name));
-    const char* name = entries + at + offsetof(Entry, name);
+    const auto* entry = reinterpret_cast<const dirent64*>(entries + at);
     pid_t thread = 0;
-    std::from_chars(name, name + std::strlen(name), thread);
+    std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), thread);
     if (thread > 0 && !write_thread(thread, file, context)) return false;
-    at += entry.length;
+    at += entry->d_reclen;
   }
   return true;
 }
 
 bool write_all_threads(int file, const void* context) noexcept {
-  const int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return true;
-  char entries[4096];
+  const FileDescriptor folder(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // As getdents64 fills it; readdir would allocate memory.
+  alignas(dirent64) char entries[4096];
   bool finished = true;
   for (long bytes = 1; finished && bytes > 0;) {
-    bytes = syscall(SYS_getdents64, folder, entries, sizeof entries);
+    bytes = syscall(SYS_getdents64, folder.get(), entries, sizeof entries);
     if (bytes > 0) finished = write_threads_of(entries, bytes, file, context);
   }
-  close(folder);
   return finished;
 }
 
