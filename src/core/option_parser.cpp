@@ -32,129 +32,116 @@ bool looks_like_flag(std::string_view word) {
 /// "--".
 class Rewriter {
  public:
-  Rewriter(const OptionSet& set, const Words& words);
+  Rewriter(const OptionSet& set, const Words& given) : set_(set), word_(given.begin()), end_(given.end()) {
+    Words positional;
+    for (; word_ != end_ && !help; ++word_) {
+      if (*word_ == "--") {
+        ++word_;
+        break;
+      }
+      if (word_->starts_with("--")) {
+        read_long(std::string_view(*word_).substr(2));
+      } else if (looks_like_flag(*word_)) {
+        read_letters(std::string_view(*word_).substr(1));
+      } else if (set_.grammar().stop_at_first_positional) {
+        break;
+      } else {
+        positional.push_back(*word_);
+      }
+    }
+    words.emplace_back("--");
+    words.insert(words.end(), positional.begin(), positional.end());
+    words.insert(words.end(), word_, end_);
+  }
 
-  const Words& words() const { return words_; }
-  /// `--help` was met: what follows was not read.
-  bool help() const { return help_; }
+  Words words;
   /// The flags as the user spelled them, in the order of the rewritten ones.
-  const Words& places() const { return places_; }
+  Words places;
+  /// `--help` was met: what follows was not read.
+  bool help = false;
 
  private:
-  void read_long(std::string_view body);
-  void read_letters(std::string_view letters);
-  void add(const OptionSpec& option, const std::string& place, std::optional<std::string> value);
-  const std::string& next_value(const OptionSpec& option, const std::string& place);
-  const OptionSpec& resolve(const std::string& name) const;
-  [[noreturn]] void refuse_unknown(const std::string& flag, const std::string& name) const;
+  void read_long(std::string_view body) {
+    const auto equals = std::min(body.find('='), body.size());
+    std::string name(body.substr(0, equals));
+    std::ranges::replace(name, '_', '-');
+    std::optional<std::string> value;
+    if (equals < body.size()) value = body.substr(equals + 1);
+    const auto* negated =
+        name.starts_with("no-") && set_.find(name) == nullptr ? set_.find(name.substr(3)) : nullptr;
+    if (negated == nullptr || !negated->is_switch() || !negated->field) {
+      const OptionSpec& option = resolve(name);
+      return add(option, "--" + option.name, value);
+    }
+    if (value) throw UsageError(fmt::format("--{} takes no value, got '{}'.", name, *value));
+    add(*negated, "--" + name, "false");
+  }
+
+  void read_letters(std::string_view letters) {
+    while (!letters.empty() && !help) {
+      const std::string flag{'-', letters.front()};
+      const auto option = std::ranges::find(set_.specs(), flag[1], &OptionSpec::short_name);
+      if (option == set_.specs().end()) refuse_unknown(flag, std::string(letters));
+      letters.remove_prefix(1);
+      std::optional<std::string> value;
+      if (!option->is_switch() && !letters.empty()) {
+        value = letters.substr(letters.front() == '=' ? 1 : 0);
+        letters = {};
+      }
+      add(*option, flag, value);
+    }
+  }
+
+  void add(const OptionSpec& option, const std::string& place, std::optional<std::string> value) {
+    help = help || option.name == "help";
+    if (!value && !option.is_switch()) value = next_value(option, place);
+    words.push_back("--" + option.name + (value ? "=" + *value : ""));
+    places.push_back(place);
+  }
+
+  const std::string& next_value(const OptionSpec& option, const std::string& place) {
+    const auto next = word_ + 1;
+    if (next != end_ && !looks_like_flag(*next)) return *(word_ = next);
+    const std::string what_follows =
+        next == end_ ? "nothing follows it."
+                     : fmt::format("'{0}' follows it. A value that begins with '-' is written --{1}={0}.",
+                                   *next, option.name);
+    throw UsageError(
+        fmt::format("{} needs a value ({}), but {}", place, expected_text(option), what_follows));
+  }
+
+  const OptionSpec& resolve(const std::string& name) const {
+    if (const auto* spec = set_.find(name)) return *spec;
+    std::vector<const OptionSpec*> candidates;
+    Words names;
+    for (const auto& spec : set_.specs()) {
+      if (!set_.grammar().unique_prefixes || !spec.by_prefix || !spec.name.starts_with(name)) continue;
+      candidates.push_back(&spec);
+      names.push_back("--" + spec.name);
+    }
+    if (candidates.empty()) refuse_unknown("--" + name, name);
+    if (candidates.size() == 1) return *candidates.front();
+    throw UsageError(fmt::format("--{} could be any of {}: write the one that is meant in full.", name,
+                                 fmt::join(names, ", ")));
+  }
+
+  [[noreturn]] void refuse_unknown(const std::string& flag, const std::string& name) const {
+    Words names;
+    for (const auto& spec : set_.specs()) {
+      names.push_back(spec.name);
+      if (spec.is_switch() && spec.field) names.push_back("no-" + spec.name);
+    }
+    throw UsageError(fmt::format("unknown flag {}{}. {}", flag, did_you_mean(name, names, "--"),
+                                 set_.grammar().stop_at_first_positional
+                                     ? "Flags of the program itself come after its name; see --help."
+                                     : "See --help for all flags."));
+  }
 
   const OptionSet& set_;
   /// What is being read.
   Words::const_iterator word_;
   Words::const_iterator end_;
-  bool help_ = false;
-  Words words_;
-  Words places_;
 };
-
-Rewriter::Rewriter(const OptionSet& set, const Words& words)
-    : set_(set), word_(words.begin()), end_(words.end()) {
-  Words positional;
-  for (; word_ != end_ && !help_; ++word_) {
-    if (*word_ == "--") {
-      ++word_;
-      break;
-    }
-    if (word_->starts_with("--")) {
-      read_long(std::string_view(*word_).substr(2));
-    } else if (looks_like_flag(*word_)) {
-      read_letters(std::string_view(*word_).substr(1));
-    } else if (set_.grammar().stop_at_first_positional) {
-      break;
-    } else {
-      positional.push_back(*word_);
-    }
-  }
-  words_.emplace_back("--");
-  words_.insert(words_.end(), positional.begin(), positional.end());
-  words_.insert(words_.end(), word_, end_);
-}
-
-void Rewriter::read_long(std::string_view body) {
-  const auto equals = std::min(body.find('='), body.size());
-  std::string name(body.substr(0, equals));
-  std::replace(name.begin(), name.end(), '_', '-');
-  std::optional<std::string> value;
-  if (equals < body.size()) value = body.substr(equals + 1);
-  const auto* negated =
-      name.starts_with("no-") && set_.find(name) == nullptr ? set_.find(name.substr(3)) : nullptr;
-  if (negated == nullptr || !negated->is_switch() || !negated->field) {
-    const OptionSpec& option = resolve(name);
-    return add(option, "--" + option.name, value);
-  }
-  if (value) throw UsageError(fmt::format("--{} takes no value, got '{}'.", name, *value));
-  add(*negated, "--" + name, "false");
-}
-
-void Rewriter::read_letters(std::string_view letters) {
-  while (!letters.empty() && !help_) {
-    const std::string flag{'-', letters.front()};
-    const auto option = std::find_if(set_.specs().begin(), set_.specs().end(),
-                                     [&](const OptionSpec& spec) { return spec.short_name == flag[1]; });
-    if (option == set_.specs().end()) refuse_unknown(flag, std::string(letters));
-    letters.remove_prefix(1);
-    std::optional<std::string> value;
-    if (!option->is_switch() && !letters.empty()) {
-      value = letters.substr(letters.front() == '=' ? 1 : 0);
-      letters = {};
-    }
-    add(*option, flag, value);
-  }
-}
-
-void Rewriter::add(const OptionSpec& option, const std::string& place, std::optional<std::string> value) {
-  help_ = help_ || option.name == "help";
-  if (!value && !option.is_switch()) value = next_value(option, place);
-  words_.push_back("--" + option.name + (value ? "=" + *value : ""));
-  places_.push_back(place);
-}
-
-const std::string& Rewriter::next_value(const OptionSpec& option, const std::string& place) {
-  const auto next = word_ + 1;
-  if (next != end_ && !looks_like_flag(*next)) return *(word_ = next);
-  const std::string what_follows =
-      next == end_ ? "nothing follows it."
-                   : fmt::format("'{0}' follows it. A value that begins with '-' is written --{1}={0}.",
-                                 *next, option.name);
-  throw UsageError(fmt::format("{} needs a value ({}), but {}", place, expected_text(option), what_follows));
-}
-
-const OptionSpec& Rewriter::resolve(const std::string& name) const {
-  if (const auto* spec = set_.find(name)) return *spec;
-  std::vector<const OptionSpec*> candidates;
-  for (const auto& spec : set_.specs()) {
-    if (set_.grammar().unique_prefixes && spec.by_prefix && spec.name.starts_with(name))
-      candidates.push_back(&spec);
-  }
-  if (candidates.empty()) refuse_unknown("--" + name, name);
-  if (candidates.size() == 1) return *candidates.front();
-  Words names;
-  for (const auto* spec : candidates) names.push_back("--" + spec->name);
-  throw UsageError(fmt::format("--{} could be any of {}: write the one that is meant in full.", name,
-                               fmt::join(names, ", ")));
-}
-
-void Rewriter::refuse_unknown(const std::string& flag, const std::string& name) const {
-  Words names;
-  for (const auto& spec : set_.specs()) {
-    names.push_back(spec.name);
-    if (spec.is_switch() && spec.field) names.push_back("no-" + spec.name);
-  }
-  throw UsageError(fmt::format("unknown flag {}{}. {}", flag, did_you_mean(name, names, "--"),
-                               set_.grammar().stop_at_first_positional
-                                   ? "Flags of the program itself come after its name; see --help."
-                                   : "See --help for all flags."));
-}
 
 /// A value for an option, and where it comes from: "--epochs", "-e" or "PET_EPOCHS".
 struct Setting {
@@ -168,7 +155,7 @@ std::vector<Setting> environment_settings(const OptionSet& set, const Environmen
   if (set.grammar().environment_prefix.empty()) return settings;
   for (const auto& spec : set.specs()) {
     std::string name = spec.key();
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
     name = set.grammar().environment_prefix + name;
     const auto value = find_variable(environment, name);
     if (!value || !spec.from_environment) continue;
@@ -241,13 +228,13 @@ void apply_file(const OptionSet& set, const std::string& file, void* options) {
 ParseReport OptionSet::parse(void* options, const Words& words, const Environment& environment) const {
   ParseReport report;
   const Rewriter rewritten(*this, words);
-  report.help = rewritten.help();
+  report.help = rewritten.help;
   if (report.help) return report;
-  const auto found = parsed(*this, rewritten.words());
+  const auto found = parsed(*this, rewritten.words);
   std::vector<Setting> settings = environment_settings(*this, environment);
   for (std::size_t i = 0; i < found.arguments().size(); ++i) {
     const auto& each = found.arguments()[i];
-    settings.push_back({find(each.key()), rewritten.places()[i], each.value()});
+    settings.push_back({find(each.key()), rewritten.places[i], each.value()});
   }
   apply(settings, options, report);
   const OptionSpec* config = grammar_.config_option.empty() ? nullptr : find(grammar_.config_option);

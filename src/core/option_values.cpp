@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "suggestion.hpp"
 
@@ -43,10 +44,8 @@ Json read_bool(std::string text) {
 
 template <class Number>
 Json read_number(const std::string& text) {
-  Number number{};
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, number);
-  return failure == std::errc() && stop == end ? Json(number) : kNotOfTheType;
+  const auto number = variables::parse_number<Number>(text);
+  return number ? Json(*number) : kNotOfTheType;
 }
 
 Json read_duration(const std::string& text) {
@@ -110,42 +109,49 @@ struct TypeOf {
 
 Type type_of(const OptionSpec& spec) { return std::visit(TypeOf(), spec.type); }
 
-/// Null for an optional without a value.
-struct Stored {
-  template <class T>
-  Json operator()(const T* field) const {
-    return *field;
-  }
-  template <class T>
-  Json operator()(const std::optional<T>* field) const {
-    return *field ? Json(**field) : Json();
-  }
-  Json operator()(const OptionEnum& value) const { return value.read(value.field); }
+template <class Target>
+constexpr bool kIsOptional = requires(Target target) {
+  target->reset();
 };
 
-Json stored(OptionField field) { return std::visit(Stored(), field); }
-
-bool is_optional(OptionField field) {
+/// Null for an optional without a value.
+Json stored(OptionField field) {
   return std::visit(
-      [](auto target) {
-        return requires { target->reset(); };
+      [](auto target) -> Json {
+        if constexpr (std::is_same_v<decltype(target), OptionEnum>) {
+          return target.read(target.field);
+        } else if constexpr (kIsOptional<decltype(target)>) {
+          return *target ? Json(**target) : Json();
+        } else {
+          return *target;
+        }
       },
       field);
 }
 
-struct Store {
-  const Json& value;
+void store(OptionField field, const Json& value) {
+  std::visit(
+      [&](auto target) {
+        if constexpr (std::is_same_v<decltype(target), OptionEnum>) {
+          target.write(target.field, value.get<std::string>());
+        } else if constexpr (kIsOptional<decltype(target)>) {
+          target->emplace(value.get<std::decay_t<decltype(**target)>>());
+        } else {
+          value.get_to(*target);
+        }
+      },
+      field);
+}
 
-  template <class T>
-  void operator()(T* field) const {
-    *field = value.get<T>();
-  }
-  template <class T>
-  void operator()(std::optional<T>* field) const {
-    value.is_null() ? field->reset() : void(*field = value.get<T>());
-  }
-  void operator()(const OptionEnum& target) const { target.write(target.field, value.get<std::string>()); }
-};
+/// Whether the field is an optional, which has no value any more then.
+bool reset(OptionField field) {
+  return std::visit(
+      [](auto target) {
+        if constexpr (kIsOptional<decltype(target)>) target->reset();
+        return kIsOptional<decltype(target)>;
+      },
+      field);
+}
 
 std::string text_of(const Json& value) {
   if (value.is_string()) return value;
@@ -162,11 +168,9 @@ bool meets_demands(const OptionSpec& spec, const Json& value) {
   }
   if (value.is_number_float() && !std::isfinite(value.get<double>()) && !spec.non_finite) return false;
   const auto& choices = spec.choices;
-  if (!choices.empty() && std::find(choices.begin(), choices.end(), text_of(value)) == choices.end())
-    return false;
+  if (!choices.empty() && std::ranges::find(choices, text_of(value)) == choices.end()) return false;
   const Json checked = is_duration(spec) ? Json(value.get<Duration>().value()) : value;
-  return std::all_of(spec.checks.begin(), spec.checks.end(),
-                     [&](const OptionCheck& check) { return check.accepts(checked); });
+  return std::ranges::all_of(spec.checks, [&](const OptionCheck& check) { return check.accepts(checked); });
 }
 
 void demand(const OptionSpec& spec, const Json& value, const std::string& text, const std::string& place) {
@@ -178,7 +182,7 @@ void demand(const OptionSpec& spec, const Json& value, const std::string& text, 
 void assign(const OptionSpec& spec, OptionField field, const Json& value, const std::string& text,
             const std::string& place) {
   demand(spec, value, text, place);
-  std::visit(Store{value}, field);
+  store(field, value);
 }
 
 /// Whether a JSON value has the option's own type: "3" is no number, and 1 is not true.
@@ -200,7 +204,7 @@ void assign_text(const OptionSpec& spec, OptionField field, const std::string& t
 
 void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
   const std::string place = fmt::format("JSON key '{}'", spec.key());
-  if (value.is_null() && is_optional(field)) return std::visit(Store{value}, field);
+  if (value.is_null() && reset(field)) return;
   if (!has_type(spec, value)) {
     throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec),
                                  value.dump(-1, ' ', false, Json::error_handler_t::replace)));

@@ -23,17 +23,16 @@ constexpr std::size_t kTextColumn = 30;
 constexpr std::size_t kWidth = 100;
 
 void require_flag_name(const std::string& name) {
-  const bool letters = std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
+  const bool letters = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
   if (name.size() >= 2 && name.front() != '-' && letters) return;
   throw std::logic_error(fmt::format(
       "option '{}': a name is made of two or more of a-z, 0-9 and hyphens, and begins with none", name));
 }
 
-OptionSetting check(std::string expected, std::function<bool(const Json&)> accepts) {
-  OptionCheck check{std::move(expected), std::move(accepts)};
-  return [check = std::move(check)](OptionSpec& spec) { spec.checks.push_back(check); };
+OptionSetting check(std::string expected, std::function<bool(const Json&)> accepts, bool in_help = true) {
+  return [check = OptionCheck{std::move(expected), std::move(accepts), in_help}](OptionSpec& spec) {
+    spec.checks.push_back(check);
+  };
 }
 
 /// `long double` holds each 64-bit integer exactly on x86-64 and aarch64.
@@ -90,16 +89,6 @@ std::string line_of(const std::string& flags, const std::string& text) {
   return fmt::format("{:<{}}{}", head, kTextColumn, line);
 }
 
-/// The headings in their order, of which the first one is that of `--help`: "".
-std::vector<std::string> section_titles(const std::vector<OptionSpec>& specs) {
-  std::vector<std::string> titles;
-  for (const auto& spec : specs) {
-    const bool known = std::find(titles.begin(), titles.end(), spec.section) != titles.end();
-    if (!known && spec.refusal.empty()) titles.push_back(spec.section);
-  }
-  return titles;
-}
-
 /// A cell of a Markdown table: no bar of the text ends it.
 std::string cell(const std::string& text) {
   std::string result;
@@ -136,10 +125,8 @@ OptionSetting matching(std::string expected, std::function<bool(const std::strin
   });
 }
 OptionSetting not_empty() {
-  return [](OptionSpec& spec) {
-    matching("a text that is not empty", [](const std::string& text) { return !text.empty(); })(spec);
-    spec.checks.back().in_help = false;
-  };
+  return check(
+      "a text that is not empty", [](const Json& value) { return value.is_string() && value != ""; }, false);
 }
 
 std::string OptionSpec::key() const {
@@ -176,9 +163,8 @@ void OptionSet::add(OptionSpec spec) {
 
 const OptionSpec* OptionSet::find(std::string_view name) const {
   const auto same = [](char a, char b) { return a == b || (a == '-' && b == '_'); };
-  const auto found = std::find_if(specs_.begin(), specs_.end(), [&](const OptionSpec& spec) {
-    return std::equal(spec.name.begin(), spec.name.end(), name.begin(), name.end(), same);
-  });
+  const auto found = std::ranges::find_if(
+      specs_, [&](const OptionSpec& spec) { return std::ranges::equal(spec.name, name, same); });
   return found == specs_.end() ? nullptr : &*found;
 }
 
@@ -240,14 +226,18 @@ std::string OptionSet::help() const {
   std::string out = fmt::format("usage: {}\n\n{}", usage(), wrapped(description_, 0));
   if (!arguments_.empty()) out += '\n';
   for (const auto& argument : arguments_) out += line_of(argument.name, argument.help);
-  for (const auto& title : section_titles(specs_)) {
-    out += fmt::format("\n{}:\n", title.empty() ? "options" : title);
-    for (const auto& spec : specs_) {
-      if (spec.section != title || !spec.refusal.empty()) continue;
-      const std::string bracket = spec.field ? bracket_text(spec, spec.field(defaults_.get())) : "";
-      out += line_of(flags_text(spec), spec.help + bracket);
-    }
+  // In the order of their first options, which begins with the section of `--help`: "".
+  std::vector<std::pair<std::string, std::string>> sections;
+  for (const auto& spec : specs_) {
+    if (!spec.refusal.empty()) continue;
+    auto section =
+        std::ranges::find_if(sections, [&](const auto& each) { return each.first == spec.section; });
+    if (section == sections.end()) section = sections.insert(section, {spec.section, ""});
+    const std::string bracket = spec.field ? bracket_text(spec, spec.field(defaults_.get())) : "";
+    section->second += line_of(flags_text(spec), spec.help + bracket);
   }
+  for (const auto& [title, lines] : sections)
+    out += fmt::format("\n{}:\n{}", title.empty() ? "options" : title, lines);
   return out;
 }
 

@@ -24,16 +24,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return rows[a.size()][b.size()];
 }
 
-/// How far the word is from the candidate, or from its beginning for a word that is much shorter ("nprc").
-std::size_t distance_to(std::string_view word, std::string_view candidate, bool beginning) {
-  return edit_distance(word, beginning ? candidate.substr(0, word.size() + 1) : candidate);
-}
-
+/// With `beginning`, the candidates' beginnings are compared: for a word that is much shorter ("nprc").
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates, bool beginning) {
   std::string best;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const auto& candidate : candidates) {
-    const std::size_t distance = distance_to(word, candidate, beginning);
+    const std::size_t compared = beginning ? word.size() + 1 : candidate.size();
+    const std::size_t distance = edit_distance(word, std::string_view(candidate).substr(0, compared));
     const std::size_t longer = beginning ? word.size() : std::max(word.size(), candidate.size());
     const std::size_t allowed = std::max<std::size_t>(1, longer / 3);
     if (distance > allowed || distance >= least || distance >= candidate.size()) continue;
@@ -45,18 +42,14 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 }  // namespace
 
-std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
+                         std::string_view prefix) {
   // A longer word is no misspelling, and the distance takes time and room for the product of the lengths.
   constexpr std::size_t kLongest = 100;
   if (word.size() > kLongest) return "";
-  const std::string whole = nearest(word, candidates, false);
-  return !whole.empty() || word.size() < 4 ? whole : nearest(word, candidates, true);
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
-                         std::string_view prefix) {
-  const std::string word_meant = nearest_word(word, candidates);
-  return word_meant.empty() ? "" : " (did you mean '" + std::string(prefix) + word_meant + "'?)";
+  std::string meant = nearest(word, candidates, false);
+  if (meant.empty() && word.size() >= 4) meant = nearest(word, candidates, true);
+  return meant.empty() ? "" : " (did you mean '" + std::string(prefix) + meant + "'?)";
 }
 
 }  // namespace lockstep

@@ -6,11 +6,9 @@
 
 namespace lockstep {
 
-/// The candidate that is most likely meant by a misspelt `word`, or an empty text when none is near: at most
-/// one letter in three may be wrong, missing, too many or swapped with its neighbour. *Local*.
-std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
-
-/// " (did you mean '<prefix><nearest>'?)", or an empty text.
+/// " (did you mean '<prefix><nearest>'?)" with the candidate that is most likely meant by a misspelt `word`,
+/// or an empty text when none is near: at most one letter in three may be wrong, missing, too many or swapped
+/// with its neighbour. *Local*.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
                          std::string_view prefix = "");
 

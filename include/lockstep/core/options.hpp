@@ -59,25 +59,21 @@ struct OptionCheck {
 };
 
 /// Everything that is known about one option. Programs do not fill it by hand: `OptionTable::add` does, from
-/// the field and from the settings below.
+/// the field and from the settings below, which say what the members of their names mean.
 struct OptionSpec {
   /// The flag without its dashes, in hyphens: "learning-rate". The JSON key is the same with underscores.
   std::string name;
   /// One or two sentences for `--help` and for the documentation.
   std::string help;
-  /// The word that stands for the value in `--help`; empty: one that fits the type.
+  /// Empty: one that fits the type.
   std::string metavar;
   /// The heading under which `--help` lists the option; empty: "options".
   std::string section;
-  /// The one-letter alias, as in `-r`; 0: none.
+  /// 0: none.
   char short_name = 0;
-  /// Whether the option must have a value: one that is empty after everything was read is an error.
   bool required = false;
-  /// Whether the table's environment prefix gives this option a default.
   bool from_environment = true;
-  /// Whether a prefix of the name stands for it, where the table allows prefixes.
   bool by_prefix = true;
-  /// Whether `nan` and `inf` are numbers here.
   bool non_finite = false;
   /// When not empty, the option is known only to be refused with this text, and is left out of help, JSON and
   /// documentation.
@@ -101,6 +97,12 @@ struct OptionSpec {
 /// `.add("epochs", &Options::epochs, "Passes over the data.", at_least(1), short_name('e'))`.
 using OptionSetting = std::function<void(OptionSpec&)>;
 
+/// The setting that gives a member of the spec this value.
+template <class Value>
+OptionSetting option_setting(Value OptionSpec::*member, Value value) {
+  return [member, value = std::move(value)](OptionSpec& spec) { spec.*member = value; };
+}
+
 /// Bounds of a number. A bound beyond 2^53 is rounded to a double; values are compared exactly.
 OptionSetting at_least(double bound);
 OptionSetting at_most(double bound);
@@ -114,34 +116,24 @@ OptionSetting not_empty();
 OptionSetting matching(std::string expected, std::function<bool(const std::string&)> accepts);
 /// Only these texts, spelt exactly so.
 inline OptionSetting one_of(std::vector<std::string> choices) {
-  return [choices = std::move(choices)](OptionSpec& spec) { spec.choices = choices; };
+  return option_setting(&OptionSpec::choices, std::move(choices));
 }
 /// The option must be given, on the command line, by the environment or in the file of settings. For texts,
 /// lists and `std::optional`, which are empty until then.
-inline OptionSetting required() {
-  return [](OptionSpec& spec) { spec.required = true; };
-}
+inline OptionSetting required() { return option_setting(&OptionSpec::required, true); }
 /// `nan`, `inf` and `-inf` are allowed.
-inline OptionSetting or_non_finite() {
-  return [](OptionSpec& spec) { spec.non_finite = true; };
-}
+inline OptionSetting or_non_finite() { return option_setting(&OptionSpec::non_finite, true); }
 /// A one-letter alias: `short_name('r')` allows `-r 3`, `-r3` and, for switches, `-r`.
-inline OptionSetting short_name(char letter) {
-  return [letter](OptionSpec& spec) { spec.short_name = letter; };
-}
+inline OptionSetting short_name(char letter) { return option_setting(&OptionSpec::short_name, letter); }
 /// The word for the value in `--help`.
 inline OptionSetting metavar(std::string word) {
-  return [word = std::move(word)](OptionSpec& spec) { spec.metavar = word; };
+  return option_setting(&OptionSpec::metavar, std::move(word));
 }
 /// The environment never gives this option a default, even where the table reads defaults from it.
-inline OptionSetting not_from_environment() {
-  return [](OptionSpec& spec) { spec.from_environment = false; };
-}
+inline OptionSetting not_from_environment() { return option_setting(&OptionSpec::from_environment, false); }
 /// Only the whole name stands for the option, even where the table allows prefixes: so an option that is
 /// added later makes no prefix ambiguous that people use.
-inline OptionSetting full_name_only() {
-  return [](OptionSpec& spec) { spec.by_prefix = false; };
-}
+inline OptionSetting full_name_only() { return option_setting(&OptionSpec::by_prefix, false); }
 
 /// How a command line is read. The default is what most programs want; the launcher reads torchrun's grammar.
 struct OptionGrammar {
