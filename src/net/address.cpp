@@ -145,13 +145,7 @@ std::optional<Address> Address::numeric(const std::string& host, std::uint16_t p
   return found.failure == 0 ? std::optional(found.addresses.front()) : std::nullopt;
 }
 
-Address Address::loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  return {reinterpret_cast<const sockaddr*>(&address), sizeof address};
-}
+Address Address::loopback(std::uint16_t port) { return numeric("127.0.0.1", port).value(); }
 
 std::string Address::host() const {
   char text[NI_MAXHOST] = {};
@@ -225,9 +219,8 @@ std::vector<Address> resolve(const HostPort& endpoint, Deadline deadline) {
 
 bool is_local(const Address& address) {
   if (address.is_loopback()) return true;
-  const auto all = interfaces();
-  return std::any_of(all.begin(), all.end(),
-                     [&](const Interface& each) { return each.address.same_host(address); });
+  return std::ranges::any_of(interfaces(),
+                             [&](const Interface& each) { return each.address.same_host(address); });
 }
 
 std::vector<Address> interface_addresses() {
@@ -235,8 +228,7 @@ std::vector<Address> interface_addresses() {
   for (const auto& each : interfaces()) {
     if (each.up && !each.address.is_loopback()) found.push_back(each.address);
   }
-  std::stable_partition(found.begin(), found.end(),
-                        [](const Address& each) { return each.family() == AF_INET; });
+  std::ranges::stable_partition(found, [](const Address& each) { return each.family() == AF_INET; });
   return found;
 }
 

@@ -19,8 +19,6 @@ inline Milliseconds left_until(Deadline deadline) {
   return std::clamp(left, Milliseconds(0), Milliseconds(std::chrono::hours(24)));
 }
 
-inline Deadline earlier(Deadline a, Deadline b) { return std::min(a, b); }
-
 /// Waits until the descriptor is ready for `events` (or broken, which the next call on it tells); false when
 /// the deadline comes first. Signals do not end the wait.
 inline bool await_ready(int descriptor, short events, Deadline deadline) {

@@ -129,16 +129,9 @@ std::string Challenges::server_proof(std::string_view secret) const {
   return proof_of("lockstep server 1 ", *this, secret);
 }
 
-bool ServerHandshake::fill(std::string_view& bytes, std::size_t count) {
-  const std::size_t taken = std::min(count - bytes_.size(), bytes.size());
-  bytes_.append(bytes.substr(0, taken));
-  bytes.remove_prefix(taken);
-  return bytes_.size() == count;
-}
-
 ServerHandshake::Result ServerHandshake::receive(std::string_view& bytes) {
   const bool greeted = !challenges_.server.empty();
-  if (!fill(bytes, greeted ? kChallengeBytes + kProofBytes : kGreetingBytes)) {
+  if (!fill(bytes_, bytes, greeted ? kChallengeBytes + kProofBytes : kGreetingBytes)) {
     // What cannot become a greeting need not be waited for.
     return greeted || greeting(0).starts_with(bytes_.substr(0, kGreetingBytes - 4)) ? Result::undecided
                                                                                     : Result::refused;
@@ -174,7 +167,7 @@ std::string ServerHandshake::take_answer() { return std::exchange(answer_, {}); 
 
 PeerKind client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline) {
   constexpr std::chrono::seconds kHandshakeTimeout{10};
-  ClientHandshake handshake(socket, purpose, secret, earlier(deadline, Clock::now() + kHandshakeTimeout));
+  ClientHandshake handshake(socket, purpose, secret, std::min(deadline, Clock::now() + kHandshakeTimeout));
   try {
     return handshake.run();
   } catch (const ControlError&) {

@@ -69,7 +69,6 @@ class ServerHandshake {
   std::string take_answer();
 
  private:
-  bool fill(std::string_view& bytes, std::size_t count);
   Result take_greeting();
   Result take_proof();
 
@@ -111,8 +110,8 @@ FileDescriptor connect_control(const std::vector<Address>& addresses, std::strin
 enum class PeerKind { lockstep, plain_store };
 
 /// The client's side of the handshake on a fresh connection, which takes at most 10 seconds. A store's client
-/// without a secret proves nothing and expects a plain store. After PeerKind::plain_store the talk may go on with
-/// requests of a store's client. Throws ControlError.
+/// without a secret proves nothing and expects a plain store. After PeerKind::plain_store the talk may go on
+/// with requests of a store's client. Throws ControlError.
 PeerKind client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline);
 
 }  // namespace lockstep::net

@@ -45,13 +45,6 @@ void set_stream_options(int socket) {
   throw CommunicationError(reason == EADDRNOTAVAIL ? text + " That is no address of this host." : text);
 }
 
-Address everywhere(int family, std::uint16_t port) {
-  sockaddr_storage storage{};
-  storage.ss_family = static_cast<sa_family_t>(family);
-  const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  return Address(reinterpret_cast<const sockaddr*>(&storage), size).with_port(port);
-}
-
 /// A socket that listens there, or none, with errno set.
 FileDescriptor try_to_listen(const Address& address) {
   FileDescriptor socket = new_socket(address.family());
@@ -134,7 +127,7 @@ Attempt* await_any(std::vector<Attempt>& attempts, Deadline deadline) {
   std::vector<pollfd> entries;
   for (const auto& attempt : attempts) {
     entries.push_back({attempt.descriptor(), POLLOUT, 0});
-    if (attempt.descriptor() < 0) deadline = earlier(deadline, attempt.not_before());
+    if (attempt.descriptor() < 0) deadline = std::min(deadline, attempt.not_before());
   }
   poll(entries.data(), entries.size(), static_cast<int>(left_until(deadline).count()));
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -142,8 +135,6 @@ Attempt* await_any(std::vector<Attempt>& attempts, Deadline deadline) {
   }
   return nullptr;
 }
-
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
 
@@ -156,10 +147,11 @@ FileDescriptor listen_at(const Address& address) {
 FileDescriptor listen_on_loopback(std::uint16_t port) { return listen_at(Address::loopback(port)); }
 
 FileDescriptor listen_everywhere(std::uint16_t port) {
-  FileDescriptor socket = try_to_listen(everywhere(AF_INET6, port));
+  const Address everywhere = Address::numeric("::", port).value();
+  FileDescriptor socket = try_to_listen(everywhere);
   if (socket) return socket;
-  if (errno == EADDRINUSE) fail_to_listen(everywhere(AF_INET6, port), errno);
-  return listen_at(everywhere(AF_INET, port));
+  if (errno == EADDRINUSE) fail_to_listen(everywhere, errno);
+  return listen_at(Address::numeric("0.0.0.0", port).value());
 }
 
 std::uint16_t free_port() { return local_address(listen_everywhere(0).get()).port(); }

@@ -113,7 +113,7 @@ class PeerConnector {
     auto& self = peers_[static_cast<std::size_t>(rank_)];
     self.segment = own_;
     self.pid = getpid();
-    reach_deadline_ = net::earlier(deadline_, net::Clock::now() + kReach);
+    reach_deadline_ = std::min(deadline_, net::Clock::now() + kReach);
     greet_lower_ranks();
     note_failure([&] { answer_higher_ranks(); });
     for (const auto& [rank, socket] : sockets_)

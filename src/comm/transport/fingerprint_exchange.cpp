@@ -121,7 +121,7 @@ void FingerprintExchange::accept_all(int listener, const std::string& nonce, net
     Hello hello;
     try {
       net::receive_exactly(accepted->socket.get(), reinterpret_cast<char*>(&hello), sizeof hello,
-                           net::earlier(deadline, net::Clock::now() + kHelloTime));
+                           std::min(deadline, net::Clock::now() + kHelloTime));
     } catch (const CommunicationError&) {
       continue;  // A stranger.
     }

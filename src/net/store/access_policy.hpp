@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 
@@ -12,11 +11,8 @@ namespace lockstep::net {
 /// Which plain clients are served.
 class AccessPolicy {
  public:
-  explicit AccessPolicy(const ServerOptions& options)
-      : plain_clients_(options.plain_clients),
-        every_host_(options.every_host),
-        verify_peer_uid_(options.verify_peer_uid),
-        is_local_(options.is_local) {}
+  /// The options must live longer.
+  explicit AccessPolicy(const ServerOptions& options) : options_(options) {}
 
   enum class Decision {
     serve,
@@ -27,11 +23,11 @@ class AccessPolicy {
 
   /// `peer` is the client's end of the connection.
   Decision decide(const Address& peer) const {
-    if (!plain_clients_) return Decision::refuse;
+    if (!options_.plain_clients) return Decision::refuse;
     // The owner of a client on this host is known for certain; no admission of the host may weaken that.
-    if (is_local_(peer)) return Decision::ask_kernel;
-    if (!every_host_ && hosts_.count(peer.host()) == 0) return Decision::refuse;
-    return verify_peer_uid_ ? Decision::ask_peer : Decision::serve;
+    if (options_.is_local(peer)) return Decision::ask_kernel;
+    if (!options_.every_host && hosts_.count(peer.host()) == 0) return Decision::refuse;
+    return options_.verify_peer_uid ? Decision::ask_peer : Decision::serve;
   }
 
   void allow(const Address& host) { ++hosts_[host.host()]; }
@@ -41,10 +37,7 @@ class AccessPolicy {
   }
 
  private:
-  bool plain_clients_;
-  bool every_host_;
-  bool verify_peer_uid_;
-  std::function<bool(const Address&)> is_local_;
+  const ServerOptions& options_;
   std::map<std::string, int> hosts_;
 };
 

@@ -1,6 +1,5 @@
 #include "net/store/connection.hpp"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -28,7 +27,7 @@ void Connection::receive() {
   std::array<char, kClientsRead> buffer;
   const std::size_t most = stage_ == Stage::serving ? kClientsRead : kUnauthenticatedRead;
   const ssize_t got = recv(socket_.get(), buffer.data(), most, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (got < 0 && would_block()) return;
   if (got < 0) return leave(std::strerror(errno));
   if (got == 0) return leave("");
   const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));

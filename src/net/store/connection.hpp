@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -65,6 +67,9 @@ class Connection {
   bool failed_proof() const { return failed_proof_; }
   /// Why it is gone.
   const std::string& reason() const { return reason_; }
+
+  /// What its owner polls for now.
+  std::uint32_t polled = EPOLLIN;
 
   FileDescriptor take_socket() { return std::move(socket_); }
   std::string take_read_ahead() { return std::move(unread_); }

@@ -43,6 +43,13 @@ std::uint64_t read_number(std::string_view bytes) {
   return value;
 }
 
+bool fill(std::string& filled, std::string_view& bytes, std::size_t count) {
+  const std::size_t taken = std::min(count - filled.size(), bytes.size());
+  filled.append(bytes.substr(0, taken));
+  bytes.remove_prefix(taken);
+  return filled.size() == count;
+}
+
 std::string greeting(std::uint32_t nonce) {
   std::string bytes(1, static_cast<char>(QueryType::validate));
   bytes.append(reinterpret_cast<const char*>(&kValidationMagic), sizeof kValidationMagic);

@@ -79,6 +79,9 @@ class Writer {
 std::string wire_number(std::uint64_t value);
 std::uint64_t read_number(std::string_view bytes);
 
+/// Moves bytes from the front of `bytes` until `filled` has `count` of them; whether it has.
+bool fill(std::string& filled, std::string_view& bytes, std::size_t count);
+
 /// Takes a store's answers apart. Memory grows with what has come, not with what a length promises.
 class ReplyReader {
  public:

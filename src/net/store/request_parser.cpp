@@ -51,13 +51,12 @@ void RequestParser::begin(char type) {
 /// Takes bytes for the present step; true when the step is done.
 bool RequestParser::step(std::string_view& bytes) {
   if (text_length_) {
-    take_text(bytes);
-    if (request_.strings.back().size() < *text_length_) return false;
+    if (!take_text(bytes)) return false;
     text_length_.reset();
     advance();
     return true;
   }
-  if (!take_number(bytes, *step_ == 'p' ? 4 : 8)) return false;
+  if (!fill(number_, bytes, *step_ == 'p' ? 4 : 8)) return false;
   if (*step_ == '*') {
     begin_list();
   } else if (*step_ == 'k' || *step_ == 'v') {
@@ -68,13 +67,6 @@ bool RequestParser::step(std::string_view& bytes) {
     advance();
   }
   return true;
-}
-
-bool RequestParser::take_number(std::string_view& bytes, std::size_t width) {
-  const std::size_t taken = std::min(width - number_.size(), bytes.size());
-  number_.append(bytes.substr(0, taken));
-  bytes.remove_prefix(taken);
-  return number_.size() == width;
 }
 
 void RequestParser::begin_list() {
@@ -96,7 +88,8 @@ void RequestParser::begin_text(std::uint64_t limit) {
   }
 }
 
-void RequestParser::take_text(std::string_view& bytes) {
+/// True when the text is complete.
+bool RequestParser::take_text(std::string_view& bytes) {
   std::string& text = request_.strings.back();
   const auto length = static_cast<std::size_t>(*text_length_);
   const std::size_t taken = std::min(length - text.size(), bytes.size());
@@ -107,8 +100,7 @@ void RequestParser::take_text(std::string_view& bytes) {
     reservation_.grow(after - std::min(before, after), kNoMemoryForRequest);
     text.reserve(after);
   }
-  text.append(bytes.substr(0, taken));
-  bytes.remove_prefix(taken);
+  return fill(text, bytes, length);
 }
 
 void RequestParser::advance() {

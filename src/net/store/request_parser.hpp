@@ -35,8 +35,7 @@ class RequestParser {
 
  private:
   void begin(char type);
-  bool take_number(std::string_view& bytes, std::size_t width);
-  void take_text(std::string_view& bytes);
+  bool take_text(std::string_view& bytes);
   void begin_text(std::uint64_t limit);
   void begin_list();
   void advance();

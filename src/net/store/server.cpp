@@ -51,7 +51,26 @@ std::size_t connections_allowed(std::size_t wanted) {
 /// it serves one client's one event, and never while it waits.
 class Server::Loop {
  public:
-  Loop(FileDescriptor listener, ServerOptions options);
+  Loop(FileDescriptor listener, ServerOptions options)
+      : options_(std::move(options)),
+        most_connections_(connections_allowed(options_.most_connections)),
+        listener_(std::move(listener)),
+        poll_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
+        wake_(new_event()),
+        events_(new_event()),
+        spare_(new_spare()),
+        address_(local_address(listener_.get())),
+        budget_(options_.most_bytes),
+        table_(budget_),
+        context_{options_.secret, options_.request_time, budget_, table_},
+        access_policy_(options_),
+        next_id_(kFirstClient) {
+    if (!poll_for(listener_.get(), kListener, EPOLLIN, EPOLL_CTL_ADD) ||
+        !poll_for(wake_.get(), kWake, EPOLLIN, EPOLL_CTL_ADD)) {
+      throw Error(fmt::format("cannot start a store: epoll_ctl: {}.", std::strerror(errno)));
+    }
+    thread_ = signal_free_thread([this] { run(); });
+  }
   ~Loop() { stop(); }
 
   /// Runs `action` on the table for the owner.
@@ -68,37 +87,264 @@ class Server::Loop {
     return action(table_);
   }
 
-  void answer(std::uint64_t id, bool verified);
-  void stop();
+  void answer(std::uint64_t id, bool verified) {
+    const std::lock_guard lock(mutex_);
+    const auto found = connections_.find(id);
+    if (found == connections_.end() || found->second.stage() != Connection::Stage::verifying) return;
+    Connection& connection = found->second;
+    if (verified) {
+      connection.serve();
+    } else {
+      connection.refuse("is not known to be of our user");
+    }
+    settle(connection);
+    raise_event(wake_);
+  }
+
+  void stop() {
+    std::unique_lock lock(mutex_);
+    if (std::exchange(stopping_, true)) return;
+    raise_event(wake_);
+    lock.unlock();
+    thread_.join();
+    lock.lock();
+    connections_.clear();
+    listener_.reset();
+  }
 
  private:
   friend class Server;
   using Id = std::uint64_t;
 
-  void run();
-  void guarded_event(Id id, std::uint32_t events);
-  void serve_event(Id id, std::uint32_t events);
-  void accept_some();
-  bool make_room(const Address& peer);
-  bool accept_despite_shortage();
-  void add(FileDescriptor socket, const Address& peer);
-  void settle(Connection& connection);
-  void check_plain_client(Connection& connection);
-  void hand_over(Connection& connection);
-  void answer_ended_waits();
-  void watch_for(Connection& connection);
-  void close(Connection& connection, std::string_view reason);
-  bool evict_oldest_unauthenticated();
-  void note_refused(const Connection& connection);
-  void verify_local_clients();
-  void close_late(Clock::time_point now);
-  void log_closed(const Address& peer, std::string_view reason);
-  bool poll_for(int descriptor, Id id, std::uint32_t events, int operation);
+  void run() {
+    std::array<epoll_event, 64> ready;
+    for (Milliseconds pause{-1};;) {
+      const int count = epoll_wait(poll_.get(), ready.data(), ready.size(), static_cast<int>(pause.count()));
+      for (int i = 0; i < count; ++i) {
+        const std::lock_guard lock(mutex_);
+        if (stopping_) return;
+        guarded_event(ready[i].data.u64, ready[i].events);
+      }
+      verify_local_clients();
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      close_late(Clock::now());
+      pause = timed_ ? kCheckPause : Milliseconds(-1);
+    }
+  }
+  /// Memory that is not there costs the client that wanted it its connection, not the job its store.
 
-  struct Entry {
-    Connection connection;
-    std::uint32_t polled = 0;
-  };
+  void guarded_event(Id id, std::uint32_t events) {
+    try {
+      serve_event(id, events);
+      answer_ended_waits();
+    } catch (const std::exception& error) {
+      if (const auto found = connections_.find(id); found != connections_.end()) {
+        close(found->second, error.what());
+      }
+    }
+    if (table_.has_changes()) raise_event(events_);
+  }
+
+  void serve_event(Id id, std::uint32_t events) {
+    if (id == kWake) {
+      clear_event(wake_);
+      return;
+    }
+    if (id == kListener) return accept_some();
+    const auto found = connections_.find(id);
+    // Closed since the poll.
+    if (found == connections_.end()) return;
+    Connection& connection = found->second;
+    // A broken connection is found out by reading from it, unless it may not be read from.
+    const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (broken && (connection.interest() & EPOLLIN) == 0) return close(connection, "");
+    if (broken || (events & EPOLLIN) != 0) connection.receive();
+    settle(connection);
+  }
+  /// What follows from a connection's new stage.
+
+  void settle(Connection& connection) {
+    if (connection.stage() == Connection::Stage::verifying) check_plain_client(connection);
+    if (connection.stage() == Connection::Stage::proven) return hand_over(connection);
+    if (connection.stage() == Connection::Stage::serving) {
+      unauthenticated_.erase(connection.id());
+      connection.flush();
+    }
+    if (connection.stage() == Connection::Stage::gone) return close(connection, connection.reason());
+    watch_for(connection);
+  }
+
+  void check_plain_client(Connection& connection) {
+    const PeerUidRequest request{connection.id(), connection.peer(), local_address(connection.descriptor())};
+    switch (access_policy_.decide(connection.peer())) {
+      case AccessPolicy::Decision::serve:
+        return connection.serve();
+      case AccessPolicy::Decision::refuse:
+        return connection.refuse("is neither of this host and user nor of a host that is allowed");
+      case AccessPolicy::Decision::ask_kernel:
+        connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
+        local_clients_.push_back(request);
+        return;
+      case AccessPolicy::Decision::ask_peer:
+        connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
+        pending_.peer_uid_requests.push_back(request);
+        return raise_event(events_);
+    }
+  }
+  /// Asks the kernel, which takes its time where a host has many sockets: the owner's calls do not wait for
+  /// it.
+
+  void verify_local_clients() {
+    std::unique_lock lock(mutex_);
+    const auto clients = std::exchange(local_clients_, {});
+    lock.unlock();
+    for (const auto& client : clients) {
+      bool ours = false;
+      try {
+        ours = options_.is_our_user(client.peer, client.local);
+      } catch (const std::exception&) {
+        // Memory that is not there costs the client its connection, not the job its store.
+      }
+      answer(client.id, ours);
+    }
+  }
+
+  void hand_over(Connection& connection) {
+    epoll_ctl(poll_.get(), EPOLL_CTL_DEL, connection.descriptor(), nullptr);
+    pending_.peers.push_back({connection.take_socket(), connection.peer(), connection.take_read_ahead()});
+    close(connection, "");
+    --counts_.turned_away;
+    raise_event(events_);
+  }
+
+  void answer_ended_waits() {
+    for (const Id id : table_.take_ready()) {
+      const auto found = connections_.find(id);
+      if (found == connections_.end()) continue;
+      found->second.end_wait();
+      settle(found->second);
+    }
+  }
+
+  void watch_for(Connection& connection) {
+    timed_ = timed_ || connection.deadline() != Deadline::max();
+    const std::uint32_t wanted = connection.interest();
+    if (wanted == connection.polled) return;
+    if (!poll_for(connection.descriptor(), connection.id(), wanted, EPOLL_CTL_MOD))
+      return close(connection, "epoll_ctl");
+    connection.polled = wanted;
+  }
+
+  void close_late(Clock::time_point now) {
+    if (!timed_ || now < next_check_) return;
+    next_check_ = now + kCheckPause;
+    timed_ = false;
+    std::vector<Id> late;
+    for (const auto& [id, connection] : connections_) {
+      if (connection.deadline() <= now) late.push_back(id);
+      timed_ = timed_ || connection.deadline() != Deadline::max();
+    }
+    for (const Id id : late) close(connections_.at(id), "has not said in time what it wants");
+  }
+
+  void close(Connection& connection, std::string_view reason) {
+    const auto found = connections_.find(connection.id());
+    if (unauthenticated_.erase(connection.id()) > 0) {
+      note_refused(connection);
+      ++counts_.turned_away;
+    } else if (!reason.empty()) {
+      ++counts_.cut_off;
+    }
+    // An owner that is slow to take its events must not collect questions on clients that have gone.
+    std::erase_if(pending_.peer_uid_requests,
+                  [&](const PeerUidRequest& each) { return each.id == connection.id(); });
+    const std::string host = connection.peer().host();
+    if (--per_host_[host] == 0) per_host_.erase(host);
+    if (!reason.empty()) log_closed(connection.peer(), reason);
+    connections_.erase(found);
+  }
+  /// An owner that is slow to take its events gets the first few.
+
+  void note_refused(const Connection& connection) {
+    constexpr std::size_t kMostRefused = 16;
+    const bool wrong_secret = connection.failed_proof();
+    if ((!wrong_secret && !connection.was_refused()) || pending_.refused_clients.size() >= kMostRefused)
+      return;
+    pending_.refused_clients.push_back({connection.peer(), wrong_secret});
+    raise_event(events_);
+  }
+
+  bool poll_for(int descriptor, Id id, std::uint32_t events, int operation) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id;
+    return epoll_ctl(poll_.get(), operation, descriptor, &event) == 0;
+  }
+  /// At most one line a second; the next one says how many were left out.
+
+  void log_closed(const Address& peer, std::string_view reason) {
+    const auto now = Clock::now();
+    if (!options_.log || now < next_line_) {
+      ++left_out_lines_;
+      return;
+    }
+    next_line_ = now + std::chrono::seconds(1);
+    const auto left_out = std::exchange(left_out_lines_, 0);
+    options_.log(fmt::format("closed the connection of {}: {}{}", peer.text(), reason,
+                             left_out == 0 ? "" : fmt::format(" (and {} more lines like this)", left_out)));
+  }
+
+  void accept_some() {
+    for (int taken = 0; taken < kAcceptedAtOnce; ++taken) {
+      auto accepted = accept_from(listener_.get());
+      if (accepted) {
+        ++counts_.accepted;
+        if (make_room(accepted->address))
+          add(std::move(accepted->socket), accepted->address);
+        else
+          ++counts_.turned_away;
+      } else if ((errno != EMFILE && errno != ENFILE) || !accept_despite_shortage()) {
+        return;
+      }
+    }
+  }
+  /// Room for one more, at the cost of the oldest unauthenticated connection; false: there is none.
+
+  bool make_room(const Address& peer) {
+    const auto of_host = per_host_.find(peer.host());
+    if (of_host != per_host_.end() && of_host->second >= options_.most_connections_per_host) return false;
+    const bool crowded =
+        unauthenticated_.size() >= options_.most_unauthenticated || connections_.size() >= most_connections_;
+    return !crowded || evict_oldest_unauthenticated();
+  }
+  /// With no descriptor left, a waiting connection would wake the poll without end: an unauthenticated one
+  /// makes room for it, or it is taken with the descriptor kept for this, and closed.
+
+  bool accept_despite_shortage() {
+    if (evict_oldest_unauthenticated()) return true;
+    spare_.reset();
+    const bool taken = accept_from(listener_.get()).has_value();
+    spare_ = new_spare();
+    return taken;
+  }
+
+  bool evict_oldest_unauthenticated() {
+    if (unauthenticated_.empty()) return false;
+    close(connections_.at(*unauthenticated_.begin()), "made room for another connection");
+    return true;
+  }
+
+  void add(FileDescriptor socket, const Address& peer) {
+    const Id id = next_id_++;
+    const int descriptor = socket.get();
+    if (!poll_for(descriptor, id, EPOLLIN, EPOLL_CTL_ADD)) return;
+    unauthenticated_.insert(id);
+    connections_.try_emplace(id, id, std::move(socket), peer, context_,
+                             Clock::now() + options_.handshake_time);
+    ++per_host_[peer.host()];
+    timed_ = true;
+  }
 
   const ServerOptions options_;
   const std::size_t most_connections_;
@@ -109,7 +355,7 @@ class Server::Loop {
   KeyValueTable table_;
   const StoreContext context_;
   AccessPolicy access_policy_;
-  std::unordered_map<Id, Entry> connections_;
+  std::unordered_map<Id, Connection> connections_;
   /// Those that are not served yet, the oldest first.
   std::set<Id> unauthenticated_;
   std::unordered_map<std::string, std::size_t> per_host_;
@@ -125,281 +371,6 @@ class Server::Loop {
   std::size_t left_out_lines_ = 0;
   std::thread thread_;
 };
-
-Server::Loop::Loop(FileDescriptor listener, ServerOptions options)
-    : options_(std::move(options)),
-      most_connections_(connections_allowed(options_.most_connections)),
-      listener_(std::move(listener)),
-      poll_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
-      wake_(new_event()),
-      events_(new_event()),
-      spare_(new_spare()),
-      address_(local_address(listener_.get())),
-      budget_(options_.most_bytes),
-      table_(budget_),
-      context_{options_.secret, options_.request_time, budget_, table_},
-      access_policy_(options_),
-      next_id_(kFirstClient) {
-  if (!poll_for(listener_.get(), kListener, EPOLLIN, EPOLL_CTL_ADD) ||
-      !poll_for(wake_.get(), kWake, EPOLLIN, EPOLL_CTL_ADD)) {
-    throw Error(fmt::format("cannot start a store: epoll_ctl: {}.", std::strerror(errno)));
-  }
-  thread_ = signal_free_thread([this] { run(); });
-}
-
-void Server::Loop::stop() {
-  std::unique_lock lock(mutex_);
-  if (std::exchange(stopping_, true)) return;
-  raise_event(wake_);
-  lock.unlock();
-  thread_.join();
-  lock.lock();
-  connections_.clear();
-  listener_.reset();
-}
-
-void Server::Loop::run() {
-  std::array<epoll_event, 64> ready;
-  for (Milliseconds pause{-1};;) {
-    const int count = epoll_wait(poll_.get(), ready.data(), ready.size(), static_cast<int>(pause.count()));
-    for (int i = 0; i < count; ++i) {
-      const std::lock_guard lock(mutex_);
-      if (stopping_) return;
-      guarded_event(ready[i].data.u64, ready[i].events);
-    }
-    verify_local_clients();
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    close_late(Clock::now());
-    pause = timed_ ? kCheckPause : Milliseconds(-1);
-  }
-}
-
-/// Memory that is not there costs the client that wanted it its connection, not the job its store.
-void Server::Loop::guarded_event(Id id, std::uint32_t events) {
-  try {
-    serve_event(id, events);
-    answer_ended_waits();
-  } catch (const std::exception& error) {
-    if (const auto found = connections_.find(id); found != connections_.end()) {
-      close(found->second.connection, error.what());
-    }
-  }
-  if (table_.has_changes()) raise_event(events_);
-}
-
-void Server::Loop::serve_event(Id id, std::uint32_t events) {
-  if (id == kWake) {
-    clear_event(wake_);
-    return;
-  }
-  if (id == kListener) return accept_some();
-  const auto found = connections_.find(id);
-  // Closed since the poll.
-  if (found == connections_.end()) return;
-  Connection& connection = found->second.connection;
-  // A broken connection is found out by reading from it, unless it may not be read from.
-  const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-  if (broken && (connection.interest() & EPOLLIN) == 0) return close(connection, "");
-  if (broken || (events & EPOLLIN) != 0) connection.receive();
-  settle(connection);
-}
-
-/// What follows from a connection's new stage.
-void Server::Loop::settle(Connection& connection) {
-  if (connection.stage() == Connection::Stage::verifying) check_plain_client(connection);
-  if (connection.stage() == Connection::Stage::proven) return hand_over(connection);
-  if (connection.stage() == Connection::Stage::serving) {
-    unauthenticated_.erase(connection.id());
-    connection.flush();
-  }
-  if (connection.stage() == Connection::Stage::gone) return close(connection, connection.reason());
-  watch_for(connection);
-}
-
-void Server::Loop::check_plain_client(Connection& connection) {
-  const PeerUidRequest request{connection.id(), connection.peer(), local_address(connection.descriptor())};
-  switch (access_policy_.decide(connection.peer())) {
-    case AccessPolicy::Decision::serve:
-      return connection.serve();
-    case AccessPolicy::Decision::refuse:
-      return connection.refuse("is neither of this host and user nor of a host that is allowed");
-    case AccessPolicy::Decision::ask_kernel:
-      connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
-      local_clients_.push_back(request);
-      return;
-    case AccessPolicy::Decision::ask_peer:
-      connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
-      pending_.peer_uid_requests.push_back(request);
-      return raise_event(events_);
-  }
-}
-
-/// Asks the kernel, which takes its time where a host has many sockets: the owner's calls do not wait for it.
-void Server::Loop::verify_local_clients() {
-  std::unique_lock lock(mutex_);
-  const auto clients = std::exchange(local_clients_, {});
-  lock.unlock();
-  for (const auto& client : clients) {
-    bool ours = false;
-    try {
-      ours = options_.is_our_user(client.peer, client.local);
-    } catch (const std::exception&) {
-      // Memory that is not there costs the client its connection, not the job its store.
-    }
-    answer(client.id, ours);
-  }
-}
-
-void Server::Loop::answer(std::uint64_t id, bool verified) {
-  const std::lock_guard lock(mutex_);
-  const auto found = connections_.find(id);
-  if (found == connections_.end() || found->second.connection.stage() != Connection::Stage::verifying) return;
-  Connection& connection = found->second.connection;
-  if (verified) {
-    connection.serve();
-  } else {
-    connection.refuse("is not known to be of our user");
-  }
-  settle(connection);
-  raise_event(wake_);
-}
-
-void Server::Loop::hand_over(Connection& connection) {
-  epoll_ctl(poll_.get(), EPOLL_CTL_DEL, connection.descriptor(), nullptr);
-  pending_.peers.push_back({connection.take_socket(), connection.peer(), connection.take_read_ahead()});
-  close(connection, "");
-  --counts_.turned_away;
-  raise_event(events_);
-}
-
-void Server::Loop::answer_ended_waits() {
-  for (const Id id : table_.take_ready()) {
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) continue;
-    found->second.connection.end_wait();
-    settle(found->second.connection);
-  }
-}
-
-void Server::Loop::watch_for(Connection& connection) {
-  Entry& entry = connections_.at(connection.id());
-  timed_ = timed_ || connection.deadline() != Deadline::max();
-  const std::uint32_t wanted = connection.interest();
-  if (wanted == entry.polled) return;
-  if (!poll_for(connection.descriptor(), connection.id(), wanted, EPOLL_CTL_MOD))
-    return close(connection, "epoll_ctl");
-  entry.polled = wanted;
-}
-
-void Server::Loop::close_late(Clock::time_point now) {
-  if (!timed_ || now < next_check_) return;
-  next_check_ = now + kCheckPause;
-  timed_ = false;
-  std::vector<Id> late;
-  for (const auto& [id, entry] : connections_) {
-    if (entry.connection.deadline() <= now) late.push_back(id);
-    timed_ = timed_ || entry.connection.deadline() != Deadline::max();
-  }
-  for (const Id id : late) close(connections_.at(id).connection, "has not said in time what it wants");
-}
-
-void Server::Loop::close(Connection& connection, std::string_view reason) {
-  const auto found = connections_.find(connection.id());
-  if (unauthenticated_.erase(connection.id()) > 0) {
-    note_refused(connection);
-    ++counts_.turned_away;
-  } else if (!reason.empty()) {
-    ++counts_.cut_off;
-  }
-  // An owner that is slow to take its events must not collect questions on clients that have gone.
-  std::erase_if(pending_.peer_uid_requests,
-                [&](const PeerUidRequest& each) { return each.id == connection.id(); });
-  const std::string host = connection.peer().host();
-  if (--per_host_[host] == 0) per_host_.erase(host);
-  if (!reason.empty()) log_closed(connection.peer(), reason);
-  connections_.erase(found);
-}
-
-/// An owner that is slow to take its events gets the first few.
-void Server::Loop::note_refused(const Connection& connection) {
-  constexpr std::size_t kMostRefused = 16;
-  const bool wrong_secret = connection.failed_proof();
-  if ((!wrong_secret && !connection.was_refused()) || pending_.refused_clients.size() >= kMostRefused) return;
-  pending_.refused_clients.push_back({connection.peer(), wrong_secret});
-  raise_event(events_);
-}
-
-bool Server::Loop::poll_for(int descriptor, Id id, std::uint32_t events, int operation) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = id;
-  return epoll_ctl(poll_.get(), operation, descriptor, &event) == 0;
-}
-
-/// At most one line a second; the next one says how many were left out.
-void Server::Loop::log_closed(const Address& peer, std::string_view reason) {
-  const auto now = Clock::now();
-  if (!options_.log || now < next_line_) {
-    ++left_out_lines_;
-    return;
-  }
-  next_line_ = now + std::chrono::seconds(1);
-  const auto left_out = std::exchange(left_out_lines_, 0);
-  options_.log(fmt::format("closed the connection of {}: {}{}", peer.text(), reason,
-                           left_out == 0 ? "" : fmt::format(" (and {} more lines like this)", left_out)));
-}
-
-void Server::Loop::accept_some() {
-  for (int taken = 0; taken < kAcceptedAtOnce; ++taken) {
-    auto accepted = accept_from(listener_.get());
-    if (accepted) {
-      ++counts_.accepted;
-      if (make_room(accepted->address))
-        add(std::move(accepted->socket), accepted->address);
-      else
-        ++counts_.turned_away;
-    } else if ((errno != EMFILE && errno != ENFILE) || !accept_despite_shortage()) {
-      return;
-    }
-  }
-}
-
-/// Room for one more, at the cost of the oldest unauthenticated connection; false: there is none.
-bool Server::Loop::make_room(const Address& peer) {
-  const auto of_host = per_host_.find(peer.host());
-  if (of_host != per_host_.end() && of_host->second >= options_.most_connections_per_host) return false;
-  const bool crowded =
-      unauthenticated_.size() >= options_.most_unauthenticated || connections_.size() >= most_connections_;
-  return !crowded || evict_oldest_unauthenticated();
-}
-
-/// With no descriptor left, a waiting connection would wake the poll without end: an unauthenticated one
-/// makes room for it, or it is taken with the descriptor kept for this, and closed.
-bool Server::Loop::accept_despite_shortage() {
-  if (evict_oldest_unauthenticated()) return true;
-  spare_.reset();
-  const bool taken = accept_from(listener_.get()).has_value();
-  spare_ = new_spare();
-  return taken;
-}
-
-bool Server::Loop::evict_oldest_unauthenticated() {
-  if (unauthenticated_.empty()) return false;
-  close(connections_.at(*unauthenticated_.begin()).connection, "made room for another connection");
-  return true;
-}
-
-void Server::Loop::add(FileDescriptor socket, const Address& peer) {
-  const Id id = next_id_++;
-  const int descriptor = socket.get();
-  if (!poll_for(descriptor, id, EPOLLIN, EPOLL_CTL_ADD)) return;
-  unauthenticated_.insert(id);
-  Connection connection(id, std::move(socket), peer, context_, Clock::now() + options_.handshake_time);
-  connections_.emplace(id, Entry{std::move(connection), EPOLLIN});
-  ++per_host_[peer.host()];
-  timed_ = true;
-}
 
 Server::Server(FileDescriptor listener, ServerOptions options)
     : loop_(std::make_unique<Loop>(std::move(listener), std::move(options))) {}
@@ -471,10 +442,10 @@ void Server::answer(std::uint64_t id, bool verified) { loop_->answer(id, verifie
 void Server::clear(const std::string& kept_prefix) {
   const std::lock_guard lock(loop_->mutex_);
   std::vector<std::uint64_t> clients;
-  for (const auto& [id, entry] : loop_->connections_) {
+  for (const auto& [id, connection] : loop_->connections_) {
     if (loop_->unauthenticated_.count(id) == 0) clients.push_back(id);
   }
-  for (const auto id : clients) loop_->close(loop_->connections_.at(id).connection, "");
+  for (const auto id : clients) loop_->close(loop_->connections_.at(id), "");
   loop_->table_.clear(wire_key(kept_prefix));
 }
 

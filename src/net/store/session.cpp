@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
+
+#include "net/file_descriptor.hpp"
 
 namespace lockstep::net {
 namespace {
@@ -58,7 +59,7 @@ bool SendBuffer::send(int socket) {
     message.msg_iov = parts.data();
     message.msg_iovlen = count;
     const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    if (sent < 0) return would_block();
     drop(static_cast<std::size_t>(sent));
   }
   return true;
@@ -103,8 +104,7 @@ void StoreSession::execute(Request& request) {
       return answer_number(
           static_cast<std::uint64_t>(table_.add(strings[0], static_cast<std::int64_t>(request.number))));
     case QueryType::check: {
-      const bool all =
-          std::all_of(strings.begin(), strings.end(), [&](auto& key) { return table_.contains(key); });
+      const bool all = std::ranges::all_of(strings, [&](auto& key) { return table_.contains(key); });
       return send_buffer_.put({all ? &kReady : &kNotReady, 1});
     }
     case QueryType::wait:
