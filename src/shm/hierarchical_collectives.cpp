@@ -62,6 +62,8 @@ void HierarchicalCollectives::agree_between_hosts() {
 template <class Fill, class Transfer, class Take>
 void HierarchicalCollectives::in_pieces(const Call& call, std::size_t copies, const Fill& fill,
                                         const Transfer& transfer, const Take& take) {
+  // Throws for a combination that makes no sense, before anybody is asked for anything.
+  if (call.reduction != Reduction::none) static_cast<void>(reducer_for(call.dtype, call.reduction));
   const std::size_t size = size_of(call.dtype);
   const Chunks chunks{call.count, std::max<std::size_t>(1, parts_.piece_bytes / copies / size)};
   guarded([&] {
@@ -88,23 +90,23 @@ void HierarchicalCollectives::in_pieces(const Call& call, std::size_t copies, co
   });
 }
 
-void HierarchicalCollectives::combine(const Piece& piece, Reduction reduction) {
-  if (buffers_.size() == 1) return;
-  if (reduction == Reduction::avg) reduction = Reduction::sum;  // The transport divides.
+/// The slice that this rank transfers, combined over its host; null: it is empty.
+void* HierarchicalCollectives::combined(const Piece& piece, Reduction reduction) {
+  if (piece.own.length == 0) return nullptr;
   const std::size_t start = piece.own.start * size_of(piece.elements.dtype);
+  void* const slice = piece.working + start;
+  if (buffers_.size() == 1) return slice;
+  if (reduction == Reduction::avg) reduction = Reduction::sum;  // The transport divides.
   std::vector<const void*> sources;
   for (std::byte* buffer : buffers_) sources.push_back(buffer + start);
-  void* const destination = piece.working + start;
-  reducer_for(piece.elements.dtype, reduction)(sources.data(), static_cast<int>(sources.size()), &destination,
-                                               1, piece.own.length);
+  reducer_for(piece.elements.dtype, reduction)(sources.data(), static_cast<int>(sources.size()), &slice, 1,
+                                               piece.own.length);
+  return slice;
 }
 
 void HierarchicalCollectives::all_reduce_slice(const Piece& piece, Reduction reduction) {
-  if (piece.own.length == 0) return;
-  combine(piece, reduction);
-  const Dtype dtype = piece.elements.dtype;
-  parts_.transport->all_reduce(piece.working + piece.own.start * size_of(dtype), {piece.own.length, dtype},
-                               reduction);
+  if (void* const slice = combined(piece, reduction))
+    parts_.transport->all_reduce(slice, {piece.own.length, piece.elements.dtype}, reduction);
 }
 
 /// Copies the result out of the buffers of the leaders.
@@ -135,7 +137,6 @@ std::byte* HierarchicalCollectives::visible(std::byte* data, std::size_t bytes) 
 }
 
 void HierarchicalCollectives::all_reduce(void* data, Elements elements, Reduction reduction) {
-  static_cast<void>(reducer_for(elements.dtype, reduction));
   in_pieces(
       call_of(Operation::all_reduce, elements, reduction), 1,
       [&](const Piece& piece) {
@@ -152,7 +153,6 @@ void HierarchicalCollectives::all_reduce(void* data, Elements elements, Reductio
 
 /// In the workspace, because only the root's data may change.
 void HierarchicalCollectives::reduce(void* data, Elements elements, Reduction reduction, int root) {
-  static_cast<void>(reducer_for(elements.dtype, reduction));
   const int root_host = places_.at(static_cast<std::size_t>(root)).host;
   in_pieces(
       call_of(Operation::reduce, elements, reduction, root), 1,
@@ -162,10 +162,8 @@ void HierarchicalCollectives::reduce(void* data, Elements elements, Reduction re
         return working;
       },
       [&](const Piece& piece) {
-        if (piece.own.length == 0) return;
-        combine(piece, reduction);
-        parts_.transport->reduce(piece.working + piece.own.start * size_of(elements.dtype),
-                                 {piece.own.length, elements.dtype}, reduction, root_host);
+        if (void* const slice = combined(piece, reduction))
+          parts_.transport->reduce(slice, {piece.own.length, elements.dtype}, reduction, root_host);
       },
       [&](const Piece& piece) {
         if (parts_.rank == root) fetch(at(data, piece.start), piece, {0, piece.elements.count});
@@ -175,7 +173,6 @@ void HierarchicalCollectives::reduce(void* data, Elements elements, Reduction re
 /// An all_reduce of everything, of which each rank fetches its part: between the hosts Gloo does it so too.
 void HierarchicalCollectives::reduce_scatter(ConstBuffers inputs, void* output, Elements elements,
                                              Reduction reduction) {
-  static_cast<void>(reducer_for(elements.dtype, reduction));
   in_pieces(
       call_of(Operation::reduce_scatter, elements, reduction), inputs.size(),
       [&](const Piece& piece) {

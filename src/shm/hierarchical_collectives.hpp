@@ -96,7 +96,7 @@ class HierarchicalCollectives {
   void begin(const Call& call, int leaders);
   void exchange_buffers();
   void agree_between_hosts();
-  void combine(const Piece& piece, Reduction reduction);
+  void* combined(const Piece& piece, Reduction reduction);
   void all_reduce_slice(const Piece& piece, Reduction reduction);
   void fetch(void* to, const Piece& piece, Range wanted);
   void gather_between_hosts(const Piece& piece);

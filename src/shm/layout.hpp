@@ -75,10 +75,6 @@ struct Layout {
 
 inline Control& control_of(const Segment& segment) { return *reinterpret_cast<Control*>(segment.base()); }
 
-inline Channel& channel_of(const Segment& segment, const Layout& layout, int destination) {
-  return reinterpret_cast<Channel*>(segment.base() + layout.channels)[destination];
-}
-
 /// A range cut into equal pieces, the last one shorter. At least one piece, so that nothing is a step as
 /// well.
 struct Chunks {

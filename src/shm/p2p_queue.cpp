@@ -126,8 +126,8 @@ bool P2PQueue::is_done(const Handle& receive) {
   std::vector<Handle> unserved;
   for (auto next = receives_.begin(); !receive->done && next != receives_.end();) {
     // A message that comes meanwhile is the earlier receive's.
-    const bool must_wait = std::any_of(unserved.begin(), unserved.end(),
-                                       [&](const Handle& earlier) { return compete(earlier, *next); });
+    const bool must_wait =
+        std::ranges::any_of(unserved, [&](const Handle& earlier) { return compete(earlier, *next); });
     if (!must_wait) take_if_there(**next);
     if (!must_wait && !(*next)->done) unserved.push_back(*next);
     next = (*next)->done ? receives_.erase(next) : std::next(next);

@@ -57,12 +57,11 @@ struct HostTopology {
 
   /// How many ranks the smallest host has.
   int least() const {
-    const auto smallest = std::min_element(ranks.begin(), ranks.end(),
-                                           [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    const auto smallest = std::ranges::min_element(ranks, {}, [](const auto& part) { return part.size(); });
     return smallest == ranks.end() ? 0 : static_cast<int>(smallest->size());
   }
   bool anybody_shares() const {
-    return std::any_of(ranks.begin(), ranks.end(), [](const auto& part) { return part.size() > 1; });
+    return std::ranges::any_of(ranks, [](const auto& part) { return part.size() > 1; });
   }
 
   /// The host of a rank of the group, and its rank within that host.
@@ -73,7 +72,7 @@ struct HostTopology {
   HostRank host_rank_of(int rank) const {
     for (int host = 0; host < count(); ++host) {
       const auto& part = ranks[static_cast<std::size_t>(host)];
-      const auto found = std::find(part.begin(), part.end(), rank);
+      const auto found = std::ranges::find(part, rank);
       if (found != part.end()) return {host, static_cast<int>(found - part.begin())};
     }
     return {-1, -1};
@@ -87,10 +86,10 @@ inline HostTopology host_topology_of(const std::vector<std::vector<bool>>& reach
   const auto both = [&](std::size_t a, std::size_t b) { return reached[a][b] && reached[b][a]; };
   for (std::size_t rank = 0; rank < reached.size(); ++rank) {
     const auto fits = [&](const std::vector<int>& part) {
-      return std::all_of(part.begin(), part.end(),
-                         [&](int other) { return both(rank, static_cast<std::size_t>(other)); });
+      return std::ranges::all_of(part,
+                                 [&](int other) { return both(rank, static_cast<std::size_t>(other)); });
     };
-    auto part = std::find_if(hosts.ranks.begin(), hosts.ranks.end(), fits);
+    auto part = std::ranges::find_if(hosts.ranks, fits);
     if (part == hosts.ranks.end()) part = hosts.ranks.insert(part, std::vector<int>());
     part->push_back(static_cast<int>(rank));
   }

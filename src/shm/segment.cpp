@@ -106,11 +106,9 @@ Segment::~Segment() {
 }
 
 void Segment::reserve(std::size_t offset, std::size_t bytes) const {
-  for (;;) {
-    if (fallocate(descriptor_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return;
-    if (errno != EINTR) break;
-  }
-  throw_system_error(fmt::format("cannot take {} bytes of shared memory", bytes));
+  const auto taken = file_system::uninterrupted(
+      [&] { return fallocate(descriptor_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)); });
+  if (taken != 0) throw_system_error(fmt::format("cannot take {} bytes of shared memory", bytes));
 }
 
 void Segment::release(std::size_t offset, std::size_t bytes) const noexcept {
@@ -121,8 +119,7 @@ void Segment::release(std::size_t offset, std::size_t bytes) const noexcept {
 
 /// The first free block that is large enough, else the space behind the last.
 std::optional<std::size_t> Heap::take(std::size_t bytes) {
-  const auto found =
-      std::find_if(free_.begin(), free_.end(), [&](const auto& block) { return block.second >= bytes; });
+  const auto found = std::ranges::find_if(free_, [&](const auto& block) { return block.second >= bytes; });
   if (found != free_.end()) {
     const auto [offset, length] = *found;
     free_.erase(found);

@@ -149,8 +149,7 @@ std::optional<std::string> StepSync::loss_of(int member) const {
 
 std::string StepSync::loss_among(const std::vector<int>& names) const {
   for (int member = 0; member < size(); ++member) {
-    if (member == rank() || std::find(names.begin(), names.end(), members_.name(member)) == names.end())
-      continue;
+    if (member == rank() || std::ranges::find(names, members_.name(member)) == names.end()) continue;
     if (const auto loss = loss_of(member)) return *loss;
   }
   return "";
