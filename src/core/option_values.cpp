@@ -135,20 +135,11 @@ void store(OptionField field, const Json& value) {
         if constexpr (std::is_same_v<decltype(target), OptionEnum>) {
           target.write(target.field, value.get<std::string>());
         } else if constexpr (kIsOptional<decltype(target)>) {
-          target->emplace(value.get<std::decay_t<decltype(**target)>>());
+          value.is_null() ? target->reset()
+                          : void(target->emplace(value.get<std::decay_t<decltype(**target)>>()));
         } else {
           value.get_to(*target);
         }
-      },
-      field);
-}
-
-/// Whether the field is an optional, which has no value any more then.
-bool reset(OptionField field) {
-  return std::visit(
-      [](auto target) {
-        if constexpr (kIsOptional<decltype(target)>) target->reset();
-        return kIsOptional<decltype(target)>;
       },
       field);
 }
@@ -204,7 +195,8 @@ void assign_text(const OptionSpec& spec, OptionField field, const std::string& t
 
 void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
   const std::string place = fmt::format("JSON key '{}'", spec.key());
-  if (value.is_null() && reset(field)) return;
+  const bool optional = std::visit([](auto target) { return kIsOptional<decltype(target)>; }, field);
+  if (value.is_null() && optional) return store(field, value);
   if (!has_type(spec, value)) {
     throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec),
                                  value.dump(-1, ' ', false, Json::error_handler_t::replace)));

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -22,13 +23,6 @@ using Json = nlohmann::json;
 constexpr std::size_t kTextColumn = 30;
 constexpr std::size_t kWidth = 100;
 
-void require_flag_name(const std::string& name) {
-  const bool letters = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
-  if (name.size() >= 2 && name.front() != '-' && letters) return;
-  throw std::logic_error(fmt::format(
-      "option '{}': a name is made of two or more of a-z, 0-9 and hyphens, and begins with none", name));
-}
-
 OptionSetting check(std::string expected, std::function<bool(const Json&)> accepts, bool in_help = true) {
   return [check = OptionCheck{std::move(expected), std::move(accepts), in_help}](OptionSpec& spec) {
     spec.checks.push_back(check);
@@ -41,6 +35,12 @@ OptionSetting check_number(std::string expected, Accepts accepts) {
   return check(std::move(expected), [accepts](const Json& value) {
     return value.is_number() && accepts(value.get<long double>());
   });
+}
+
+template <class Compare>
+OptionSetting check_bound(const char* words, double bound, Compare compare) {
+  return check_number(fmt::format("{} {}", words, number_text(bound)),
+                      [compare, bound](long double x) { return compare(x, bound); });
 }
 
 /// `text` in lines of whole words; those behind the first are indented.
@@ -103,18 +103,10 @@ std::string code_cell(const std::string& text) { return text.empty() ? "" : "`" 
 
 }  // namespace
 
-OptionSetting at_least(double bound) {
-  return check_number("at least " + number_text(bound), [bound](long double x) { return x >= bound; });
-}
-OptionSetting at_most(double bound) {
-  return check_number("at most " + number_text(bound), [bound](long double x) { return x <= bound; });
-}
-OptionSetting more_than(double bound) {
-  return check_number("more than " + number_text(bound), [bound](long double x) { return x > bound; });
-}
-OptionSetting less_than(double bound) {
-  return check_number("less than " + number_text(bound), [bound](long double x) { return x < bound; });
-}
+OptionSetting at_least(double bound) { return check_bound("at least", bound, std::greater_equal<>()); }
+OptionSetting at_most(double bound) { return check_bound("at most", bound, std::less_equal<>()); }
+OptionSetting more_than(double bound) { return check_bound("more than", bound, std::greater<>()); }
+OptionSetting less_than(double bound) { return check_bound("less than", bound, std::less<>()); }
 OptionSetting between(double low, double high) {
   return check_number(fmt::format("from {} to {}", number_text(low), number_text(high)),
                       [low, high](long double x) { return x >= low && x <= high; });
@@ -150,7 +142,12 @@ OptionSet::OptionSet(std::string program, std::string description, std::shared_p
 }
 
 void OptionSet::add(OptionSpec spec) {
-  require_flag_name(spec.name);
+  const auto no_letter = spec.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-");
+  if (spec.name.size() < 2 || spec.name.front() == '-' || no_letter != std::string::npos) {
+    throw std::logic_error(fmt::format(
+        "option '{}': a name is made of two or more of a-z, 0-9 and hyphens, and begins with none",
+        spec.name));
+  }
   for (const auto& other : specs_) {
     const bool same_letter = spec.short_name != 0 && spec.short_name == other.short_name;
     if (other.name == spec.name || same_letter)

@@ -1,5 +1,3 @@
-#include "net/store/access_policy.hpp"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include "net/socket.hpp"
 #include "net/socket_owner.hpp"
 #include "net/store/client.hpp"
+#include "net/store/server.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep::net {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -17,7 +18,6 @@
 
 #include "net/signal_free_thread.hpp"
 #include "net/socket.hpp"
-#include "net/store/access_policy.hpp"
 #include "net/store/connection.hpp"
 
 namespace lockstep::net {
@@ -63,7 +63,6 @@ class Server::Loop {
         budget_(options_.most_bytes),
         table_(budget_),
         context_{options_.secret, options_.request_time, budget_, table_},
-        access_policy_(options_),
         next_id_(kFirstClient) {
     if (!poll_for(listener_.get(), kListener, EPOLLIN, EPOLL_CTL_ADD) ||
         !poll_for(wake_.get(), kWake, EPOLLIN, EPOLL_CTL_ADD)) {
@@ -132,8 +131,8 @@ class Server::Loop {
       pause = timed_ ? kCheckPause : Milliseconds(-1);
     }
   }
-  /// Memory that is not there costs the client that wanted it its connection, not the job its store.
 
+  /// Memory that is not there costs the client that wanted it its connection, not the job its store.
   void guarded_event(Id id, std::uint32_t events) {
     try {
       serve_event(id, events);
@@ -162,8 +161,8 @@ class Server::Loop {
     if (broken || (events & EPOLLIN) != 0) connection.receive();
     settle(connection);
   }
-  /// What follows from a connection's new stage.
 
+  /// What follows from a connection's new stage.
   void settle(Connection& connection) {
     if (connection.stage() == Connection::Stage::verifying) check_plain_client(connection);
     if (connection.stage() == Connection::Stage::proven) return hand_over(connection);
@@ -175,26 +174,25 @@ class Server::Loop {
     watch_for(connection);
   }
 
+  /// Whether a client that proves nothing is served, and who says whether it is of our user: the kernel for
+  /// one of this host, else the agent of its host.
   void check_plain_client(Connection& connection) {
+    const std::string host = connection.peer().host();
+    // The owner of a client on this host is known for certain; no admission of the host may weaken that.
+    const bool local = options_.plain_clients && options_.is_local(connection.peer());
+    const bool allowed = options_.every_host || allowed_hosts_.contains(host);
+    if (!options_.plain_clients || (!local && !allowed))
+      return connection.refuse("is neither of this host and user nor of a host that is allowed");
+    if (!local && !options_.verify_peer_uid) return connection.serve();
+    connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
     const PeerUidRequest request{connection.id(), connection.peer(), local_address(connection.descriptor())};
-    switch (access_policy_.decide(connection.peer())) {
-      case AccessPolicy::Decision::serve:
-        return connection.serve();
-      case AccessPolicy::Decision::refuse:
-        return connection.refuse("is neither of this host and user nor of a host that is allowed");
-      case AccessPolicy::Decision::ask_kernel:
-        connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
-        local_clients_.push_back(request);
-        return;
-      case AccessPolicy::Decision::ask_peer:
-        connection.wait_for_peer_uid(Clock::now() + options_.handshake_time);
-        pending_.peer_uid_requests.push_back(request);
-        return raise_event(events_);
-    }
+    if (local) return local_clients_.push_back(request);
+    pending_.peer_uid_requests.push_back(request);
+    raise_event(events_);
   }
+
   /// Asks the kernel, which takes its time where a host has many sockets: the owner's calls do not wait for
   /// it.
-
   void verify_local_clients() {
     std::unique_lock lock(mutex_);
     const auto clients = std::exchange(local_clients_, {});
@@ -264,8 +262,8 @@ class Server::Loop {
     if (!reason.empty()) log_closed(connection.peer(), reason);
     connections_.erase(found);
   }
-  /// An owner that is slow to take its events gets the first few.
 
+  /// An owner that is slow to take its events gets the first few.
   void note_refused(const Connection& connection) {
     constexpr std::size_t kMostRefused = 16;
     const bool wrong_secret = connection.failed_proof();
@@ -281,8 +279,8 @@ class Server::Loop {
     event.data.u64 = id;
     return epoll_ctl(poll_.get(), operation, descriptor, &event) == 0;
   }
-  /// At most one line a second; the next one says how many were left out.
 
+  /// At most one line a second; the next one says how many were left out.
   void log_closed(const Address& peer, std::string_view reason) {
     const auto now = Clock::now();
     if (!options_.log || now < next_line_) {
@@ -309,8 +307,8 @@ class Server::Loop {
       }
     }
   }
-  /// Room for one more, at the cost of the oldest unauthenticated connection; false: there is none.
 
+  /// Room for one more, at the cost of the oldest unauthenticated connection; false: there is none.
   bool make_room(const Address& peer) {
     const auto of_host = per_host_.find(peer.host());
     if (of_host != per_host_.end() && of_host->second >= options_.most_connections_per_host) return false;
@@ -318,9 +316,9 @@ class Server::Loop {
         unauthenticated_.size() >= options_.most_unauthenticated || connections_.size() >= most_connections_;
     return !crowded || evict_oldest_unauthenticated();
   }
+
   /// With no descriptor left, a waiting connection would wake the poll without end: an unauthenticated one
   /// makes room for it, or it is taken with the descriptor kept for this, and closed.
-
   bool accept_despite_shortage() {
     if (evict_oldest_unauthenticated()) return true;
     spare_.reset();
@@ -354,7 +352,8 @@ class Server::Loop {
   MemoryBudget budget_;
   KeyValueTable table_;
   const StoreContext context_;
-  AccessPolicy access_policy_;
+  /// By their addresses, and how often each was allowed.
+  std::map<std::string, int> allowed_hosts_;
   std::unordered_map<Id, Connection> connections_;
   /// Those that are not served yet, the oldest first.
   std::set<Id> unauthenticated_;
@@ -429,12 +428,13 @@ ServerEvents Server::take_events() {
 
 void Server::allow(const Address& host) {
   const std::lock_guard lock(loop_->mutex_);
-  loop_->access_policy_.allow(host);
+  ++loop_->allowed_hosts_[host.host()];
 }
 
 void Server::forget(const Address& host) {
   const std::lock_guard lock(loop_->mutex_);
-  loop_->access_policy_.forget(host);
+  const auto found = loop_->allowed_hosts_.find(host.host());
+  if (found != loop_->allowed_hosts_.end() && --found->second <= 0) loop_->allowed_hosts_.erase(found);
 }
 
 void Server::answer(std::uint64_t id, bool verified) { loop_->answer(id, verified); }
