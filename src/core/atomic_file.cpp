@@ -26,8 +26,8 @@ constexpr std::size_t kWriteBytes = std::size_t{1} << 18;
 /// Other processes and hosts may use the same temporary name at the same time: the next one is tried then.
 constexpr int kNamesTried = 1000;
 
-/// Calls `make`, which says whether it worked, with hidden names beside `path` until one is free. errno, or
-/// 0.
+/// Calls `make`, which says whether it worked, with hidden names beside `path` until one is free. errno, and
+/// no name, or 0.
 template <class Make>
 int make_hidden(const fs::path& path, fs::path& hidden, Make make) {
   int error = EEXIST;
@@ -35,6 +35,7 @@ int make_hidden(const fs::path& path, fs::path& hidden, Make make) {
     hidden = file_system::temporary_name(path);
     error = make(hidden) ? 0 : errno;
   }
+  if (error != 0) hidden.clear();
   return error;
 }
 
@@ -62,9 +63,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     descriptor_ = uninterrupted([&] { return ::open(name.c_str(), flags, 0666); });
     return descriptor_ >= 0;
   });
-  if (error == 0) return;
-  temporary_.clear();
-  fail("cannot create a temporary file beside it", error);
+  if (error != 0) fail("cannot create a temporary file beside it", error);
 }
 
 AtomicFile::~AtomicFile() { discard(); }
@@ -128,12 +127,9 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
         fmt::format("cannot make a folder named '{}': the name ends in a slash.", path_.string()));
   std::error_code failure;
   fs::create_directories(parent_of(path_), failure);
-  if (failure) fail("the folder above it cannot be made", failure.value());
-  const int error =
-      make_hidden(path_, temporary_, [](const fs::path& name) { return ::mkdir(name.c_str(), 0777) == 0; });
-  if (error == 0) return;
-  temporary_.clear();
-  fail("cannot make a temporary folder beside it", error);
+  fail_for(failure.value(), "the folder above it cannot be made");
+  const auto make = [](const fs::path& name) { return ::mkdir(name.c_str(), 0777) == 0; };
+  fail_for(make_hidden(path_, temporary_, make), "cannot make a temporary folder beside it");
 }
 
 AtomicDirectory::AtomicDirectory(fs::path path, fs::path temporary)
@@ -141,7 +137,7 @@ AtomicDirectory::AtomicDirectory(fs::path path, fs::path temporary)
   std::error_code failure;
   fs::remove_all(temporary_, failure);
   if (!failure) fs::create_directories(temporary_, failure);
-  if (failure) fail("the folder that it is made in cannot be made", failure.value());
+  fail_for(failure.value(), "the folder that it is made in cannot be made");
 }
 
 AtomicDirectory::~AtomicDirectory() { discard(); }
@@ -149,13 +145,11 @@ AtomicDirectory::~AtomicDirectory() { discard(); }
 void AtomicDirectory::commit() {
   if (temporary_.empty())
     throw UsageError(fmt::format("the folder '{}' was committed already.", path_.string()));
-  int error = sync_folder(temporary_);
-  if (error != 0) fail("bringing it to the disk failed", error);
-  error = take_name();
-  if (error != 0) fail("giving it its name failed", error);
+  fail_for(sync_folder(temporary_), "bringing it to the disk failed");
+  fail_for(take_name(), "giving it its name failed");
   discard();  // What had the name before, if anything.
-  error = sync_folder(parent_of(path_));
-  if (error != 0) fail("it is in place, but bringing the folder above it to the disk failed", error);
+  fail_for(sync_folder(parent_of(path_)),
+           "it is in place, but bringing the folder above it to the disk failed");
 }
 
 /// errno, or 0. Afterwards `temporary_` is the name of what had the name before, or empty.
@@ -170,7 +164,9 @@ int AtomicDirectory::take_name() {
   return 0;
 }
 
-void AtomicDirectory::fail(const char* what, int error) {
+/// Does nothing where `error` is 0.
+void AtomicDirectory::fail_for(int error, const char* what) {
+  if (error == 0) return;
   discard();
   throw Error(fmt::format(
       "cannot write the folder '{}': {}: {}. Check the folder above it, the free space and the permissions.",

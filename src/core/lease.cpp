@@ -23,13 +23,6 @@ constexpr char kPrefix[] = "lease.";
 /// Longer than a stopped heartbeat and two clocks that differ explain.
 constexpr std::chrono::seconds kFresh{300};
 
-void make_folder(const fs::path& folder) {
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  if (failure)
-    throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(), failure.message()));
-}
-
 [[noreturn]] void fail_to_write(const fs::path& file, int error) {
   throw Error(fmt::format("cannot write '{}': {}.", file.string(), reason(error)));
 }
@@ -130,7 +123,10 @@ LeaseAcquirer::LeaseAcquirer(fs::path folder, LeaseOptions options)
     : folder_(std::move(folder)), options_(options) {}
 
 std::unique_ptr<Lease> LeaseAcquirer::try_take() {
-  make_folder(folder_);
+  std::error_code failure;
+  fs::create_directories(folder_, failure);
+  if (failure)
+    throw Error(fmt::format("cannot make the folder '{}': {}.", folder_.string(), failure.message()));
   const std::uint64_t last = highest(folder_);
   if (last == 0) {
     auto lease = make(1);

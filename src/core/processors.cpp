@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -126,16 +125,16 @@ CpuSet intersection(const CpuSet& left, const CpuSet& right) {
 
 CpuSet allowed_cpus() {
   Mask mask{};
-  std::vector<int> cpus;
+  CpuSet cpus;
   if (sched_getaffinity(0, sizeof mask, mask.data()) == 0) {
     for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
-      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data()) != 0) cpus.push_back(cpu);
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data()) != 0) cpus.insert(cpu);
     }
   } else {
-    cpus.resize(std::max(1U, std::thread::hardware_concurrency()));
-    std::iota(cpus.begin(), cpus.end(), 0);
+    const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    for (int cpu = 0; cpu < count; ++cpu) cpus.insert(cpu);
   }
-  return {cpus.begin(), cpus.end()};
+  return cpus;
 }
 
 bool bind_thread_to(const CpuSet& cpus) noexcept {

@@ -23,11 +23,6 @@ std::string time_text(double seconds) {
   return fmt::format("{:02}:{:02}", whole / 60, whole % 60);
 }
 
-double rate_of(const ProgressState& state) {
-  const std::uint64_t done = state.count - std::min(state.count, state.initial);
-  return state.seconds > 0.0 ? static_cast<double>(done) / state.seconds : 0.0;
-}
-
 /// Slow loops read better as seconds per step.
 std::string rate_text(double rate, const std::string& unit) {
   if (rate <= 0.0) return fmt::format("?{}/s", unit);
@@ -41,10 +36,6 @@ std::string remaining_text(const ProgressState& state, double rate) {
          (rate > 0.0 ? time_text(static_cast<double>(left) / rate) : std::string(left == 0 ? "00:00" : "?"));
 }
 
-double fraction_of(const ProgressState& state) {
-  return std::min(1.0, static_cast<double>(state.count) / static_cast<double>(state.total));
-}
-
 std::string bar_text(double fraction) {
   const auto filled = static_cast<std::size_t>(fraction * kBarColumns);
   return "|" + std::string(filled, '#') + std::string(kBarColumns - filled, ' ') + "| ";
@@ -53,7 +44,7 @@ std::string bar_text(double fraction) {
 std::string head_text(const ProgressState& state, bool with_bar) {
   const std::string head = state.description.empty() ? "" : state.description + ": ";
   if (state.total == 0) return fmt::format("{}{}{}", head, state.count, state.unit);
-  const double fraction = fraction_of(state);
+  const double fraction = std::min(1.0, static_cast<double>(state.count) / static_cast<double>(state.total));
   return fmt::format("{}{:3d}% {}{}/{}", head, static_cast<int>(fraction * 100.0),
                      with_bar ? bar_text(fraction) : "", state.count, state.total);
 }
@@ -102,7 +93,8 @@ std::size_t letters(const std::string& text) {
 
 /// With the first so many metrics.
 std::string line_of(const ProgressState& state, bool with_bar, std::size_t metrics) {
-  const double rate = rate_of(state);
+  const std::uint64_t done = state.count - std::min(state.count, state.initial);
+  const double rate = state.seconds > 0.0 ? static_cast<double>(done) / state.seconds : 0.0;
   std::string line = fmt::format("{} [{}{}, {}", head_text(state, with_bar), time_text(state.seconds),
                                  remaining_text(state, rate), rate_text(rate, state.unit));
   for (std::size_t i = 0; i < metrics; ++i)

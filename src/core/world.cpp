@@ -157,11 +157,6 @@ Environment completed(const Environment& environment, const SchedulerInfo& facts
   return result;
 }
 
-/// A launcher has set them all; within a step they number its own ranks, not Slurm's tasks.
-bool is_complete(const Reader& read) {
-  return std::ranges::all_of(kFour, [&](const char* name) { return read.has(name); });
-}
-
 World read_world(const Environment& environment) {
   const Reader read(environment);
   World world;
@@ -179,7 +174,9 @@ World read_world(const Environment& environment) {
 World World::from_environment() { return from_environment(process_environment()); }
 
 World World::from_environment(const Environment& environment) {
-  if (is_complete(Reader(environment))) return read_world(environment);
+  // A launcher has set them all; within a step they number its own ranks, not Slurm's tasks.
+  if (std::ranges::all_of(kFour, [&](const char* name) { return environment.contains(name); }))
+    return read_world(environment);
   const auto facts = scheduler_info(environment);
   if (!facts) return read_world(environment);
   World world = read_world(completed(environment, *facts));

@@ -19,10 +19,6 @@ std::string proof_of(std::string_view side, const Challenges& challenges, std::s
   return hmac_sha256(secret, message + challenges.server + challenges.client);
 }
 
-std::uint32_t nonce_in(std::string_view greeting) {
-  return static_cast<std::uint32_t>(read_number(greeting.substr(kGreetingBytes - 4)));
-}
-
 /// The client's side of the talk on one connection.
 class ClientHandshake {
  public:
@@ -141,7 +137,8 @@ ServerHandshake::Result ServerHandshake::receive(std::string_view& bytes) {
 
 ServerHandshake::Result ServerHandshake::take_greeting() {
   const std::string first = std::exchange(bytes_, {});
-  const std::uint32_t nonce = nonce_in(first);
+  const auto nonce =
+      static_cast<std::uint32_t>(read_number(std::string_view(first).substr(kGreetingBytes - 4)));
   if (first != greeting(nonce)) return Result::refused;
   for (const Purpose purpose : {Purpose::control, Purpose::store}) {
     if (nonce != handshake_nonce(purpose) || secret_.empty()) continue;

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <string>
-
 #include "lockstep/core/error.hpp"
 #include "shm/kernels_loops.hpp"
 

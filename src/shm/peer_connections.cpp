@@ -1,6 +1,5 @@
 #include "shm/peer_connections.hpp"
 
-#include <fmt/core.h>
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -37,7 +37,7 @@ class AtomicDirectory {
 
  private:
   int take_name();
-  [[noreturn]] void fail(const char* what, int error);
+  void fail_for(int error, const char* what);
   void discard() noexcept;
 
   std::filesystem::path path_;

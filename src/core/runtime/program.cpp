@@ -123,13 +123,6 @@ void report(const std::string& name, const Failure& failure) {
     std::this_thread::sleep_for(kSecondaryExitDelay);
 }
 
-/// Heartbeat and crash reports, for the launcher that started this process.
-void prepare_for_launcher() {
-  const auto error_file = find_variable(process_environment(), "TORCHELASTIC_ERROR_FILE");
-  if (error_file && !error_file->empty()) install_crash_handler(*error_file);
-  process_heartbeat().working("start");
-}
-
 /// Reports the exception in flight and returns the exit code for it.
 int answer(const std::string& name) noexcept {
   try {
@@ -145,7 +138,10 @@ int answer(const std::string& name) noexcept {
 
 int run_program(const std::string& name, const std::function<int()>& body) noexcept {
   try {
-    prepare_for_launcher();
+    // Heartbeat and crash reports are for the launcher that started this process.
+    const auto error_file = find_variable(process_environment(), "TORCHELASTIC_ERROR_FILE");
+    if (error_file && !error_file->empty()) install_crash_handler(*error_file);
+    process_heartbeat().working("start");
     return body();
   } catch (...) {
     return answer(name);

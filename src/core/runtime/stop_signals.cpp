@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <atomic>
-#include <cerrno>
-#include <string>
 
 #include "lockstep/core/error.hpp"
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <list>
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>

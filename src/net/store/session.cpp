@@ -132,24 +132,18 @@ void StoreSession::execute(Request& request) {
     case QueryType::queue_push:
       return table_.push(strings[0], std::move(strings[1]));
     case QueryType::queue_pop:
-      return answer_pop(strings[0]);
+      answer_number(table_.length(strings[0]));
+      if (const Value value = table_.pop(strings[0])) send_buffer_.put_value(value);
+      return;
     case QueryType::queue_length:
       return answer_number(table_.length(strings[0]));
     case QueryType::list_keys:
-      return answer_keys();
-  }
-}
-
-void StoreSession::answer_pop(const std::string& queue) {
-  answer_number(table_.length(queue));
-  if (const Value value = table_.pop(queue)) send_buffer_.put_value(value);
-}
-
-void StoreSession::answer_keys() {
-  answer_number(table_.size());
-  for (const auto& key : table_.keys()) {
-    answer_number(key.size());
-    send_buffer_.put(key);
+      answer_number(table_.size());
+      for (const auto& key : table_.keys()) {
+        answer_number(key.size());
+        send_buffer_.put(key);
+      }
+      return;
   }
 }
 

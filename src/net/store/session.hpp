@@ -68,8 +68,6 @@ class StoreSession {
 
  private:
   void execute(Request& request);
-  void answer_pop(const std::string& queue);
-  void answer_keys();
   void answer_number(std::uint64_t number) { send_buffer_.put(wire_number(number)); }
 
   WaiterId id_;
