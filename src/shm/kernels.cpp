@@ -13,24 +13,24 @@ constinit const Kernels kPortableKernels = make_kernels("portable");
 
 }  // namespace
 
-KernelList usable_kernels() {
-  KernelList list{{&kPortableKernels, nullptr, nullptr}, 1};
+std::vector<const Kernels*> usable_kernels() {
+  std::vector<const Kernels*> sets{&kPortableKernels};
 #if defined(__x86_64__)
   __builtin_cpu_init();
   // Every CPU with AVX2 has F16C, but a hypervisor may hide either.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  if (avx2) list.sets[list.count++] = &kAvx2Kernels;
+  if (avx2) sets.push_back(&kAvx2Kernels);
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    list.sets[list.count++] = &kAvx512Kernels;
+    sets.push_back(&kAvx512Kernels);
   }
 #endif
-  return list;
+  return sets;
 }
 
 const Kernels& kernels() {
-  static const KernelList list = usable_kernels();
-  return *list.sets[list.count - 1];
+  static const Kernels& fastest = *usable_kernels().back();
+  return fastest;
 }
 
 Reducer reducer_for(Dtype dtype, Reduction reduction) {

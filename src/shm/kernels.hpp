@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "shm/types.hpp"
 
@@ -24,11 +25,7 @@ struct Kernels {
 const Kernels& kernels();
 
 /// The sets that this CPU can run, the plainest first: tests compare them.
-struct KernelList {
-  const Kernels* sets[3];
-  int count;
-};
-KernelList usable_kernels();
+std::vector<const Kernels*> usable_kernels();
 
 /// The reducer of kernels(). Throws UsageError for a combination that makes no sense.
 Reducer reducer_for(Dtype dtype, Reduction reduction);

@@ -20,14 +20,13 @@ Reducer reducer_of(const Kernels& set, Dtype dtype, Reduction reduction) {
 
 template <class Check>
 void for_every_reducer(const Check& check) {
-  const KernelList list = usable_kernels();
-  for (int k = 0; k < list.count; ++k) {
+  for (const Kernels* set : usable_kernels()) {
     for (int d = 0; d < kDtypes; ++d) {
       for (int r = 0; r < kReductions; ++r) {
         const auto dtype = static_cast<Dtype>(d);
         const auto reduction = static_cast<Reduction>(r);
-        SCOPED_TRACE(std::string(list.sets[k]->name) + " " + name_of(dtype) + " " + name_of(reduction));
-        check(dtype, reduction, reducer_of(*list.sets[k], dtype, reduction));
+        SCOPED_TRACE(std::string(set->name) + " " + name_of(dtype) + " " + name_of(reduction));
+        check(dtype, reduction, reducer_of(*set, dtype, reduction));
       }
     }
   }
@@ -96,12 +95,11 @@ void expect_all_patterns_kept(Dtype dtype, Wide&& wide) {
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
   const void* const sources[] = {all.data(), zeros.data()};
   void* const destination = result.data();
-  const KernelList list = usable_kernels();
-  for (int k = 0; k < list.count; ++k) {
-    reducer_of(*list.sets[k], dtype, Reduction::sum)(sources, 2, &destination, 1, all.size());
+  for (const Kernels* set : usable_kernels()) {
+    reducer_of(*set, dtype, Reduction::sum)(sources, 2, &destination, 1, all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
       const bool same = result[i] == all[i] || (std::isnan(wide(all[i])) && std::isnan(wide(result[i])));
-      ASSERT_TRUE(same) << list.sets[k]->name << ' ' << i << " became " << result[i];
+      ASSERT_TRUE(same) << set->name << ' ' << i << " became " << result[i];
     }
   }
 }
@@ -124,13 +122,12 @@ void expect_rounding_to_nearest(Dtype dtype, Wide&& wide, std::uint16_t largest)
   }
   const void* const sources[] = {a.data(), b.data()};
   void* const destination = result.data();
-  const KernelList list = usable_kernels();
-  for (int k = 0; k < list.count; ++k) {
-    reducer_of(*list.sets[k], dtype, Reduction::sum)(sources, 2, &destination, 1, a.size());
+  for (const Kernels* set : usable_kernels()) {
+    reducer_of(*set, dtype, Reduction::sum)(sources, 2, &destination, 1, a.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
       const float sum = static_cast<float>(wide(a[i])) + static_cast<float>(wide(b[i]));
       if (std::isinf(sum)) continue;
-      ASSERT_EQ(result[i], nearest(sum, wide, largest)) << list.sets[k]->name << ' ' << a[i] << ' ' << b[i];
+      ASSERT_EQ(result[i], nearest(sum, wide, largest)) << set->name << ' ' << a[i] << ' ' << b[i];
     }
   }
 }
