@@ -1,10 +1,16 @@
 #pragma once
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "net/address.hpp"
 #include "net/deadline.hpp"
@@ -39,11 +45,42 @@ class Connection {
 
   /// Reads once, and passes on what came. Afterwards the stage may be: verifying (a plain client asks to be
   /// let in), proven (a control connection, to be handed over), serving, or gone.
-  void receive();
+  void receive() {
+    std::array<char, kClientsRead> buffer;
+    const std::size_t most = stage_ == Stage::serving ? kClientsRead : kUnauthenticatedRead;
+    const ssize_t got = recv(socket_.get(), buffer.data(), most, MSG_DONTWAIT);
+    if (got < 0 && would_block()) return;
+    if (got < 0) return leave(std::strerror(errno));
+    if (got == 0) return leave("");
+    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
+    if (stage_ == Stage::unauthenticated) {
+      authenticate(bytes);
+    } else if (stage_ == Stage::serving) {
+      execute(bytes);
+    }
+  }
+
   /// Sends what there is to send.
-  void flush();
+  void flush() {
+    if (stage_ != Stage::serving) return;
+    if (!unread_.empty() && !session_->is_congested()) execute(std::string(unread_));
+    if (stage_ != Stage::serving || session_->send_buffer().empty()) return;
+    const std::size_t before = session_->send_buffer().pending();
+    if (!session_->send_buffer().send(socket_.get())) return leave(std::strerror(errno));
+    set_deadline(session_->send_buffer().pending() != before);
+  }
+
   /// Lets a plain client in.
-  void serve();
+  void serve() {
+    stage_ = Stage::serving;
+    deadline_ = kNone;
+    unread_reservation_ = Reservation(context_.budget);
+    guarded([&] {
+      session_ = std::make_unique<StoreSession>(id_, context_.table, context_.budget);
+      session_->send_buffer().put(handshake_.take_answer());
+    });
+  }
+
   /// Leaves it to the owner to say serve() or refuse().
   void wait_for_peer_uid(Deadline deadline) { deadline_ = deadline; }
   void refuse(std::string reason) {
@@ -51,7 +88,9 @@ class Connection {
     leave(std::move(reason));
   }
   /// The table says that this client's wait has ended.
-  void end_wait();
+  void end_wait() {
+    guarded([&] { session_->end_wait(); });
+  }
 
   std::uint64_t id() const { return id_; }
   Stage stage() const { return stage_; }
@@ -59,7 +98,15 @@ class Connection {
   int descriptor() const { return socket_.get(); }
   Deadline deadline() const { return deadline_; }
   /// What to poll for: EPOLLIN, EPOLLOUT.
-  std::uint32_t interest() const;
+  std::uint32_t interest() const {
+    if (stage_ == Stage::unauthenticated) return EPOLLIN;
+    std::uint32_t events = 0;
+    if (stage_ != Stage::serving) return events;
+    if (!session_->send_buffer().empty() || !unread_.empty()) events |= EPOLLOUT;
+    if (!session_->is_congested() && unread_.empty()) events |= EPOLLIN;
+    return events;
+  }
+
   /// Whether refuse() was called.
   bool was_refused() const { return was_refused_; }
   /// Whether it claimed to know the secret and proved another one.
@@ -74,13 +121,65 @@ class Connection {
   std::string take_read_ahead() { return std::move(unread_); }
 
  private:
-  void authenticate(std::string_view bytes);
-  void execute(std::string_view bytes);
-  void leave(std::string reason);
+  static constexpr std::size_t kUnauthenticatedRead = 64;
+  static constexpr std::size_t kClientsRead = 64 * 1024;
+  static constexpr Deadline kNone = Deadline::max();
+
+  void authenticate(std::string_view bytes) {
+    using Result = ServerHandshake::Result;
+    Result result = Result::undecided;
+    while (result == Result::undecided && !bytes.empty()) {
+      result = handshake_.receive(bytes);
+      if (result == Result::plain) break;  // Its answer waits for the admission.
+      const std::string answer = handshake_.take_answer();
+      // Few bytes to a fresh connection: there is room for them, or something is wrong.
+      if (send(descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+          static_cast<ssize_t>(answer.size()))
+        return leave("does not take what it asked for");
+    }
+    unread_ = bytes;
+    failed_proof_ = result == Result::wrong_secret;
+    if (failed_proof_) return leave("knows another secret");
+    if (result == Result::refused) return leave("is no client of this job");
+    if (result == Result::plain) stage_ = Stage::verifying;
+    if (result == Result::control) stage_ = Stage::proven;
+    if (result == Result::store) serve();
+  }
+
+  void execute(std::string_view bytes) {
+    guarded([&] {
+      const std::uint64_t before = session_->executed();
+      session_->receive(bytes);
+      unread_reservation_.clear();
+      unread_ = std::string(bytes);
+      unread_reservation_.grow(unread_.size(), "no memory for a client that does not read its answers.");
+      set_deadline(session_->executed() != before);
+    });
+  }
+
+  void leave(std::string reason) {
+    stage_ = Stage::gone;
+    reason_ = std::move(reason);
+  }
+
   /// A client that sends what is no request, or for which there is no memory, leaves.
   template <class Action>
-  void guarded(Action&& action);
-  void set_deadline(bool progress);
+  void guarded(Action&& action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      leave(error.what());
+    }
+  }
+
+  void set_deadline(bool progress) {
+    const bool busy = session_->is_inside_request() || !session_->send_buffer().empty() || !unread_.empty();
+    if (!busy) {
+      deadline_ = kNone;
+    } else if (progress || deadline_ == kNone) {
+      deadline_ = Clock::now() + context_.request_time;
+    }
+  }
 
   std::uint64_t id_;
   FileDescriptor socket_;
