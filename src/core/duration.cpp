@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -16,18 +17,12 @@ namespace {
 using variables::parse_number;
 using Unit = Duration::Unit;
 
-constexpr std::array<std::pair<std::string_view, Unit>, 5> kEndings{{{"ba", Unit::steps},
-                                                                     {"ep", Unit::epochs},
-                                                                     {"sp", Unit::samples},
-                                                                     {"dur", Unit::share},
-                                                                     {"sec", Unit::seconds}}};
-
-[[noreturn]] void refuse(std::string_view text) {
-  throw UsageError(fmt::format(
-      "'{}' is no duration: expected steps as in 500, or a number with a unit as in 3ep, 500ba, 100000sp, "
-      "0.5dur or 3600sec",
-      text));
-}
+using Ending = std::pair<std::string_view, Unit>;
+constexpr std::array<Ending, 5> kEndings{{{"ba", Unit::steps},
+                                          {"ep", Unit::epochs},
+                                          {"sp", Unit::samples},
+                                          {"dur", Unit::share},
+                                          {"sec", Unit::seconds}}};
 
 /// A product may miss the whole number that it means by the last bit.
 std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ceil(steps - 1e-9 * steps)); }
@@ -58,15 +53,15 @@ Duration::Duration(std::string_view text) {
     *this = Duration(*number, unit);
     return;
   }
-  refuse(text);
+  throw UsageError(fmt::format(
+      "'{}' is no duration: expected steps as in 500, or a number with a unit as in 3ep, 500ba, 100000sp, "
+      "0.5dur or 3600sec",
+      text));
 }
 
 std::string Duration::text() const {
-  if (unit_ == Unit::steps) return number_text(value_);
-  for (const auto& [ending, unit] : kEndings) {
-    if (unit == unit_) return number_text(value_) + std::string(ending);
-  }
-  return number_text(value_);
+  const auto* ending = std::ranges::find(kEndings, unit_, &Ending::second);
+  return number_text(value_) + std::string(unit_ == Unit::steps ? "" : ending->first);
 }
 
 std::int64_t Duration::steps(const DurationScale& scale) const {

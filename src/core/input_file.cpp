@@ -24,22 +24,18 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 28;
   throw DataError(fmt::format("cannot read '{}': {}.", path.string(), what));
 }
 
-/// Closes the descriptor again when the file turns out to be unfit.
-std::uint64_t regular_size(int descriptor, const std::filesystem::path& path) {
-  struct stat status {};
-  const int error = ::fstat(descriptor, &status) < 0 ? errno : 0;
-  if (error == 0 && S_ISREG(status.st_mode)) return static_cast<std::uint64_t>(status.st_size);
-  ::close(descriptor);
-  fail(path, error != 0 ? reason(error) : "it is no regular file");
-}
-
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   // O_NONBLOCK: opening a pipe without a writer would wait for one. It means nothing for a regular file.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail(path_, reason(errno));
-  size_ = regular_size(descriptor_, path_);
+  struct stat status {};
+  const int error = ::fstat(descriptor_, &status) < 0 ? errno : 0;
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  if (error == 0 && S_ISREG(status.st_mode)) return;
+  ::close(descriptor_);
+  fail(path_, error != 0 ? reason(error) : "it is no regular file");
 }
 
 InputFile::~InputFile() { ::close(descriptor_); }

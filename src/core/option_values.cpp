@@ -223,10 +223,14 @@ void check_value(const OptionSpec& spec, OptionField field) {
   if (!value.is_null()) demand(spec, value, text_of(value), "option " + spec.key());
 }
 
-std::string demands_text(const OptionSpec& spec) {
+std::string demands_text(const OptionSpec& spec, bool in_help) {
   Texts demands;
-  for (const auto& check : spec.checks) demands.push_back(check.expected);
-  if (!spec.choices.empty()) demands.push_back(fmt::format("one of {}", fmt::join(spec.choices, ", ")));
+  for (const auto& check : spec.checks) {
+    if (check.in_help || !in_help) demands.push_back(check.expected);
+  }
+  // Without a metavar of its own, the choices are what stands for the value.
+  const bool choices = !spec.choices.empty() && !(in_help && spec.metavar.empty());
+  if (choices) demands.push_back(fmt::format("one of {}", fmt::join(spec.choices, ", ")));
   return fmt::format("{}", fmt::join(demands, ", "));
 }
 

@@ -27,8 +27,8 @@ void check_value(const OptionSpec& spec, OptionField field);
 /// "a whole number, at least 1": the type and the demands.
 std::string expected_text(const OptionSpec& spec);
 
-/// The demands alone, or an empty text: "at least 1".
-std::string demands_text(const OptionSpec& spec);
+/// The demands alone, or an empty text: "at least 1". `in_help`: those that `--help` lists.
+std::string demands_text(const OptionSpec& spec, bool in_help = false);
 
 /// The word for the value in `--help`: the option's own, or one for its type.
 std::string metavar_of(const OptionSpec& spec);

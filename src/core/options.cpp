@@ -71,10 +71,7 @@ std::string default_text(const OptionSpec& spec, OptionField field) {
 }
 
 std::string bracket_text(const OptionSpec& spec, OptionField field) {
-  OptionSpec shown = spec;
-  if (spec.metavar.empty()) shown.choices.clear();
-  std::erase_if(shown.checks, [](const OptionCheck& check) { return !check.in_help; });
-  std::string text = demands_text(shown);
+  std::string text = demands_text(spec, true);
   if (spec.required) text += text.empty() ? "required" : "; required";
   const std::string value = default_text(spec, field);
   if (!value.empty()) text += (text.empty() ? "default: " : "; default: ") + value;

@@ -43,6 +43,11 @@ class Reader {
     return false;
   }
 
+  /// `name` has this value, which must be less than that of `other`.
+  void demand_less(std::string_view name, int value, std::string_view other, int limit) const {
+    if (value >= limit) malformed(name, fmt::format("less than {}={}", other, limit));
+  }
+
   [[noreturn]] void malformed(std::string_view name, const std::string& expected) const {
     throw UsageError(fmt::format(
         "environment variable {}='{}': expected {}. The launcher sets it: start the program with 'lockstep "
@@ -69,9 +74,7 @@ class Reader {
 void read_size_and_rank(const Reader& read, World& world) {
   world.world_size = read.integer("WORLD_SIZE", 1);
   world.rank = read.integer("RANK", 0);
-  if (world.rank >= world.world_size) {
-    read.malformed("RANK", fmt::format("less than WORLD_SIZE={}", world.world_size));
-  }
+  read.demand_less("RANK", world.rank, "WORLD_SIZE", world.world_size);
 }
 
 void read_local(const Reader& read, World& world) {
@@ -81,9 +84,7 @@ void read_local(const Reader& read, World& world) {
   if (world.local_world_size > world.world_size) {
     read.malformed("LOCAL_WORLD_SIZE", fmt::format("at most WORLD_SIZE={}", world.world_size));
   }
-  if (world.local_rank >= world.local_world_size) {
-    read.malformed("LOCAL_RANK", fmt::format("less than LOCAL_WORLD_SIZE={}", world.local_world_size));
-  }
+  read.demand_less("LOCAL_RANK", world.local_rank, "LOCAL_WORLD_SIZE", world.local_world_size);
   if (world.local_rank > world.rank) read.malformed("LOCAL_RANK", fmt::format("at most RANK={}", world.rank));
 }
 
@@ -104,15 +105,11 @@ void read_group_and_role(const Reader& read, World& world) {
     derive_group(read, world);
   }
   world.group_world_size = read.integer_or("GROUP_WORLD_SIZE", std::max(nodes, world.group_rank + 1), 1);
-  if (world.group_rank >= world.group_world_size) {
-    read.malformed("GROUP_RANK", fmt::format("less than GROUP_WORLD_SIZE={}", world.group_world_size));
-  }
+  read.demand_less("GROUP_RANK", world.group_rank, "GROUP_WORLD_SIZE", world.group_world_size);
   world.role_name = read.text("ROLE_NAME", "default");
   world.role_rank = read.integer_or("ROLE_RANK", world.rank);
   world.role_world_size = read.integer_or("ROLE_WORLD_SIZE", world.world_size, 1);
-  if (world.role_rank >= world.role_world_size) {
-    read.malformed("ROLE_RANK", fmt::format("less than ROLE_WORLD_SIZE={}", world.role_world_size));
-  }
+  read.demand_less("ROLE_RANK", world.role_rank, "ROLE_WORLD_SIZE", world.role_world_size);
 }
 
 void read_master(const Reader& read, World& world) {
