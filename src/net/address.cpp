@@ -156,14 +156,11 @@ std::string Address::host() const {
 
 std::string Address::text() const { return size_ == 0 ? host() : bracketed(host(), port()); }
 
-std::uint16_t Address::port() const {
-  if (size_ == 0) return 0;
-  return ntohs(family() == AF_INET ? four(data()).sin_port : six(data()).sin6_port);
-}
+// The port lies at the same place in both families.
+std::uint16_t Address::port() const { return ntohs(four(data()).sin_port); }
 
 Address Address::with_port(std::uint16_t port) const {
   Address result = *this;
-  // The port lies at the same place in both families.
   reinterpret_cast<sockaddr_in*>(&result.storage_)->sin_port = htons(port);
   return result;
 }

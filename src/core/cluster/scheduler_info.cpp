@@ -17,7 +17,7 @@ namespace {
 using namespace variables;
 
 void append_once(std::vector<std::string>& hosts, const std::string& host) {
-  if (!host.empty() && std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  if (!host.empty() && std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
 }
 
 /// "launch 1 a 4 b 4": hosts and their slots. Where jsrun starts the ranks, a host with one slot in front is
@@ -58,10 +58,7 @@ std::string first_node(const SlurmStep& step) {
 }
 
 bool is_block(const std::vector<int>& ranks) {
-  for (std::size_t i = 1; i < ranks.size(); ++i) {
-    if (ranks[i] != ranks[i - 1] + 1) return false;
-  }
-  return true;
+  return std::ranges::adjacent_find(ranks, [](int a, int b) { return b != a + 1; }) == ranks.end();
 }
 
 /// srun too sets PMI_RANK and PMI_SIZE for its tasks (--mpi=pmi2), and they say the same as its own
@@ -70,17 +67,6 @@ bool pmi_of_slurm(const Environment& environment, const std::optional<SlurmStep>
   return step && find_variable(environment, "PMI_RANK") == fmt::to_string(step->rank) &&
          find_variable(environment, "PMI_SIZE") == fmt::to_string(step->tasks) &&
          !environment.contains("MPI_LOCALRANKID");
-}
-
-std::string at_slurm(const Environment& environment) {
-  return fmt::format(
-      "Slurm job {} has {} tasks, but this program was not started by srun, so it runs as one process alone. "
-      "Start "
-      "it with 'srun PROGRAM', one task for each rank, or with 'srun --ntasks-per-node=1 lockstep run ... "
-      "PROGRAM', "
-      "one launcher for each node.",
-      find_variable(environment, "SLURM_JOB_ID").value_or("?"),
-      find_variable(environment, "SLURM_NTASKS").value_or("?"));
 }
 
 /// The hosts of the job as LSF, PBS or Slurm list them, in the order in which MPI launchers fill them, each
@@ -278,8 +264,18 @@ std::optional<SchedulerInfo> scheduler_info(const Environment& environment) {
 std::optional<std::string> lonely_process_warning(const Environment& environment) {
   if (environment.contains("WORLD_SIZE") || scheduler_info(environment)) return std::nullopt;
   const auto tasks = whole_number(find_variable(environment, "SLURM_NTASKS").value_or(""));
-  if (environment.contains("SLURM_JOB_ID"))
-    return tasks.value_or(1) > 1 ? std::optional(at_slurm(environment)) : std::nullopt;
+  if (environment.contains("SLURM_JOB_ID")) {
+    if (tasks.value_or(1) <= 1) return std::nullopt;
+    return fmt::format(
+        "Slurm job {} has {} tasks, but this program was not started by srun, so it runs as one process "
+        "alone. "
+        "Start "
+        "it with 'srun PROGRAM', one task for each rank, or with 'srun --ntasks-per-node=1 lockstep run ... "
+        "PROGRAM', "
+        "one launcher for each node.",
+        find_variable(environment, "SLURM_JOB_ID").value_or("?"),
+        find_variable(environment, "SLURM_NTASKS").value_or("?"));
+  }
   const auto hosts = job_hosts(environment);
   if (hosts.size() < 2) return std::nullopt;
   return fmt::format(

@@ -165,15 +165,6 @@ void note_exception() {
   std::abort();
 }
 
-void handle(int number) noexcept {
-  struct sigaction action {};
-  if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  action.sa_sigaction = on_fault;
-  sigemptyset(&action.sa_mask);
-  sigaction(number, &action, nullptr);
-}
-
 void install() noexcept {
   crash_report.scratch = memfd_create("lockstep-crash-report", MFD_CLOEXEC);
   if (crash_report.scratch < 0) return;
@@ -181,7 +172,7 @@ void install() noexcept {
   crash_stacks_enabled = true;
   use_crash_stack();
   crash_report.next_terminate = std::set_terminate(on_terminate);
-  for (const int number : kFaults) handle(number);
+  for (const int number : kFaults) handle_unless_taken(number, on_fault, 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <ctime>
 #include <string_view>
@@ -14,8 +15,19 @@
 
 #include "core/file_descriptor.hpp"
 
-/// What a signal handler may use: no memory is allocated, no lock taken.
+/// What a signal handler may use: no memory is allocated, no lock taken. And how it is installed.
 namespace lockstep::signal_safe {
+
+/// Handles a signal, on the thread's stack for signals where it has one. False where somebody else handles it
+/// already, or the system refuses.
+inline bool handle_unless_taken(int number, void (*handler)(int, siginfo_t*, void*), int flags) noexcept {
+  struct sigaction action {};
+  if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return false;
+  action.sa_sigaction = handler;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | flags;
+  sigemptyset(&action.sa_mask);
+  return sigaction(number, &action, nullptr) == 0;
+}
 
 /// A text of limited length; what does not fit is left out. Always terminated.
 class Text {

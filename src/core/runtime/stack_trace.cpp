@@ -139,19 +139,6 @@ void on_stack_signal(int, siginfo_t*, void* context) {
   errno = before;
 }
 
-bool is_free(int number) noexcept {
-  struct sigaction action {};
-  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_DFL;
-}
-
-int free_signal() noexcept {
-  // The first ones are in use by debuggers and other runtimes.
-  for (int number = SIGRTMIN + 5; number <= SIGRTMAX; ++number) {
-    if (is_free(number)) return number;
-  }
-  return 0;
-}
-
 }  // namespace
 
 void prepare_backtraces() noexcept {
@@ -172,16 +159,15 @@ unsigned stack_requests() noexcept { return stack_signal.requests; }
 
 int write_stacks_on_signal(const std::string& path) noexcept {
   static const int installed = [&]() noexcept {
-    const int number = free_signal();
-    if (number == 0 || path.size() >= sizeof stack_signal.path) return 0;
+    if (path.size() >= sizeof stack_signal.path) return 0;
     std::memcpy(stack_signal.path, path.c_str(), path.size() + 1);
-    stack_signal.number = number;
     prepare_backtraces();
-    struct sigaction action {};
-    action.sa_sigaction = on_stack_signal;
-    action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-    sigemptyset(&action.sa_mask);
-    return sigaction(number, &action, nullptr) == 0 ? number : 0;
+    // The first ones are in use by debuggers and other runtimes.
+    for (int number = SIGRTMIN + 5; number <= SIGRTMAX; ++number) {
+      stack_signal.number = number;
+      if (handle_unless_taken(number, on_stack_signal, SA_RESTART)) return number;
+    }
+    return 0;
   }();
   return installed;
 }

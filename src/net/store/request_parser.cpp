@@ -18,8 +18,6 @@ constexpr std::size_t kPerText = 64;
 constexpr std::size_t kFirstReserve = 64;
 constexpr const char* kNoMemoryForRequest = "no memory for the request.";
 
-std::size_t limit_of(char step) { return step == 'k' ? kLongestKey : kLongestValue; }
-
 }  // namespace
 
 std::optional<Request> RequestParser::feed(std::string_view& bytes) {
@@ -60,7 +58,7 @@ bool RequestParser::step(std::string_view& bytes) {
   if (*step_ == '*') {
     begin_list();
   } else if (*step_ == 'k' || *step_ == 'v') {
-    begin_text(limit_of(*step_));
+    begin_text(*step_ == 'k' ? kLongestKey : kLongestValue);
     return !text_length_;
   } else {
     request_.number = read_number(std::exchange(number_, {}));
