@@ -297,9 +297,7 @@ class OptionTable : private OptionSet {
   /// shown in the usage line.
   OptionTable& rest(std::string name, std::vector<std::string> Options::*field, std::string help,
                     bool required = false) {
-    arguments_.push_back(spec(std::move(name), field, std::move(help)));
-    arguments_.back().required = required;
-    return *this;
+    return argument(std::move(name), field, std::move(help), option_setting(&OptionSpec::required, required));
   }
 
   /// Options added from here on are listed under `title` in `--help`.
