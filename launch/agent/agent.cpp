@@ -31,21 +31,19 @@ std::optional<net::HostPort> own_store(const LaunchConfig& config, const Environ
 }
 
 NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
-  NodeInfo node;
-  node.run_id = config.run_id;
-  node.host = host_name();
-  node.pid = getpid();
-  node.node_rank = config.node_rank;
-  node.min_nodes = config.min_nodes;
-  node.max_nodes = config.max_nodes;
-  node.local_world_size = config.local_world_size;
-  node.role = config.options.role;
-  // Its folder may differ from node to node.
-  node.program = std::filesystem::path(config.program).filename();
   const auto arguments = config.command.begin() + static_cast<std::ptrdiff_t>(config.first_argument);
-  node.arguments = fmt::format("{}", fmt::join(arguments, config.command.end(), " "));
-  node.own_store = own_store(config, environment);
-  return node;
+  return {.run_id = config.run_id,
+          .host = host_name(),
+          .pid = getpid(),
+          .node_rank = config.node_rank,
+          .min_nodes = config.min_nodes,
+          .max_nodes = config.max_nodes,
+          .local_world_size = config.local_world_size,
+          .role = config.options.role,
+          // Its folder may differ from node to node.
+          .program = std::filesystem::path(config.program).filename(),
+          .arguments = fmt::format("{}", fmt::join(arguments, config.command.end(), " ")),
+          .own_store = own_store(config, environment)};
 }
 
 }  // namespace
@@ -80,8 +78,13 @@ int Agent::run() {
 
 void Agent::run_round(const Assignment& place) {
   events_.met();
-  shutdown_deadline_ = TimePoint::max();
-  spec_ = spec_for(place);
+  shutdown_deadline_ = net::Deadline::max();
+  const bool again = spec_.place.round > 0 && spec_.place.restart_count == place.restart_count;
+  spec_ = {.place = place,
+           .repeat = again ? spec_.repeat + 1 : 0,
+           .master = place.own_store.value_or(coordinator_.master()),
+           .agent_store = !place.own_store,
+           .folder = config_.log_dir.empty() ? supervisor_.folder.path() : config_.log_dir};
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
@@ -98,8 +101,7 @@ void Agent::run_round(const Assignment& place) {
   round_.reset();
   events_.waiting();
   if (force_kill_ && !exit_code_) exit_code_ = 128 + end_signal_;
-  if (end_signal_ != 0)
-    shutdown_deadline_ = SignalFd::Clock::now() + config_.shutdown_timeout + kFinishAckTime;
+  if (end_signal_ != 0) shutdown_deadline_ = net::Clock::now() + config_.shutdown_timeout + kFinishAckTime;
 }
 
 bool Agent::start_ranks() {
@@ -110,7 +112,7 @@ bool Agent::start_ranks() {
     while (round_->start_next()) {
       // Where exec hangs, everything else goes on meanwhile.
       while (round_->is_starting()) wait_for_event();
-      poll_coordinator(SignalFd::Clock::now());
+      poll_coordinator(net::Clock::now());
     }
     events_.started(spec_, round_->workers());
     return true;
@@ -124,43 +126,33 @@ bool Agent::start_ranks() {
   }
 }
 
-WorkerSpec Agent::spec_for(const Assignment& place) {
-  WorkerSpec spec;
-  const bool again = spec_.place.round > 0 && spec_.place.restart_count == place.restart_count;
-  spec.place = place;
-  spec.repeat = again ? spec_.repeat + 1 : 0;
-  spec.host = host_name();
-  spec.master = place.own_store.value_or(coordinator_.master());
-  spec.agent_store = !place.own_store;
-  spec.folder = config_.log_dir.empty() ? supervisor_.folder.path() : config_.log_dir;
-  spec.scratch = supervisor_.folder.path();
-  return spec;
-}
-
 void Agent::wait_for_event() {
-  const TimePoint next = std::min({coordinator_.deadline(), stacks_.deadline(),
-                                   round_ ? round_->deadline() : TimePoint::max(), shutdown_deadline_});
-  const auto event = supervisor_.signals.wait(
+  const auto next = std::min({coordinator_.deadline(), stacks_.deadline(),
+                              round_ ? round_->deadline() : net::Deadline::max(), shutdown_deadline_});
+  const int signal_number = supervisor_.signals.wait(
       next, {forwarder_.descriptor(), coordinator_.descriptor(), round_ ? round_->start_descriptor() : -1});
-  if (event.wakeup == SignalFd::Wakeup::signal) on_signal(event.signal_number);
-  if (event.wakeup == SignalFd::Wakeup::input) forwarder_.pump();
-  const TimePoint now = SignalFd::Clock::now();
+  if (signal_number != 0) {
+    on_signal(signal_number);
+  } else {
+    forwarder_.pump();
+  }
+  const auto now = net::Clock::now();
   on_deadlines(now);
   poll_coordinator(now);
 }
 
-void Agent::poll_coordinator(TimePoint now) {
+void Agent::poll_coordinator(net::Deadline now) {
   for (const auto& message : coordinator_.work(now)) on_message(message);
 }
 
-void Agent::on_deadlines(TimePoint now) {
+void Agent::on_deadlines(net::Deadline now) {
   if (round_ && now >= round_->deadline()) {
     if (const auto ranks = round_->on_deadline(); !ranks.empty())
       send(StatusReport{spec_.place.round, ranks});
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (now < shutdown_deadline_) return;
-  shutdown_deadline_ = TimePoint::max();
+  shutdown_deadline_ = net::Deadline::max();
   if (!exit_code_) exit_code_ = 128 + end_signal_;
 }
 
@@ -195,7 +187,7 @@ void Agent::on_end_signal(int number) {
                  seconds_text(config_.shutdown_timeout));
     round_->stop(number);
   } else {
-    shutdown_deadline_ = SignalFd::Clock::now() + kFinishAckTime;
+    shutdown_deadline_ = net::Clock::now() + kFinishAckTime;
   }
   send(Draining{number});
 }
@@ -203,7 +195,7 @@ void Agent::on_end_signal(int number) {
 void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
   const ProcessFailure failure = round_->first_failure();
-  report_failure(failure);
+  send(RankFailed{spec_.place.round, failure});
   if (!failure.timed_out() || round_->is_stopping()) return round_->stop_at_once();
   stop_after_stacks();  // Those that it has waited for still run.
 }
@@ -252,17 +244,14 @@ void Agent::on_hang(const HangFound& hang) {
   if (!hang.ends_job)
     return console_.say("the job hangs: {}. 'lockstep stacks {}' shows where in the program", hang.text,
                         getpid());
-  if (hang.rank && round_->has_rank(*hang.rank) && round_->blame(*hang.rank, hang.text))
-    return end_hang(hang.limit);
-  const auto is_here = [this](int stuck_rank) { return round_->has_rank(stuck_rank); };
+  const auto is_here = [this](int rank) { return round_->has_rank(rank); };
+  if (hang.rank && is_here(*hang.rank) && round_->blame(*hang.rank, hang.text)) {
+    send(RankFailed{spec_.place.round, round_->first_failure()});
+    console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", seconds_text(hang.limit));
+    return stop_after_stacks();
+  }
   // Another node ends the job; but these ranks are looked at before they are stopped.
-  if (hang.stuck.empty() || std::any_of(hang.stuck.begin(), hang.stuck.end(), is_here)) show_stacks_first();
-}
-
-void Agent::end_hang(std::chrono::milliseconds limit) {
-  report_failure(round_->first_failure());
-  console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", seconds_text(limit));
-  stop_after_stacks();
+  if (hang.stuck.empty() || std::ranges::any_of(hang.stuck, is_here)) show_stacks_first();
 }
 
 void Agent::stop_after_stacks() {
@@ -276,7 +265,7 @@ void Agent::show_stacks_first() {
 }
 
 void Agent::ask_for_stacks(std::optional<NodeId> node) {
-  if (round_) stacks_.ask(round_->stack_targets(), environment_, node, SignalFd::Clock::now());
+  if (round_) stacks_.ask(round_->stack_targets(), environment_, node, net::Clock::now());
 }
 
 void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
@@ -290,7 +279,13 @@ void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
 void Agent::on_finish(const Finish& finish) {
   exit_code_ = finish.exit_code;
   if (round_) round_->stop(SIGTERM);
-  if (finish.exit_code != 0) pass_on_error(finish.error);
+  if (finish.exit_code == 0) return;
+  const std::string file = find_variable(environment_, "TORCHELASTIC_ERROR_FILE").value_or("");
+  try {
+    pass_on_error_file(finish.error, file, finish.exit_code);
+  } catch (const Error& failure) {
+    console_.say("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what());
+  }
 }
 
 void Agent::on_lost(const std::string& why) {
@@ -300,9 +295,7 @@ void Agent::on_lost(const std::string& why) {
   if (round_) round_->stop_at_once();
 }
 
-void Agent::send(const NodeMessage& message) { coordinator_.send(message, SignalFd::Clock::now()); }
-
-void Agent::report_failure(const ProcessFailure& failure) { send(RankFailed{spec_.place.round, failure}); }
+void Agent::send(const NodeMessage& message) { coordinator_.send(message, net::Clock::now()); }
 
 void Agent::report_end() {
   // Ranks that are gone may be those that others wait for.
@@ -311,15 +304,6 @@ void Agent::report_end() {
   ended.step = round_->best_step();
   if (!ended.ok) ended.failures = round_->records();
   send(ended);
-}
-
-void Agent::pass_on_error(const nlohmann::json& error) {
-  const std::string file = find_variable(environment_, "TORCHELASTIC_ERROR_FILE").value_or("");
-  try {
-    pass_on_error_file(error, file, *exit_code_);
-  } catch (const Error& failure) {
-    console_.say("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what());
-  }
 }
 
 }  // namespace lockstep::launch

@@ -37,26 +37,20 @@ class Agent {
   int run();
 
  private:
-  using TimePoint = SignalFd::Clock::time_point;
-
   void run_round(const Assignment& place);
   /// False when the ranks cannot be started here, which is reported to the coordinator; a job of one node
   /// throws instead.
   bool start_ranks();
-  WorkerSpec spec_for(const Assignment& place);
   void wait_for_event();
-  void poll_coordinator(TimePoint now);
+  void poll_coordinator(net::Deadline now);
   void on_signal(int number);
   void on_end_signal(int number);
   void on_child_ended();
-  void on_deadlines(TimePoint now);
+  void on_deadlines(net::Deadline now);
   void on_message(const CoordinatorMessage& message);
   void on_stop(const StopRound& stop);
   void obey_stop(const StopRound& stop);
   void on_hang(const HangFound& hang);
-  /// A rank of this node has been blamed for a hang: the job is ended when it is known where its ranks
-  /// are.
-  void end_hang(std::chrono::milliseconds limit);
   void stop_after_stacks();
   void show_stacks_first();
   /// `node`: who wants them; nothing: this one.
@@ -65,9 +59,7 @@ class Agent {
   void on_finish(const Finish& finish);
   void on_lost(const std::string& why);
   void send(const NodeMessage& message);
-  void report_failure(const ProcessFailure& failure);
   void report_end();
-  void pass_on_error(const nlohmann::json& error);
 
   const LaunchConfig& config_;
   const Environment& environment_;
@@ -92,7 +84,7 @@ class Agent {
   /// Another one came: nothing is waited for any more.
   bool force_kill_ = false;
   /// When to go without the coordinator's answer to its end.
-  TimePoint shutdown_deadline_ = TimePoint::max();
+  net::Deadline shutdown_deadline_ = net::Deadline::max();
 };
 
 }  // namespace lockstep::launch

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/host_name.hpp"
 #include "failure/error_file.hpp"
 #include "process/words.hpp"
 
@@ -14,12 +15,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Python's way to write how a process ended: minus the number of a signal.
-int python_code(int wait_status) {
-  return WIFSIGNALED(wait_status) ? -WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
-double duration_ms(EventLog::Clock::duration time) {
+double duration_ms(net::Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
@@ -39,15 +35,18 @@ std::string error_text(const std::string& path, int wait_status) {
 }  // namespace
 
 void EventLog::write(const std::string& state, const RankEvent* rank, const OrderedJson& details) const {
+  if (config_.options.event_log_handler != "console") return;
   const Assignment& place = spec_.place;
   OrderedJson more = {{"group_world_size", place.group_world_size},
                       {"entry_point", std::filesystem::path(config_.command.front()).filename().string()}};
   if (rank != nullptr) {
     const bool failed = rank->status != 0;
+    // Python's way to write how a process ended: minus the number of a signal.
+    const int code = WIFSIGNALED(rank->status) ? -WTERMSIG(rank->status) : WEXITSTATUS(rank->status);
     more["local_rank"] = OrderedJson::array({rank->local_rank});
     more["role_rank"] = OrderedJson::array({place.first_role_rank + rank->local_rank});
     more["role_world_size"] = OrderedJson::array({place.role_world_size});
-    more["exit_code"] = OrderedJson::array({failed ? OrderedJson(python_code(rank->status)) : OrderedJson()});
+    more["exit_code"] = OrderedJson::array({failed ? OrderedJson(code) : OrderedJson()});
     more["worker_pid"] = OrderedJson::array({failed ? OrderedJson(rank->pid) : OrderedJson()});
   }
   // torchrun's: JSON as a text within the JSON.
@@ -61,7 +60,7 @@ void EventLog::write(const std::string& state, const RankEvent* rank, const Orde
         {"group_rank", place.group_rank},
         {"worker_id", rank == nullptr ? OrderedJson() : OrderedJson(fmt::to_string(rank->pid))},
         {"role", config_.options.role},
-        {"hostname", spec_.host},
+        {"hostname", host_name()},
         {"state", state},
         {"total_run_time", details.value("run_time", 0)},
         {"rdzv_backend", config_.backend_name},
@@ -72,15 +71,10 @@ void EventLog::write(const std::string& state, const RankEvent* rank, const Orde
   console_.print(dumped(event) + "\n");
 }
 
-OrderedJson EventLog::run_time() const {
-  return std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin_).count();
-}
-
 void EventLog::started(const WorkerSpec& spec, const std::vector<Worker>& workers) {
-  if (config_.options.event_log_handler != "console") return;
   spec_ = spec;
   write("RENDEZVOUS", nullptr, {{"duration", duration_ms(met_ - waiting_since_)}});
-  write("ASSIGN_WORKER_RANKS", nullptr, {{"duration", duration_ms(Clock::now() - met_)}});
+  write("ASSIGN_WORKER_RANKS", nullptr, {{"duration", duration_ms(net::Clock::now() - met_)}});
   for (const auto& worker : workers) {
     const RankEvent rank{worker.local_rank, worker.pid};
     write("START", &rank, OrderedJson::object());
@@ -98,19 +92,18 @@ void EventLog::ended(const WorkerSpec& spec, const std::vector<Worker>& workers)
 }
 
 void EventLog::finished(int signal_number) {
-  if (config_.options.event_log_handler != "console") return;
+  const auto run_time = std::chrono::duration_cast<std::chrono::seconds>(net::Clock::now() - begin_).count();
   if (signal_number != 0)
     return write("FAILED", nullptr,
-                 {{"run_time", run_time()}, {"error", signal_name(signal_number) + " came"}});
-  const bool all_succeeded =
-      std::all_of(ends_.begin(), ends_.end(), [](const RankEvent& rank) { return rank.status == 0; });
+                 {{"run_time", run_time}, {"error", signal_name(signal_number) + " came"}});
+  const auto succeeded = [](const RankEvent& rank) { return rank.status == 0; };
+  const bool all_succeeded = std::ranges::all_of(ends_, succeeded);
   for (const auto& rank : ends_) {
-    const bool failed = rank.status != 0;
-    const char* state = failed ? "FAILED" : all_succeeded ? "SUCCEEDED" : "TERMINATED";
+    const char* state = !succeeded(rank) ? "FAILED" : all_succeeded ? "SUCCEEDED" : "TERMINATED";
     write(state, &rank,
-          {{"run_time", run_time()}, {"error", failed ? OrderedJson(rank.error) : OrderedJson()}});
+          {{"run_time", run_time}, {"error", succeeded(rank) ? OrderedJson() : OrderedJson(rank.error)}});
   }
-  write("SUCCEEDED", nullptr, {{"run_time", run_time()}});
+  write("SUCCEEDED", nullptr, {{"run_time", run_time}});
 }
 
 }  // namespace lockstep::launch

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +8,7 @@
 #include "agent/worker_spec.hpp"
 #include "config/launch_config.hpp"
 #include "logs/console.hpp"
+#include "net/deadline.hpp"
 #include "process/worker_group.hpp"
 
 namespace lockstep::launch {
@@ -19,15 +19,13 @@ namespace lockstep::launch {
 /// For one thread.
 class EventLog {
  public:
-  using Clock = std::chrono::steady_clock;
-
   /// Both must outlive it. Times run from here.
   EventLog(const LaunchConfig& config, Console& console) : config_(config), console_(console) {}
 
   /// The agent begins to wait for a round.
-  void waiting() { waiting_since_ = Clock::now(); }
+  void waiting() { waiting_since_ = net::Clock::now(); }
   /// The nodes have met, and a round begins.
-  void met() { met_ = Clock::now(); }
+  void met() { met_ = net::Clock::now(); }
   /// The ranks have numbers and were started.
   void started(const WorkerSpec& spec, const std::vector<Worker>& workers);
   /// No rank of the round is left.
@@ -45,13 +43,12 @@ class EventLog {
   };
   /// `rank`: null for an event of the agent. `details`: the members that only some events have.
   void write(const std::string& state, const RankEvent* rank, const nlohmann::ordered_json& details) const;
-  nlohmann::ordered_json run_time() const;
 
   const LaunchConfig& config_;
   Console& console_;
-  const Clock::time_point begin_ = Clock::now();
-  Clock::time_point waiting_since_ = begin_;
-  Clock::time_point met_ = begin_;
+  const net::Deadline begin_ = net::Clock::now();
+  net::Deadline waiting_since_ = begin_;
+  net::Deadline met_ = begin_;
   WorkerSpec spec_;
   std::vector<RankEvent> ends_;
 };

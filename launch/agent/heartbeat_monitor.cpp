@@ -1,52 +1,41 @@
 #include "agent/heartbeat_monitor.hpp"
 
 #include <fmt/core.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "core/runtime/process_handle.hpp"
+#include "net/deadline.hpp"
 
 namespace lockstep::launch {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kInterval{1000};
-
-/// By the clock of the heartbeats. A time that a broken file gives may lie anywhere.
+/// By the clock of the heartbeats, CLOCK_MONOTONIC. A time that a broken file gives may lie anywhere.
 milliseconds since(std::int64_t beat_time) {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const std::int64_t passed = now.tv_sec * 1'000'000'000 + now.tv_nsec - beat_time;
-  return milliseconds(std::max<std::int64_t>(passed, 0) / 1'000'000);
+  const auto passed = net::Clock::now().time_since_epoch() - std::chrono::nanoseconds(beat_time);
+  return std::max(std::chrono::duration_cast<milliseconds>(passed), milliseconds(0));
 }
 
 }  // namespace
 
 HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks,
-                                   const std::string& node)
-    : first_rank_(place.first_rank), node_(node), next_look_(Clock::now() + kInterval) {
-  const std::string own_folder = fmt::format("{}/heartbeats_{}", folder, place.round);
+                                   std::string node)
+    : folder_(fmt::format("{}/heartbeats_{}", folder, place.round)),
+      ranks_(ranks),
+      first_rank_(place.first_rank),
+      node_(std::move(node)) {
   std::error_code ignored;  // The first file says it better.
-  std::filesystem::create_directories(own_folder, ignored);
-  for (int rank = 0; rank < ranks; ++rank) {
-    files_.push_back(fmt::format("{}/{}", own_folder, rank));
-    make_heartbeat_file(files_.back());
-  }
+  std::filesystem::create_directories(folder_, ignored);
+  for (int rank = 0; rank < ranks; ++rank) make_heartbeat_file(file(rank));
 }
 
 HeartbeatMonitor::~HeartbeatMonitor() {
-  for (const auto& file : files_) {
-    unlink(file.c_str());
-    unlink(stacks_file(file).c_str());
-  }
-}
-
-void HeartbeatMonitor::add_to(Environment& environment, int local_rank) const {
-  environment["LOCKSTEP_HEARTBEAT_FILE"] = file(local_rank);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
 }
 
 std::vector<StackTarget> HeartbeatMonitor::stack_targets(const std::vector<Worker>& workers) const {
@@ -56,11 +45,6 @@ std::vector<StackTarget> HeartbeatMonitor::stack_targets(const std::vector<Worke
       targets.push_back({first_rank_ + worker.local_rank, worker.pid, file(worker.local_rank)});
   }
   return targets;
-}
-
-std::vector<RankStatus> HeartbeatMonitor::look(const std::vector<Worker>& workers) {
-  next_look_ = Clock::now() + kInterval;
-  return statuses(workers);
 }
 
 std::vector<RankStatus> HeartbeatMonitor::statuses(const std::vector<Worker>& workers) const {
@@ -84,8 +68,8 @@ std::vector<RankStatus> HeartbeatMonitor::statuses(const std::vector<Worker>& wo
 
 std::optional<std::uint64_t> HeartbeatMonitor::best_step() const {
   std::optional<std::uint64_t> best;
-  for (const auto& file : files_) {
-    const auto record = read_heartbeat(file);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const auto record = read_heartbeat(file(rank));
     if (record) best = std::max(best.value_or(0), record->step);
   }
   return best;

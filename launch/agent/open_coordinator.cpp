@@ -18,25 +18,17 @@
 namespace lockstep::launch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using net::Clock;
 
 constexpr std::chrono::seconds kResolveTime{20};
-
-/// Where the ranks of the node that hosts the coordinator find the store. Port 0: a free one.
-net::HostPort own_address(const LaunchConfig& config) {
-  // A static job's ranks get what was typed, on all nodes alike.
-  const bool typed = config.backend == Backend::static_ || config.backend == Backend::alone;
-  return {typed ? config.endpoint.host : config.options.local_addr.value_or(config.endpoint.host),
-          config.endpoint.port};
-}
 
 /// Whether a signal has come that ends the job; it is blocked, and stays with the agent's SignalFd.
 bool end_signal_pending(const LaunchConfig& config) {
   sigset_t pending;
   sigemptyset(&pending);
   sigpending(&pending);
-  return std::any_of(config.end_signals.begin(), config.end_signals.end(),
-                     [&](int number) { return sigismember(&pending, number) == 1; });
+  return std::ranges::any_of(config.end_signals,
+                             [&](int number) { return sigismember(&pending, number) == 1; });
 }
 
 std::vector<net::Address> addresses_of(const LaunchConfig& config, const std::string& host,
@@ -68,7 +60,7 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
     return net::listen_everywhere(port);
   const auto addresses = addresses_of(config, host, port);
   if (is_loopback_name(host)) return net::listen_at(addresses.front());
-  const auto own = std::find_if(addresses.begin(), addresses.end(), [](const net::Address& address) {
+  const auto own = std::ranges::find_if(addresses, [](const net::Address& address) {
     return !address.is_loopback() && net::is_local(address);
   });
   return own == addresses.end() ? net::listen_everywhere(port) : net::listen_at(*own);
@@ -77,8 +69,7 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
 bool is_endpoint(const LaunchConfig& config) {
   if (is_loopback_name(config.endpoint.host) || config.endpoint.host == host_name()) return true;
   try {
-    const auto addresses = addresses_of(config, config.endpoint.host, 0);
-    return std::any_of(addresses.begin(), addresses.end(), net::is_local);
+    return std::ranges::any_of(addresses_of(config, config.endpoint.host, 0), net::is_local);
   } catch (const CommunicationError&) {
     // A name that nobody knows yet is not this host's: whoever joins goes on asking for it.
     return false;
@@ -110,15 +101,14 @@ std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoin
   if (config.backend == Backend::alone) return "";
   if (config.backend == Backend::slurm)
     return where + " for the other tasks of the Slurm step: srun is to start one launcher on each node";
-  const std::string nodes = config.min_nodes == config.max_nodes
-                                ? fmt::format("{}", config.max_nodes)
-                                : fmt::format("{}:{}", config.min_nodes, config.max_nodes);
+  const std::string least = config.min_nodes == config.max_nodes ? "" : fmt::format("{}:", config.min_nodes);
   const std::string options =
       config.backend == Backend::c10d
           ? fmt::format("--rdzv-backend c10d --rdzv-endpoint {}", endpoint.text())
           : fmt::format("--node-rank N --master-addr {} --master-port {}", endpoint.host, endpoint.port);
-  return fmt::format("{}; run on the others: lockstep run --nnodes {} {}{} ... {}", where, nodes, options,
-                     config.run_id == "none" ? "" : " --rdzv-id " + config.run_id, config.program);
+  return fmt::format("{}; run on the others: lockstep run --nnodes {}{} {}{} ... {}", where, least,
+                     config.max_nodes, options, config.run_id == "none" ? "" : " --rdzv-id " + config.run_id,
+                     config.program);
 }
 
 CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::HostPort& endpoint) {
@@ -146,9 +136,12 @@ std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, 
   options.verify_peer_uid = !secret.is_none;
   auto server = std::make_unique<net::Server>(std::move(listener), options);
   const std::uint16_t port = server->address().port();
+  // A static job's ranks get what was typed, on all nodes alike.
+  const bool typed = config.backend == Backend::static_ || config.backend == Backend::alone;
+  const std::string& host = config.endpoint.host;
   auto client = std::make_unique<LocalCoordinatorClient>(
-      coordinator_options(config, {config.endpoint.host, port}), std::move(server),
-      net::HostPort{own_address(config).host, port}, secret.name);
+      coordinator_options(config, {host, port}), std::move(server),
+      net::HostPort{typed ? host : config.options.local_addr.value_or(host), port}, secret.name);
   client->allow([&](net::Server& store, Coordinator& coordinator) -> std::unique_ptr<StoreNodes> {
     if (config.backend == Backend::static_)
       return std::make_unique<TorchrunServer>(config.run_id, config.max_nodes, store, coordinator);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/host_name.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
@@ -23,9 +24,9 @@ constexpr std::chrono::seconds kKillTime{10};
 /// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
 /// that lose a partner exit with an error of their own.
 std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
-  const auto crashed = std::find_if(failed.begin(), failed.end(),
-                                    [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
-  return crashed == failed.end() ? *std::min_element(failed.begin(), failed.end()) : *crashed;
+  const auto crashed =
+      std::ranges::find_if(failed, [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
+  return crashed == failed.end() ? std::ranges::min(failed) : *crashed;
 }
 
 void make_folder(const std::filesystem::path& folder) {
@@ -53,11 +54,12 @@ void make_stack_readable(nlohmann::json& error) {
 
 }  // namespace
 
-Round::Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
+Round::Round(const LaunchConfig& config, const Environment& environment, const WorkerSpec& spec,
              const ProcessSupervisor& supervisor, LogForwarder& forwarder)
     : config_(config),
       environment_(environment),
-      spec_(std::move(spec)),
+      spec_(spec),
+      supervisor_(supervisor),
       forwarder_(forwarder),
       group_(supervisor.signals, supervisor.reaper, config.options.keep_daemons) {}
 
@@ -65,7 +67,10 @@ void Round::prepare() {
   check_script(config_);
   oom_kills_before_ = oom_kills();
   const bool alone = spec_.place.group_world_size == 1;
-  monitor_.emplace(spec_.scratch, spec_.place, config_.local_world_size, alone ? "" : spec_.host);
+  // Never in a log folder, which may lie on a network file system.
+  monitor_.emplace(supervisor_.folder.path(), spec_.place, config_.local_world_size,
+                   alone ? "" : host_name());
+  next_look_ = net::Clock::now() + HeartbeatMonitor::kInterval;
 }
 
 bool Round::start_next() {
@@ -75,7 +80,7 @@ bool Round::start_next() {
   const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
                                                      : config_.bindings[static_cast<std::size_t>(rank)]);
   Environment environment = worker_environment(config_, spec_, rank, environment_);
-  monitor_->add_to(environment, rank);
+  environment["LOCKSTEP_HEARTBEAT_FILE"] = monitor_->file(rank);
   group_.start(rank, worker_command(config_, rank), environment,
                open_output(config_, spec_, rank, forwarder_));
   return true;
@@ -102,26 +107,26 @@ void Round::stop(int signal_number) {
 void Round::begin_stopping() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::stopping;
-  shutdown_deadline_ = SignalFd::Clock::now() + config_.shutdown_timeout;
+  shutdown_deadline_ = net::Clock::now() + config_.shutdown_timeout;
 }
 
 void Round::kill() {
-  if (stage_ != Stage::killing) shutdown_deadline_ = SignalFd::Clock::now() + kKillTime;
+  if (stage_ != Stage::killing) shutdown_deadline_ = net::Clock::now() + kKillTime;
   stage_ = Stage::killing;
   group_.kill();
 }
 
-Round::TimePoint Round::deadline() const {
-  const bool watched = monitor_ && stage_ == Stage::running;
-  return std::min(
-      {group_.start_deadline(), shutdown_deadline_, watched ? monitor_->next_look() : TimePoint::max()});
+net::Deadline Round::deadline() const {
+  const auto next_look = stage_ == Stage::running ? next_look_ : net::Deadline::max();
+  return std::min({group_.start_deadline(), shutdown_deadline_, next_look});
 }
 
 std::vector<RankStatus> Round::on_deadline() {
-  const auto now = SignalFd::Clock::now();
+  const auto now = net::Clock::now();
   if (now >= shutdown_deadline_) on_shutdown_deadline();
-  if (stage_ != Stage::running || !monitor_ || now < monitor_->next_look()) return {};
-  return monitor_->look(workers());
+  if (stage_ != Stage::running || now < next_look_) return {};
+  next_look_ = now + HeartbeatMonitor::kInterval;
+  return statuses();
 }
 
 bool Round::blame(int rank, const std::string& text) {
@@ -139,7 +144,7 @@ bool Round::has_rank(int rank) const {
 void Round::on_shutdown_deadline() {
   if (stage_ == Stage::killing) {
     abandoned_ = true;
-    shutdown_deadline_ = TimePoint::max();
+    shutdown_deadline_ = net::Deadline::max();
     forwarder_.console().say("processes do not end even after SIGKILL; they are left to the system");
     return;
   }
@@ -162,19 +167,12 @@ bool Round::end_orphans() {
 }
 
 bool Round::succeeded() const {
-  return std::all_of(workers().begin(), workers().end(),
-                     [](const Worker& worker) { return worker.status == 0; });
+  return std::ranges::all_of(workers(), [](const Worker& worker) { return worker.status == 0; });
 }
 
 bool Round::preempted() const {
-  return !succeeded() && std::all_of(workers().begin(), workers().end(), [](const Worker& worker) {
-    return worker.status == 0 || worker.preempted();
-  });
-}
-
-std::optional<std::int64_t> Round::new_oom_kills() const {
-  const auto kills = oom_kills();
-  return kills && oom_kills_before_ ? std::optional(*kills - *oom_kills_before_) : std::nullopt;
+  const auto saved = [](const Worker& worker) { return worker.status == 0 || worker.preempted(); };
+  return !succeeded() && std::ranges::all_of(workers(), saved);
 }
 
 ProcessFailure Round::record_for(int local_rank) const {
@@ -182,8 +180,8 @@ ProcessFailure Round::record_for(int local_rank) const {
   result.rank = spec_.place.first_rank + local_rank;
   result.local_rank = local_rank;
   if (spec_.place.group_world_size > 1)
-    result.node = fmt::format("node {}, host {}", spec_.place.group_rank, spec_.host);
-  result.host = spec_.host;
+    result.node = fmt::format("node {}, host {}", spec_.place.group_rank, host_name());
+  result.host = host_name();
   result.program = config_.program;
   return result;
 }
@@ -196,7 +194,7 @@ ProcessFailure Round::not_started(const std::exception& error) const {
   return result;
 }
 
-ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> kills) const {
+ProcessFailure Round::record(const Worker& worker) const {
   const std::string file = error_file(spec_, worker.local_rank);
   ProcessFailure result = record_for(worker.local_rank);
   result.pid = worker.pid;
@@ -209,7 +207,8 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
   result.message = message_of(result.error);
   result.is_secondary = is_secondary(result.error);
   result.error_file = named_error_file(file, !config_.log_dir.empty());
-  result.oom_kills = kills;
+  if (const auto kills = oom_kills(); kills && oom_kills_before_)
+    result.oom_kills = *kills - *oom_kills_before_;
   result.peak_memory = worker.peak_memory;
   if (result.is_secondary) {
     const std::string gone = early_leavers(statuses());
@@ -225,8 +224,7 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
 
 std::vector<ProcessFailure> Round::records() const {
   std::vector<ProcessFailure> result;
-  const auto kills = new_oom_kills();
-  for (const auto& worker : workers()) result.push_back(record(worker, kills));
+  for (const auto& worker : workers()) result.push_back(record(worker));
   return result;
 }
 

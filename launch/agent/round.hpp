@@ -22,10 +22,8 @@ namespace lockstep::launch {
 /// to stop by a signal, and are killed when the shutdown timeout is over.
 class Round {
  public:
-  using TimePoint = SignalFd::Clock::time_point;
-
   /// The references must outlive the round.
-  Round(const LaunchConfig& config, const Environment& environment, WorkerSpec spec,
+  Round(const LaunchConfig& config, const Environment& environment, const WorkerSpec& spec,
         const ProcessSupervisor& supervisor, LogForwarder& forwarder);
 
   /// Before the first rank. Throws lockstep::Error when this host cannot start any (a full disk, a script
@@ -53,7 +51,7 @@ class Round {
   void kill();
   /// To be called at `deadline()`. Returns the status of the ranks when it is time to report it; else none.
   std::vector<RankStatus> on_deadline();
-  TimePoint deadline() const;
+  net::Deadline deadline() const;
   std::vector<RankStatus> statuses() const { return monitor_->statuses(group_.workers()); }
   /// Whether the rank, by its number in the world, is one of this node's.
   bool has_rank(int rank) const;
@@ -64,7 +62,7 @@ class Round {
   std::vector<StackTarget> stack_targets() const { return monitor_->stack_targets(group_.workers()); }
   std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }
 
-  bool ranks_run() const { return group_.running() > 0 && !abandoned_; }
+  bool ranks_run() const { return group_.ranks_run() && !abandoned_; }
   /// Asks what ranks left behind to end; false when nothing is left, or what is left cannot be ended.
   bool end_orphans();
 
@@ -72,7 +70,7 @@ class Round {
   /// Every rank that did not succeed saved its state and ended.
   bool preempted() const;
   /// The record of the rank that failed first. There must be one.
-  ProcessFailure first_failure() const { return record(workers()[*first_failure_], new_oom_kills()); }
+  ProcessFailure first_failure() const { return record(workers()[*first_failure_]); }
   std::vector<ProcessFailure> records() const;
   /// After a start has thrown: the record of the rank that could not be started.
   ProcessFailure not_started(const std::exception& error) const;
@@ -84,17 +82,19 @@ class Round {
   void on_shutdown_deadline();
   void begin_stopping();
   ProcessFailure record_for(int local_rank) const;
-  ProcessFailure record(const Worker& worker, std::optional<std::int64_t> kills) const;
-  std::optional<std::int64_t> new_oom_kills() const;
+  ProcessFailure record(const Worker& worker) const;
 
   const LaunchConfig& config_;
   const Environment& environment_;
-  const WorkerSpec spec_;
+  const WorkerSpec& spec_;
+  const ProcessSupervisor& supervisor_;
   LogForwarder& forwarder_;
   WorkerGroup group_;
   Stage stage_ = Stage::running;
-  TimePoint shutdown_deadline_ = TimePoint::max();
+  net::Deadline shutdown_deadline_ = net::Deadline::max();
   std::optional<HeartbeatMonitor> monitor_;
+  /// When to look at the heartbeats.
+  net::Deadline next_look_ = net::Deadline::max();
   /// Why the round was ended though no rank had failed.
   std::string hang_text_;
   /// The rank that failed first.

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <utility>
 
+#include "core/runtime/process_handle.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "logs/lines.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
 #include "process/worker_group.hpp"
@@ -79,14 +79,16 @@ class StackDump::Request {
 
   bool is_answered() {
     if (rank_pid_ == 0) return !debugger_runs();
+    // One that is stopped (SIGSTOP) does nothing, signals included, until SIGCONT.
     return read_end(file_, std::string_view(kEndOfStacks).size()) == kEndOfStacks || has_ended() ||
-           is_stopped(rank_pid_);
+           process_stat(rank_pid_).state == 'T';
   }
 
-  bool has_debugger() const { return debugger_ != 0; }
-  void end_debugger() {
-    told_to_end_ = true;
-    if (debugger_runs()) kill(debugger_, SIGTERM);
+  /// Tells the debugger, once, to leave the process. False where none runs.
+  bool end_debugger() {
+    if (!debugger_runs()) return false;
+    if (!std::exchange(told_to_end_, true)) kill(debugger_, SIGTERM);
+    return true;
   }
 
   /// What is there by now, as the launcher prints it.
@@ -163,7 +165,6 @@ void StackDump::ask(const std::vector<StackTarget>& targets, const Environment& 
   if (!begun_) {
     begun_ = now;
     next_look_ = now + kLookInterval;
-    told_debuggers_to_end_ = false;
     for (const auto& target : targets) requests_.push_back(std::make_unique<Request>(target, environment));
   }
   if (node) {
@@ -177,14 +178,11 @@ std::optional<StackDump::Answer> StackDump::work(Time now) {
   if (!begun_) return std::nullopt;
   next_look_ = now + kLookInterval;
   const auto over = *begun_ + kAnswerTimeout;
-  const auto is_answered = [](const auto& request) { return request->is_answered(); };
-  if (std::all_of(requests_.begin(), requests_.end(), is_answered) || now >= over + kDebuggerShutdownTimeout)
-    return finish();
-  if (now < over || std::exchange(told_debuggers_to_end_, true)) return std::nullopt;
-  for (const auto& request : requests_) request->end_debugger();
+  const bool answered = std::ranges::all_of(requests_, &Request::is_answered);
+  if (answered || now >= over + kDebuggerShutdownTimeout) return finish();
+  if (now < over) return std::nullopt;
   // Only debuggers are waited for after that.
-  const auto has_debugger = [](const auto& request) { return request->has_debugger(); };
-  return std::any_of(requests_.begin(), requests_.end(), has_debugger) ? std::nullopt : finish();
+  return std::ranges::count_if(requests_, &Request::end_debugger) > 0 ? std::nullopt : finish();
 }
 
 std::optional<StackDump::Answer> StackDump::finish() {

@@ -67,7 +67,6 @@ class StackDump {
   /// Nothing: no dump is under way.
   std::optional<Time> begun_;
   Time next_look_;
-  bool told_debuggers_to_end_ = false;
 };
 
 }  // namespace lockstep::launch

@@ -14,11 +14,6 @@
 namespace lockstep::launch {
 namespace {
 
-void set_virtual_rank(Environment& environment, int local_rank, const Environment& parent) {
-  environment["LOCAL_RANK"] = "0";
-  environment["CUDA_VISIBLE_DEVICES"] = virtual_device(parent, local_rank);
-}
-
 bool needs_thread_limit(const LaunchConfig& config, const Environment& parent) {
   return config.local_world_size > 1 && parent.find("OMP_NUM_THREADS") == parent.end();
 }
@@ -40,7 +35,6 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
   ForwardedStream stream{.local_rank = local_rank, .number = number, .shown = sink == Sink::forward};
   stream.prefix =
       line_prefix(config.line_prefix, config.options.role, spec.place.first_rank + local_rank, local_rank);
-  stream.painted_prefix = forwarder.console().painted(stream.prefix, local_rank, number);
   if (!config.log_dir.empty()) stream.copy.emplace(folder / name, config.log_max_bytes);
   stream.filters = number == STDOUT_FILENO ? config.options.duplicate_stdout_filters
                                            : config.options.duplicate_stderr_filters;
@@ -93,7 +87,10 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
   result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.options.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (needs_thread_limit(config, parent)) result["OMP_NUM_THREADS"] = "1";
-  if (config.options.virtual_local_rank) set_virtual_rank(result, local_rank, parent);
+  if (config.options.virtual_local_rank) {
+    result["LOCAL_RANK"] = "0";
+    result["CUDA_VISIBLE_DEVICES"] = virtual_device(parent, local_rank);
+  }
   return result;
 }
 
@@ -130,9 +127,8 @@ void print_config(const LaunchConfig& config, const Environment& environment, st
     out << "rank " << spec.place.first_rank + rank << ":";
     for (const auto& word : worker_command(config, rank)) out << ' ' << shell_word(word);
     out << '\n';
-    if (!config.bindings.empty()) {
+    if (!config.bindings.empty())
       out << "  on " << binding_text(config.bindings[static_cast<std::size_t>(rank)]) << '\n';
-    }
     for (const auto& [name, value] : worker_environment(config, spec, rank, environment)) {
       if (find_variable(environment, name) != value) out << "  " << name << '=' << value << '\n';
     }

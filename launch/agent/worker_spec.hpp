@@ -19,14 +19,10 @@ struct WorkerSpec {
   /// Counts the starts with the same restart count: 0 is the first.
   int repeat = 0;
   /// Where the ranks find their store, and whether the coordinator's launcher serves it; else rank 0 does.
-  net::HostPort master;
+  net::HostPort master = {};
   bool agent_store = true;
-  /// The name of this host.
-  std::string host;
   /// A private folder for the ranks' error files.
-  std::string folder;
-  /// The launcher's own folder on this host, for heartbeats; never a log folder.
-  std::string scratch;
+  std::string folder = {};
 };
 
 /// Where a rank writes why it failed (torchrun's JSON): `<folder>/attempt_<n>/<local rank>/error.json`, where

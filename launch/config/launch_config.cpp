@@ -32,7 +32,7 @@ std::vector<int> streams_of(const std::string& flag, const std::string& text, in
   if (const auto all = variables::whole_number(text, 0, kOut | kErr))
     return std::vector<int>(static_cast<std::size_t>(ranks), *all);
   std::vector<int> result(static_cast<std::size_t>(ranks), 0);
-  for (const auto part : text.empty() ? std::vector{std::string_view()} : split_list(text)) {
+  for (const auto part : variables::split_list(text)) {
     const auto colon = std::min(part.find(':'), part.size());
     const auto rank = variables::whole_number(part.substr(0, colon));
     const auto streams =
@@ -50,7 +50,7 @@ std::vector<int> streams_of(const std::string& flag, const std::string& text, in
 std::vector<bool> shown_ranks(const std::string& text, int ranks) {
   std::vector<bool> result(static_cast<std::size_t>(ranks), text.empty());
   if (text.empty()) return result;
-  for (const auto part : split_list(text)) {
+  for (const auto part : variables::split_list(text)) {
     const auto rank = variables::whole_number(part);
     if (!rank) {
       throw UsageError("--local-ranks-filter '" + text +
@@ -287,7 +287,8 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
 
 std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices) {
   std::vector<int> numbers;
-  for (const auto item : split_list(text)) {
+  if (text.empty()) return numbers;
+  for (const auto item : variables::split_list(text)) {
     const std::string name(stripped(item));
     const int number = signal_number(name);
     // SIGCHLD tells the launcher that a rank has ended.

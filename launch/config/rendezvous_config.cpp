@@ -181,7 +181,9 @@ RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string
                      "' contradict each other: a standalone job has one node. Drop one.");
   }
   config.backend = backend_of(options, config.max_nodes);
-  for (const auto item : split_list(unquoted(options.rdzv_conf))) read_item(stripped(item), config, notices);
+  if (const auto items = unquoted(options.rdzv_conf); !items.empty()) {
+    for (const auto item : variables::split_list(items)) read_item(stripped(item), config, notices);
+  }
   plan_node_rank(parsed, config);
   config.endpoint = endpoint_of(config.backend, parsed);
   return config;

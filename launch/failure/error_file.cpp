@@ -3,10 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
-
+#include "core/variables.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "logs/lines.hpp"
+#include "process/process_facts.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -87,10 +86,7 @@ std::int64_t time_of(const nlohmann::json& content) {
   const Json& inner = value_at(content, "/message/extraInfo/timestamp");
   const Json& time = inner.is_null() ? value_at(content, "/timestamp") : inner;
   if (time.is_number_integer()) return time.get<std::int64_t>();
-  const std::string text = text_of(time);
-  std::int64_t seconds = 0;
-  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  return failure == std::errc() && stop == text.data() + text.size() ? seconds : 0;
+  return variables::parse_number<std::int64_t>(text_of(time)).value_or(0);
 }
 
 bool is_secondary(const nlohmann::json& content) {

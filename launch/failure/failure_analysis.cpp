@@ -26,17 +26,26 @@ bool saved_or_succeeded(const ProcessFailure& record) {
 /// How likely a failure is the cause of others, least first.
 enum class Weight { secondary, silent, own_error, crash };
 
+/// Died of a signal that nobody here sent, and that is no usual consequence of another rank's end.
+bool crashed(const ProcessFailure& failure) {
+  if (!failure.status || failure.stopped || !WIFSIGNALED(*failure.status)) return false;
+  // A program may abort, or be ended by a pipe that nobody reads, because another rank is gone; and requests
+  // to end are no crash.
+  const auto consequences = {SIGABRT, SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  return std::ranges::count(consequences, WTERMSIG(*failure.status)) == 0;
+}
+
 Weight weight_of(const ProcessFailure& failure) {
   if (failure.hung || failure.killed_by_oom()) return Weight::crash;
   if (failure.is_secondary) return Weight::secondary;
-  if (failure.crashed()) return Weight::crash;
+  if (crashed(failure)) return Weight::crash;
   return failure.message.empty() ? Weight::silent : Weight::own_error;
 }
 
 /// A rank that only exited with some code, and left no message, may have failed because a peer vanished.
 bool has_own_cause(const ProcessFailure& failure) {
-  const bool crashed = failure.failed() && failure.status && WIFSIGNALED(*failure.status);
-  return crashed || weight_of(failure) >= Weight::own_error;
+  const bool by_signal = failure.failed() && failure.status && WIFSIGNALED(*failure.status);
+  return by_signal || weight_of(failure) >= Weight::own_error;
 }
 
 /// Ranks beside the cause of which more is shown than a line.
@@ -66,8 +75,7 @@ std::string memory_text(const ProcessFailure& failure) {
 
 /// Who may have sent a SIGKILL that did not come from here.
 std::string sender_of_kill(const ProcessFailure& failure) {
-  if (!failure.status || failure.hung || failure.killed) return "";
-  if (!WIFSIGNALED(*failure.status) || WTERMSIG(*failure.status) != SIGKILL) return "";
+  if (failure.status != SIGKILL || failure.hung || failure.killed) return "";
   if (failure.killed_by_oom()) {
     return fmt::format(
         "  killed by the kernel's OOM killer ({} process(es) of this job on this host{}): start fewer ranks, "
@@ -85,10 +93,8 @@ std::string sender_of_kill(const ProcessFailure& failure) {
 /// A traceback ends with the message in most cases.
 std::string message_text(const ProcessFailure& record) {
   const std::string traceback = traceback_of(record.error);
-  const bool repeated = traceback.find(record.message) != std::string::npos;
-  std::string text = record.message.empty() || (repeated && !traceback.empty()) ? "" : quoted(record.message);
-  if (!traceback.empty()) text += quoted(traceback);
-  return text;
+  const bool repeated = !traceback.empty() && traceback.find(record.message) != std::string::npos;
+  return (repeated ? "" : quoted(record.message)) + quoted(traceback);
 }
 
 /// "at 2026-01-31 12:00:00 on host a, error file /logs/error.json".
@@ -118,12 +124,11 @@ std::string how_it_failed(const ProcessFailure& record) {
   return record.failed() ? describe_exit(*record.status) : "reported an error, and then was told to stop";
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 /// "rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
 std::string in_one_line(const ProcessFailure& failure) {
-  const std::string message = failure.message.empty() ? "" : ": " + first_line(failure.message);
-  return quoted(named(failure) + how_it_failed(failure) + message, "");
+  const std::string first_line = failure.message.substr(0, failure.message.find('\n'));
+  return quoted(named(failure) + how_it_failed(failure) + (failure.message.empty() ? "" : ": ") + first_line,
+                "");
 }
 
 /// "rank 0", "ranks 0, 2-31".
@@ -179,32 +184,11 @@ std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t
 
 }  // namespace
 
-bool ProcessFailure::timed_out() const noexcept {
-  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kTimeoutExitCode;
-}
-
-bool ProcessFailure::killed_by_oom() const noexcept {
-  return status && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGKILL && !killed &&
-         oom_kills.value_or(0) > 0;
-}
-
-bool ProcessFailure::crashed() const noexcept {
-  if (killed_by_oom()) return true;
-  if (!status || stopped || !WIFSIGNALED(*status)) return false;
-  // A program may abort, or be ended by a pipe that nobody reads, because another rank is gone; and requests
-  // to end are no crash.
-  const auto consequences = {SIGABRT, SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-  return std::count(consequences.begin(), consequences.end(), WTERMSIG(*status)) == 0;
-}
-
 std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
   const Weight first = weight_of(failures.front());
   if (first >= Weight::own_error) return 0;
-  const auto lighter = [](const ProcessFailure& one, const ProcessFailure& other) {
-    return weight_of(one) < weight_of(other);
-  };
   // The first of several that weigh the same.
-  const auto heaviest = std::max_element(failures.begin(), failures.end(), lighter);
+  const auto heaviest = std::ranges::max_element(failures, {}, weight_of);
   const Weight needed = first == Weight::secondary ? Weight::own_error : Weight::crash;
   return weight_of(*heaviest) >= needed ? static_cast<std::size_t>(heaviest - failures.begin()) : 0;
 }
@@ -228,7 +212,7 @@ FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
   summary.headline = "lockstep run: FAILED: " + in_one_line(cause);
   summary.exit_code = ended.hung ? kHangStatus : ended.status ? exit_code_of(*ended.status) : 1;
   summary.has_own_cause = has_own_cause(cause);
-  summary.preempted = std::all_of(records.begin(), records.end(), saved_or_succeeded);
+  summary.preempted = std::ranges::all_of(records, saved_or_succeeded);
   summary.error = cause.error;
   return summary;
 }

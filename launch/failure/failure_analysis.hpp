@@ -2,11 +2,14 @@
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "lockstep/core/runtime/program.hpp"
 
 namespace lockstep::launch {
 
@@ -49,13 +52,11 @@ struct ProcessFailure {
   bool is_secondary = false;
 
   /// The kernel's OOM killer ended it, for all that is known.
-  bool killed_by_oom() const noexcept;
-  /// It died of a signal that nobody here sent, and that is no usual consequence of another rank's end.
-  bool crashed() const noexcept;
+  bool killed_by_oom() const noexcept { return status == SIGKILL && !killed && oom_kills.value_or(0) > 0; }
   /// It ended by itself and not with success.
   bool failed() const noexcept { return hung || killed_by_oom() || (status && *status != 0 && !stopped); }
   /// It has ended because others did not come in time (kTimeoutExitCode).
-  bool timed_out() const noexcept;
+  bool timed_out() const noexcept { return status == kTimeoutExitCode << 8; }
 };
 
 /// What a failed round comes to.

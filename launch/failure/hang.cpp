@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 template <class Condition>
 Ranks those(const Ranks& ranks, const Condition& condition) {
   Ranks result;
-  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(result), condition);
+  std::ranges::copy_if(ranks, std::back_inserter(result), condition);
   return result;
 }
 
@@ -58,8 +58,7 @@ std::vector<std::string> status_lines(const Ranks& all) {
   for (const auto& rank : all) places[rank.beat->text()].push_back(rank);
   std::vector<std::string> texts;
   for (const auto& [place, ranks] : places) {
-    milliseconds shortest = ranks.front().still;
-    for (const auto& rank : ranks) shortest = std::min(shortest, rank.still);
+    const milliseconds shortest = std::ranges::min(ranks, {}, &RankStatus::still).still;
     const bool is_one = ranks.size() == 1;
     const char* verb = works(ranks.front()) ? (is_one ? "is" : "are") : (is_one ? "waits" : "wait");
     texts.push_back(fmt::format("{} {} in {} for {}", rank_list(ranks), verb, place, seconds(shortest)));
@@ -69,22 +68,17 @@ std::vector<std::string> status_lines(const Ranks& all) {
 
 /// The ranks of the fewest steps, where steps differ.
 Ranks behind(const Ranks& ranks) {
-  const auto by_step = [](const RankStatus& one, const RankStatus& other) {
-    return one.beat->step < other.beat->step;
-  };
-  const auto [least, most] = std::minmax_element(ranks.begin(), ranks.end(), by_step);
-  const auto step = least->beat->step;
-  if (step == most->beat->step) return {};
-  return those(ranks, [&](const RankStatus& rank) { return rank.beat->step == step; });
+  const auto step_of = [](const RankStatus& rank) { return rank.beat->step; };
+  const auto least = step_of(std::ranges::min(ranks, {}, step_of));
+  const auto behind_others = those(ranks, [&](const RankStatus& rank) { return step_of(rank) == least; });
+  return behind_others.size() < ranks.size() ? behind_others : Ranks();
 }
 
 /// The ranks that are not where most are.
 Ranks elsewhere(const Ranks& ranks) {
   std::map<std::string, int> places;
   for (const auto& rank : ranks) ++places[rank.beat->text()];
-  const auto most = std::max_element(places.begin(), places.end(), [](const auto& one, const auto& other) {
-    return one.second < other.second;
-  });
+  const auto most = std::ranges::max_element(places, {}, [](const auto& place) { return place.second; });
   return those(ranks, [&](const RankStatus& rank) { return rank.beat->text() != most->first; });
 }
 
@@ -101,7 +95,7 @@ Ranks blamed(const Ranks& all, const Ranks& running) {
 std::optional<Hang> find_hang(const Ranks& all, milliseconds limit) {
   const Ranks running = those(all, [](const RankStatus& rank) { return !rank.status; });
   const auto stands = [&](const RankStatus& rank) { return rank.beat && rank.still >= limit; };
-  if (running.empty() || !std::all_of(running.begin(), running.end(), stands)) return std::nullopt;
+  if (running.empty() || !std::ranges::all_of(running, stands)) return std::nullopt;
   Hang found;
   std::vector<std::string> parts;
   for (const auto& rank : blamed(all, running)) {
@@ -109,9 +103,9 @@ std::optional<Hang> find_hang(const Ranks& all, milliseconds limit) {
     found.is_certain = found.is_certain || is_held(rank) || left(rank) || works(rank);
     parts.push_back(stuck_text(rank));
   }
-  found.somebody_waits = !std::all_of(running.begin(), running.end(), works);
+  found.somebody_waits = !std::ranges::all_of(running, works);
   const auto is_other = [&](const RankStatus& rank) {
-    return std::count(found.stuck.begin(), found.stuck.end(), rank.rank) == 0;
+    return std::ranges::count(found.stuck, rank.rank) == 0;
   };
   for (auto& part : status_lines(those(running, is_other))) parts.push_back(std::move(part));
   found.text = fmt::format("{}", fmt::join(parts, "; "));
@@ -121,8 +115,8 @@ std::optional<Hang> find_hang(const Ranks& all, milliseconds limit) {
 
 std::string early_leavers(const Ranks& ranks) {
   const Ranks gone = those(ranks, left);
-  const auto waited = std::find_if(ranks.begin(), ranks.end(), [](const RankStatus& rank) {
-    return rank.beat && rank.status && *rank.status != 0 && rank.beat->activity != Activity::working;
+  const auto waited = std::ranges::find_if(ranks, [](const RankStatus& rank) {
+    return rank.beat && rank.status && *rank.status != 0 && !works(rank);
   });
   if (gone.empty() || waited == ranks.end()) return "";
   std::vector<std::string> parts;

@@ -1,33 +1,18 @@
 #include "logs/console.hpp"
 
 #include <fmt/core.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <string_view>
 #include <utility>
 
+#include "net/deadline.hpp"
 #include "net/signal_free_thread.hpp"
 
 namespace lockstep::launch {
 namespace {
-
-/// False when nobody reads any more.
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(descriptor, text.data(), text.size());
-    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
-    if (count >= 0 || errno == EINTR) continue;
-    if (errno != EAGAIN) return false;
-    // Somebody has made the terminal non-blocking for all who share it.
-    pollfd entry{descriptor, POLLOUT, 0};
-    poll(&entry, 1, -1);
-  }
-  return true;
-}
 
 bool wants_colours(const Environment& environment) {
   const bool refused = !find_variable(environment, "NO_COLOR").value_or("").empty();
@@ -35,6 +20,18 @@ bool wants_colours(const Environment& environment) {
 }
 
 }  // namespace
+
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(descriptor, text.data(), text.size());
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+    if (count >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return false;
+    // Somebody has made the terminal non-blocking for all who share it.
+    net::await_ready(descriptor, POLLOUT, net::Deadline::max());
+  }
+  return true;
+}
 
 AsyncWriter::AsyncWriter(int descriptor, std::size_t most_waiting)
     : descriptor_(descriptor), most_waiting_(most_waiting) {}

@@ -7,12 +7,16 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "lockstep/core/environment.hpp"
 
 namespace lockstep::launch {
+
+/// Writes all of it. False, with errno, when that cannot be: nobody reads any more, or the disk is full.
+bool write_all(int descriptor, std::string_view text);
 
 /// Writes to one of the launcher's standard streams by a thread of its own, so that a reader who stops
 /// reading (a paused pager, Ctrl-S) holds neither the launcher nor the ranks. What waits is bounded: lines

@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
+#include "process/process_facts.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -29,11 +31,61 @@ net::FileDescriptor opened(const std::string& path) {
 }
 
 bool holds_any(std::string_view line, const std::vector<std::string>& texts) {
-  return std::any_of(texts.begin(), texts.end(),
-                     [&](const std::string& text) { return line.find(text) != std::string_view::npos; });
+  return std::ranges::any_of(
+      texts, [&](const std::string& text) { return line.find(text) != std::string_view::npos; });
+}
+
+std::string_view end_of(std::string_view text) {
+  return text.substr(text.size() - std::min(text.size(), Tail::kMost));
+}
+
+std::string last_lines_of(std::string_view text, int count) {
+  while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
+  std::size_t start = text.size();
+  for (int line = 0; line < count && start > 0; ++line) {
+    const auto end = text.rfind('\n', start - 1);
+    if (end == std::string_view::npos) return std::string(text);
+    start = end;
+  }
+  return std::string(text.substr(std::min(start + 1, text.size())));
 }
 
 }  // namespace
+
+void LineSplitter::add(std::string_view text, const Take& take) {
+  partial_ += text;
+  std::size_t start = 0;
+  for (;;) {
+    const auto end = partial_.find_first_of("\r\n", start);
+    if (end == std::string::npos) break;
+    const bool returned = partial_[end] == '\r';
+    // It may be the first half of a line end of two.
+    if (returned && end + 1 == partial_.size()) break;
+    const bool both = returned && partial_[end + 1] == '\n';
+    // A bar begins with the return to the start of its line.
+    if (end > start || !returned || both) take(std::string_view(partial_).substr(start, end - start));
+    start = end + (both ? 2 : 1);
+  }
+  partial_.erase(0, start);
+  if (partial_.size() > kLongest) finish(take);
+}
+
+void LineSplitter::finish(const Take& take) {
+  if (partial_.ends_with('\r')) partial_.pop_back();
+  if (!partial_.empty()) take(partial_);
+  partial_.clear();
+}
+
+void Tail::add(std::string_view text) {
+  text_ += end_of(text);
+  if (text_.size() > 2 * kMost) text_.erase(0, text_.size() - kMost);
+}
+
+std::string Tail::last_lines(int count) const { return last_lines_of(end_of(text_), count); }
+
+std::string last_lines(const std::string& path, int count) {
+  return last_lines_of(read_end(path, Tail::kMost).value_or(""), count);
+}
 
 net::FileDescriptor open_log(const std::string& path) {
   net::FileDescriptor file = opened(path);
@@ -44,27 +96,18 @@ net::FileDescriptor open_log(const std::string& path) {
 LogFile::LogFile(std::string path, std::int64_t most_bytes)
     : path_(std::move(path)), most_bytes_(most_bytes), file_(open_log(path_)) {}
 
-void LogFile::begin_anew() {
-  if (std::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) return;
-  // Where no new one can be made, the old one goes on.
-  if (net::FileDescriptor next = opened(path_)) file_ = std::move(next);
-  bytes_ = 0;
-}
-
 bool LogFile::write(std::string_view text) {
-  if (most_bytes_ > 0 && bytes_ > 0 && bytes_ + static_cast<std::int64_t>(text.size()) > most_bytes_) {
-    begin_anew();
+  const bool full = most_bytes_ > 0 && bytes_ > 0 && bytes_ + std::ssize(text) > most_bytes_;
+  if (full && std::rename(path_.c_str(), (path_ + ".1").c_str()) == 0) {
+    // Where no new one can be made, the old one goes on.
+    if (net::FileDescriptor next = opened(path_)) file_ = std::move(next);
+    bytes_ = 0;
   }
-  while (!text.empty() && file_) {
-    const ssize_t count = uninterrupted([&] { return ::write(file_.get(), text.data(), text.size()); });
-    if (count < 0) {
-      file_.reset();
-      return false;
-    }
-    bytes_ += count;
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
+  if (!file_) return true;
+  bytes_ += std::ssize(text);
+  const bool written = write_all(file_.get(), text);
+  if (!written) file_.reset();
+  return written;
 }
 
 std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank) {
@@ -79,11 +122,12 @@ net::FileDescriptor LogForwarder::open(ForwardedStream to) {
   if (!poll_) fail_to_forward("epoll_create1");
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) fail_to_forward("pipe2");
-  Stream stream{net::FileDescriptor(ends[0]), std::move(to)};
+  net::FileDescriptor source(ends[0]);
   net::FileDescriptor sink(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  if (stream.to.number == STDERR_FILENO) tails_.erase(stream.to.local_rank);
-  streams_.push_back(std::move(stream));
+  if (to.number == STDERR_FILENO) tails_.erase(to.local_rank);
+  const std::string painted_prefix = console_.painted(to.prefix, to.local_rank, to.number);
+  streams_.push_back({std::move(source), std::move(to), painted_prefix});
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = &streams_.back();
@@ -97,33 +141,28 @@ bool LogForwarder::pass_on(Stream& stream) {
       uninterrupted([&] { return read(stream.source.get(), buffer.data(), buffer.size()); });
   if (count < 0) return false;
   if (count == 0) {
-    end_stream(stream);
+    pass_on_lines(stream, "", true);
     // Closing takes it out of the poll.
     stream.source.reset();
     return false;
   }
-  take_text(stream, {buffer.data(), static_cast<std::size_t>(count)});
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(count));
+  if (stream.to.copy) write(*stream.to.copy, text);
+  if (stream.to.number == STDERR_FILENO) tails_[stream.to.local_rank].add(text);
+  pass_on_lines(stream, text, false);
   return true;
 }
 
-void LogForwarder::take_text(Stream& stream, std::string_view text) {
-  if (stream.to.copy) write(*stream.to.copy, text);
-  if (stream.to.number == STDERR_FILENO) tails_[stream.to.local_rank].add(text);
+void LogForwarder::pass_on_lines(Stream& stream, std::string_view text, bool last) {
   std::string shown;
-  stream.splitter.add(text, [&](std::string_view line) { take_line(stream, line, shown); });
+  const auto take = [&](std::string_view line) {
+    if (stream.to.shown) shown.append(stream.painted_prefix).append(line) += '\n';
+    if (stream.to.filtered && holds_any(line, stream.to.filters))
+      write(*stream.to.filtered, fmt::format("{}{}\n", stream.to.prefix, line));
+  };
+  stream.splitter.add(text, take);
+  if (last) stream.splitter.finish(take);
   console_.stream(stream.to.number).write(std::move(shown));
-}
-
-void LogForwarder::end_stream(Stream& stream) {
-  std::string shown;
-  stream.splitter.finish([&](std::string_view line) { take_line(stream, line, shown); });
-  console_.stream(stream.to.number).write(std::move(shown));
-}
-
-void LogForwarder::take_line(Stream& stream, std::string_view line, std::string& shown) {
-  if (stream.to.shown) shown.append(stream.to.painted_prefix).append(line) += '\n';
-  if (!stream.to.filtered || !holds_any(line, stream.to.filters)) return;
-  write(*stream.to.filtered, fmt::format("{}{}\n", stream.to.prefix, line));
 }
 
 void LogForwarder::write(LogFile& file, std::string_view text) {
@@ -148,7 +187,7 @@ void LogForwarder::flush() {
 
 void LogForwarder::finish() {
   flush();
-  for (auto& stream : streams_) end_stream(stream);
+  for (auto& stream : streams_) pass_on_lines(stream, "", true);
   streams_.clear();
 }
 

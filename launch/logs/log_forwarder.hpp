@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -9,10 +10,42 @@
 #include <vector>
 
 #include "logs/console.hpp"
-#include "logs/lines.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
+
+/// Cuts a stream into lines. A carriage return ends a line as well, so that each step of a progress bar is
+/// one; what comes without an end for long is passed on in pieces.
+class LineSplitter {
+ public:
+  static constexpr std::size_t kLongest = 64 * 1024;
+  using Take = std::function<void(std::string_view line)>;
+
+  /// Calls `take` for each line that is complete by now, without its end.
+  void add(std::string_view text, const Take& take);
+  /// The rest is a line, too.
+  void finish(const Take& take);
+
+ private:
+  std::string partial_;
+};
+
+/// The end of a stream: some kilobytes, however long it is.
+class Tail {
+ public:
+  static constexpr std::size_t kMost = 16 * 1024;
+
+  void add(std::string_view text);
+  std::string last_lines(int count) const;
+
+ private:
+  /// Up to twice as much, so that not each line moves all the others.
+  std::string text_;
+};
+
+/// The last lines of a file, from its last kilobytes, without the line end of the last one; empty where there
+/// is no such file. *Local*.
+std::string last_lines(const std::string& path, int count);
 
 /// Opens a file for appending, to be handed to a rank or to be written to. Throws lockstep::Error that names
 /// it.
@@ -32,8 +65,6 @@ class LogFile {
   const std::string& path() const noexcept { return path_; }
 
  private:
-  void begin_anew();
-
   std::string path_;
   std::int64_t most_bytes_;
   std::int64_t bytes_ = 0;
@@ -47,9 +78,8 @@ struct ForwardedStream {
   int number = 1;
   /// Whether its lines go to the console.
   bool shown = true;
-  /// What stands in front of each line, and the same for a terminal.
+  /// What stands in front of each line.
   std::string prefix = {};
-  std::string painted_prefix = {};
   /// Gets an untouched copy.
   std::optional<LogFile> copy = {};
   /// Gets, with the prefix, the lines that hold any of the texts.
@@ -93,15 +123,15 @@ class LogForwarder {
   struct Stream {
     net::FileDescriptor source;
     ForwardedStream to;
+    std::string painted_prefix;
     LineSplitter splitter = {};
   };
 
   /// False at the end of the stream, or when nothing is there for now.
   bool pass_on(Stream& stream);
-  void take_text(Stream& stream, std::string_view text);
-  void end_stream(Stream& stream);
+  /// `last`: nothing comes any more, the rest is a line, too.
+  void pass_on_lines(Stream& stream, std::string_view text, bool last);
   void write(LogFile& file, std::string_view text);
-  void take_line(Stream& stream, std::string_view line, std::string& shown);
 
   Console& console_;
   net::FileDescriptor poll_;

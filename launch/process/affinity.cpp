@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <ranges>
 
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
@@ -57,40 +59,34 @@ struct Gpu {
   std::string uuid;
 };
 
-bool is_nvidia_display(const fs::path& device) {
-  constexpr const char* kNvidia = "0x10de";
-  return first_line(device / "vendor") == kNvidia && first_line(device / "class").starts_with("0x03");
-}
-
 std::vector<Gpu> all_gpus(const std::string& sys, const std::string& proc) {
   std::vector<Gpu> gpus;
   for (const auto& path : entries_in(fs::path(proc) / "driver/nvidia/gpus")) {
     std::string address = path.filename();
-    std::transform(address.begin(), address.end(), address.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
+    std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
     gpus.push_back({address, value_in(path / "information", "GPU UUID")});
   }
   if (!gpus.empty()) return gpus;
+  constexpr const char* kNvidia = "0x10de";
+  constexpr const char* kDisplay = "0x03";
   for (const auto& path : entries_in(fs::path(sys) / "bus/pci/devices")) {
-    if (is_nvidia_display(path)) gpus.push_back({path.filename(), ""});
+    if (first_line(path / "vendor") == kNvidia && first_line(path / "class").starts_with(kDisplay))
+      gpus.push_back({path.filename(), ""});
   }
   return gpus;
 }
 
-/// The GPU that an entry of CUDA_VISIBLE_DEVICES names: a number, or a UUID, which may be cut short.
-std::optional<Gpu> named(const std::string& entry, const std::vector<Gpu>& gpus) {
+/// The GPU that an entry of listed_devices names: a number, or a UUID, which may be cut short; null: none.
+const Gpu* named(const std::string& entry, const std::vector<Gpu>& gpus) {
   if (entry.starts_with("MIG-")) {
     throw formatted<UsageError>(
         "--numa-binding: CUDA_VISIBLE_DEVICES names a slice of a GPU ('{}'), whose place only the driver's "
         "library knows. Use --cpu-binding block.",
         entry);
   }
-  const auto index = whole_number(entry);
-  if (index && static_cast<std::size_t>(*index) < gpus.size()) return gpus[static_cast<std::size_t>(*index)];
-  if (!entry.starts_with("GPU-")) return std::nullopt;
-  const auto found =
-      std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid.starts_with(entry); });
-  return found == gpus.end() ? std::nullopt : std::optional<Gpu>(*found);
+  if (const auto index = whole_number(entry)) return &gpus[static_cast<std::size_t>(*index)];
+  const auto found = std::ranges::find_if(gpus, [&](const Gpu& gpu) { return gpu.uuid.starts_with(entry); });
+  return found == gpus.end() ? nullptr : &*found;
 }
 
 int node_of(const Gpu& gpu, const std::string& sys) {
@@ -113,22 +109,15 @@ Groups grouped(const Topology& topology, const CpuSet& cpus, int Cpu::*key) {
   return result;
 }
 
-CpuSet merged(Groups::const_iterator begin, Groups::const_iterator end) {
-  CpuSet result;
-  for (; begin != end; ++begin) result.insert(begin->begin(), begin->end());
-  return result;
-}
-
 /// The groups dealt into `parts` runs; the first ones have one group more where it does not come out even.
 Groups dealt(const Groups& groups, std::size_t parts) {
-  Groups result;
+  Groups result(parts);
   const std::size_t each = groups.size() / parts;
   const std::size_t rest = groups.size() % parts;
-  auto begin = groups.begin();
+  auto next = groups.begin();
   for (std::size_t part = 0; part < parts; ++part) {
-    const auto end = begin + static_cast<std::ptrdiff_t>(each + (part < rest ? 1 : 0));
-    result.push_back(merged(begin, end));
-    begin = end;
+    for (std::size_t count = each + (part < rest ? 1 : 0); count > 0; --count, ++next)
+      result[part].insert(next->begin(), next->end());
   }
   return result;
 }
@@ -161,11 +150,7 @@ std::vector<std::size_t> ranks_by_node(const std::vector<Groups>& nodes, std::si
     return static_cast<double>(nodes[i].size()) / static_cast<double>(result[i] + 1);
   };
   for (std::size_t given = nodes.size(); given < ranks; ++given) {
-    std::size_t best = 0;
-    for (std::size_t i = 1; i < nodes.size(); ++i) {
-      if (share(i) > share(best)) best = i;
-    }
-    ++result[best];
+    ++result[std::ranges::max(std::views::iota(std::size_t{0}, nodes.size()), {}, share)];
   }
   return result;
 }
@@ -175,7 +160,7 @@ std::vector<CpuSet> blocks_of(const std::vector<Groups>& nodes, std::size_t rank
   std::vector<CpuSet> result;
   if (ranks < nodes.size()) {
     Groups whole;
-    for (const auto& node : nodes) whole.push_back(merged(node.begin(), node.end()));
+    for (const auto& node : nodes) whole.push_back(dealt(node, 1).front());
     return dealt(whole, ranks);
   }
   const auto shares = ranks_by_node(nodes, ranks);
@@ -218,8 +203,7 @@ CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_
 /// Caches with more CPUs that may be used come first.
 CpuSet complex_cpus(const Topology& topology, const CpuSet& usable, std::size_t place) {
   Groups caches = grouped(topology, usable, &Cpu::cache);
-  std::stable_sort(caches.begin(), caches.end(),
-                   [](const CpuSet& left, const CpuSet& right) { return left.size() > right.size(); });
+  std::ranges::stable_sort(caches, std::greater(), std::ranges::size);
   return caches[place % caches.size()];
 }
 
@@ -280,7 +264,7 @@ std::optional<std::vector<std::string>> listed_devices(const Environment& enviro
   const auto list = find_variable(environment, "CUDA_VISIBLE_DEVICES");
   if (!list) return std::nullopt;
   std::vector<std::string> entries;
-  for (const auto item : split_list(*list)) {
+  for (const auto item : variables::split_list(*list)) {
     const std::string_view entry = stripped(item);
     const bool is_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
     if (!is_name && !whole_number(entry, 0, gpus - 1)) break;
@@ -304,8 +288,8 @@ std::vector<int> gpu_nodes(const Environment& environment, const std::string& sy
     return result;
   }
   for (const auto& entry : *listed) {
-    const auto gpu = named(entry, gpus);
-    if (!gpu) break;
+    const Gpu* gpu = named(entry, gpus);
+    if (gpu == nullptr) break;
     result.push_back(node_of(*gpu, sys));
   }
   return result;

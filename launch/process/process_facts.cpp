@@ -11,8 +11,9 @@
 #include <sstream>
 
 #include "core/cpu_set.hpp"
-#include "core/runtime/process_handle.hpp"
 #include "core/variables.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -29,10 +30,9 @@ bool in_mask(pid_t process, const std::string& mask, int number) {
 
 std::string thread_text(const fs::path& folder) {
   const std::string wait = first_line(folder / "wchan");
-  const std::string text =
-      fmt::format("thread {} ({}): {}{}{}\n", folder.filename().string(), value_in(folder / "status", "Name"),
-                  value_in(folder / "status", "State"), wait.empty() || wait == "0" ? "" : ", waits in ",
-                  wait == "0" ? "" : wait);
+  const std::string text = fmt::format(
+      "thread {} ({}): {}{}\n", folder.filename().string(), value_in(folder / "status", "Name"),
+      value_in(folder / "status", "State"), wait.empty() || wait == "0" ? "" : ", waits in " + wait);
   std::ifstream file(folder / "stack");
   const std::string stack{std::istreambuf_iterator<char>(file), {}};
   return text + indented(stack, "    ");
@@ -57,15 +57,23 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
+std::optional<std::string> read_end(const fs::path& path, std::size_t most) {
+  try {
+    const InputFile file(path);
+    std::string text(std::min<std::uint64_t>(file.size(), most), '\0');
+    file.read_at(file.size() - text.size(), text.data(), text.size());
+    return text;
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
 std::string value_in(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const auto begin = line.find_first_not_of(" \t:=\"", key.size());
-    if (begin == std::string::npos) return "";
-    return line.substr(begin, line.find_last_not_of(" \t\"") + 1 - begin);
-  }
-  return "";
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with(key)) continue;
+  const auto begin = file ? line.find_first_not_of(" \t:=\"", key.size()) : std::string::npos;
+  return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(" \t\"") + 1 - begin);
 }
 
 std::vector<fs::path> entries_in(const fs::path& folder) {
@@ -103,17 +111,9 @@ std::vector<pid_t> all_processes() {
   return result;
 }
 
-std::vector<pid_t> child_processes() {
-  std::vector<pid_t> result = all_processes();
-  std::erase_if(result, [](pid_t process) { return process_stat(process).parent != getpid(); });
-  return result;
-}
-
 bool handles_signal(pid_t process, int number) { return in_mask(process, "SigCgt", number); }
 
 bool blocks_signal(pid_t process, int number) { return in_mask(process, "SigBlk", number); }
-
-bool is_stopped(pid_t process) { return process_stat(process).state == 'T'; }
 
 std::string program_of(pid_t process) {
   std::error_code failure;

@@ -17,6 +17,9 @@ namespace lockstep::launch {
 
 /// The first line of a file; empty where there is none.
 std::string first_line(const std::filesystem::path& file);
+/// The last bytes of a regular file, at most `most`; nothing where there is none. Others, as a pipe that a
+/// rank may have put in its place, are not read: they might block.
+std::optional<std::string> read_end(const std::filesystem::path& file, std::size_t most);
 /// What follows `key`, a colon or '=' and blanks on the first line that begins with it, without quotes; empty
 /// where there is none.
 std::string value_in(const std::filesystem::path& file, std::string_view key);
@@ -28,17 +31,13 @@ std::map<int, std::filesystem::path> numbered_entries(const std::filesystem::pat
 /// The path of a program in the folders of `search_path`, as in PATH; empty where it is in none.
 std::string find_program(const std::string& name, const std::string& search_path);
 
-/// The processes of the host, as far as they are seen from here.
+/// The processes of the host, as far as they are seen from here; dead ones that nobody has reaped, too.
 std::vector<pid_t> all_processes();
-/// The living and dead-but-unreaped children of this process.
-std::vector<pid_t> child_processes();
 
 /// Whether the process has a handler for the signal: to others it must not be sent, as it would end them.
 bool handles_signal(pid_t process, int number);
 /// Whether the process blocks the signal, to read it where it likes.
 bool blocks_signal(pid_t process, int number);
-/// Whether it has been stopped (SIGSTOP): it does nothing, signals included, until SIGCONT.
-bool is_stopped(pid_t process);
 /// The path of its program; empty where it cannot be seen.
 std::string program_of(pid_t process);
 /// Whether it runs for the user who asks.

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "core/file_system.hpp"
@@ -47,18 +47,11 @@ sigset_t taken_signals(const std::vector<int>& end_signals) {
   return set;
 }
 
-timespec until(SignalFd::Clock::time_point deadline) {
-  const auto left = std::max(deadline - SignalFd::Clock::now(), SignalFd::Clock::duration::zero());
-  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-  return {nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-}
-
 [[noreturn]] void fail_to_watch(const char* what) {
   throw formatted<Error>("cannot watch signals: {}: {}.", what, std::strerror(errno));
 }
 
 using file_system::uninterrupted;
-using Clock = std::chrono::steady_clock;
 
 constexpr const char* kVariable = "LOCKSTEP_LAUNCHERS";
 constexpr const char* kProcessName = "lockstep-reaper";
@@ -86,14 +79,13 @@ bool kill_if_tagged(pid_t process, const std::string& tag) {
 /// Again and again until there is none, as what is killed may have started another one. What starts processes
 /// faster than they are killed for so long is left to others.
 void kill_tagged(const std::string& tag) {
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
-  const timespec pause{0, 5'000'000};
-  for (bool found = true; found && Clock::now() < deadline;) {
+  const auto deadline = net::Clock::now() + std::chrono::seconds(10);
+  for (bool found = true; found && net::Clock::now() < deadline;) {
     found = false;
     for (const pid_t process : all_processes()) {
       if (process != getpid() && kill_if_tagged(process, tag)) found = true;
     }
-    if (found) nanosleep(&pause, nullptr);
+    if (found) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
@@ -131,14 +123,13 @@ SignalFd::SignalFd(std::vector<int> end_signals) : end_signals_(std::move(end_si
     if (sigismember(&set, number) == 1) std::signal(number, SIG_DFL);
   }
   if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail_to_watch("sigprocmask");
-  descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (descriptor_ < 0) fail_to_watch("signalfd");
+  descriptor_ = net::FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!descriptor_) fail_to_watch("signalfd");
   // A closed standard error must not end the launcher between starting the ranks and ending them.
   original_pipe_action_ = std::signal(SIGPIPE, SIG_IGN);
 }
 
 SignalFd::~SignalFd() {
-  close(descriptor_);
   // A request that came too late would end the process.
   std::signal(stacks_request(), SIG_IGN);
   restore_in_child();
@@ -149,23 +140,19 @@ void SignalFd::restore_in_child() const noexcept {
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
-SignalFd::Event SignalFd::wait(Clock::time_point deadline, const std::vector<int>& inputs) {
-  std::vector<pollfd> entries{{descriptor_, POLLIN, 0}};
+int SignalFd::wait(net::Deadline deadline, const std::vector<int>& inputs) {
+  std::vector<pollfd> entries{{descriptor_.get(), POLLIN, 0}};
   for (const int input : inputs) entries.push_back({input, POLLIN, 0});
-  const bool has_deadline = deadline != Clock::time_point::max();
   for (;;) {
     signalfd_siginfo info{};
-    if (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      return {Wakeup::signal, static_cast<int>(info.ssi_signo)};
-    }
-    if (has_deadline && Clock::now() >= deadline) return {Wakeup::deadline, 0};
-    const timespec left = has_deadline ? until(deadline) : timespec{};
-    if (ppoll(entries.data(), entries.size(), has_deadline ? &left : nullptr, nullptr) < 0 && errno != EINTR)
-      fail_to_watch("ppoll");
+    if (read(descriptor_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+      return static_cast<int>(info.ssi_signo);
+    if (net::Clock::now() >= deadline) return 0;
+    const auto left = static_cast<int>(net::left_until(deadline).count());
+    if (poll(entries.data(), entries.size(), left) < 0 && errno != EINTR) fail_to_watch("poll");
     // Signals first: ranks that write without end must not drown them.
     const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
-    if (entries[0].revents == 0 && std::any_of(entries.begin() + 1, entries.end(), is_ready))
-      return {Wakeup::input, 0};
+    if (entries[0].revents == 0 && std::any_of(entries.begin() + 1, entries.end(), is_ready)) return 0;
   }
 }
 

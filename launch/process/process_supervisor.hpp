@@ -2,13 +2,13 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
+#include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep::launch {
@@ -20,8 +20,6 @@ namespace lockstep::launch {
 /// that end a job. A SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
 class SignalFd {
  public:
-  using Clock = std::chrono::steady_clock;
-
   /// `end_signals` are those that ask the job to end; the others that are taken are for the ranks alone.
   /// Throws lockstep::Error when the system refuses.
   explicit SignalFd(std::vector<int> end_signals);
@@ -30,16 +28,9 @@ class SignalFd {
   SignalFd(const SignalFd&) = delete;
   SignalFd& operator=(const SignalFd&) = delete;
 
-  /// What ended a wait.
-  enum class Wakeup { signal, deadline, input };
-  struct Event {
-    Wakeup wakeup = Wakeup::signal;
-    int signal_number = 0;
-  };
-
-  /// The next signal; or that `deadline` came first (time_point::max(): never), or that one of the `inputs`
+  /// The next signal; 0 where `deadline` came first (Deadline::max(): never), or one of the `inputs`
   /// (descriptors, -1: none) can be read.
-  Event wait(Clock::time_point deadline, const std::vector<int>& inputs);
+  int wait(net::Deadline deadline, const std::vector<int>& inputs);
 
   /// Whether the signal asks the job to end.
   bool ends_job(int signal_number) const noexcept;
@@ -51,7 +42,7 @@ class SignalFd {
   std::vector<int> end_signals_;
   sigset_t original_mask_{};
   void (*original_pipe_action_)(int) = SIG_DFL;
-  int descriptor_ = -1;
+  net::FileDescriptor descriptor_;
 };
 
 /// The signal on which `lockstep run` prints the stacks of its ranks (`lockstep stacks`).

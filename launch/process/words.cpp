@@ -11,7 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <random>
-#include <ranges>
 #include <sstream>
 
 namespace lockstep::launch {
@@ -19,20 +18,12 @@ namespace {
 
 bool in_name(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_'; }
 
-/// The name behind a '$', and how long it is written, braces included; 0: there is no name.
-struct Name {
-  std::string_view text;
-  std::size_t length = 0;
-};
-
-Name name_at(std::string_view after) {
-  const bool braced = after.starts_with('{');
-  const std::string_view rest = after.substr(braced ? 1 : 0);
-  const auto stop = std::find_if_not(rest.begin(), rest.end(), in_name);
-  const auto length = static_cast<std::size_t>(stop - rest.begin());
-  if (!braced) return {rest.substr(0, length), length};
-  const bool closed = stop != rest.end() && *stop == '}';
-  return closed ? Name{rest.substr(0, length), length + 2} : Name{};
+/// How many letters of `text` are the macro's name, which it begins with as `${name}` or `$name`; 0: none.
+std::size_t name_length(std::string_view text, const std::string& name) {
+  if (text.starts_with("${" + name + "}")) return name.size() + 3;
+  const std::size_t length = name.size() + 1;
+  const bool ends = length >= text.size() || !in_name(text[length]);
+  return text.starts_with("$" + name) && ends ? length : 0;
 }
 
 /// The name in the source, or what was given where it is none of C++.
@@ -58,12 +49,6 @@ std::string readable_frame(const std::string& line) {
 
 }  // namespace
 
-std::vector<std::string_view> split_list(std::string_view text) {
-  std::vector<std::string_view> items;
-  for (const auto item : std::views::split(text, ',')) items.emplace_back(item.begin(), item.end());
-  return items;
-}
-
 std::string_view stripped(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   const auto first = text.find_first_not_of(kBlanks);
@@ -71,20 +56,19 @@ std::string_view stripped(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-std::string substituted(const std::string& text, const std::vector<Macro>& macros) {
+std::string substituted(std::string_view text, const std::map<std::string, std::string>& macros) {
   std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    if (text.compare(at, 2, "$$") == 0) {
-      result += "$$";
-      at += 2;
-      continue;
+  while (!text.empty()) {
+    std::size_t length = text.starts_with("$$") ? 2 : 1;
+    std::string_view written = text.substr(0, length);
+    for (const auto& [name, value] : macros) {
+      if (const auto found = name_length(text, name); found > 0) {
+        length = found;
+        written = value;
+      }
     }
-    const Name name = text[at] == '$' ? name_at(std::string_view(text).substr(at + 1)) : Name{};
-    const auto macro = std::find_if(macros.begin(), macros.end(),
-                                    [&](const Macro& candidate) { return candidate.first == name.text; });
-    const bool known = name.length > 0 && macro != macros.end();
-    result += known ? macro->second : std::string(1, text[at]);
-    at += known ? name.length + 1 : 1;
+    result += written;
+    text.remove_prefix(length);
   }
   return result;
 }
@@ -99,10 +83,9 @@ std::string shell_word(const std::string& word) {
 }
 
 std::string random_id(int length) {
-  constexpr const char* kDigits = "0123456789abcdef";
   std::random_device random;
   std::string id;
-  for (int i = 0; i < length; ++i) id += kDigits[random() % 16];
+  for (int i = 0; i < length; ++i) id += fmt::format("{:x}", random() % 16);
   return id;
 }
 

@@ -4,10 +4,10 @@
 
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace lockstep::launch {
 
@@ -19,18 +19,12 @@ Failure formatted(fmt::format_string<Values...> text, Values&&... values) {
   return Failure(fmt::format(text, std::forward<Values>(values)...));
 }
 
-/// The items of a list with commas between them, as options and variables write it.
-std::vector<std::string_view> split_list(std::string_view text);
-
 /// The text without the blanks around it.
 std::string_view stripped(std::string_view text);
 
-/// A name and its value.
-using Macro = std::pair<std::string, std::string>;
-
-/// The text with each `${name}` and `$name` of the macros replaced. Other names stay, and `$$` stays two
-/// signs.
-std::string substituted(const std::string& text, const std::vector<Macro>& macros);
+/// The text with each `${name}` and `$name` of the macros (names with values) replaced. Other names stay, and
+/// `$$` stays two signs.
+std::string substituted(std::string_view text, const std::map<std::string, std::string>& macros);
 
 /// A word as a shell would take it.
 std::string shell_word(const std::string& word);

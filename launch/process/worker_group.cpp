@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,7 +12,9 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
+#include "core/runtime/process_handle.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
 
@@ -80,13 +81,12 @@ void open_standard_descriptors() noexcept {
   if (opened >= 0) close(opened);
 }
 
-SpawnedProcess::SpawnedProcess(const std::vector<std::string>& command, const Environment& environment,
+SpawnedProcess::SpawnedProcess(std::vector<std::string> command, const Environment& environment,
                                const std::function<void()>& in_child)
-    : program_(command.front()), deadline_(Clock::now() + kExecTimeout) {
-  auto words = command;
+    : program_(command.front()), deadline_(net::Clock::now() + kExecTimeout) {
   auto variables = assignments(environment);
-  const auto arguments = pointers(words);
-  const auto variable_pointers = pointers(variables);
+  auto arguments = pointers(command);
+  auto variable_pointers = pointers(variables);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw formatted<Error>("cannot open a pipe: {}.", std::strerror(errno));
   report_ = net::FileDescriptor(ends[0]);
@@ -99,17 +99,13 @@ SpawnedProcess::SpawnedProcess(const std::vector<std::string>& command, const En
                                  program_, std::strerror(errno)),
                      126);
   }
-  if (pid_ == 0) {
-    become(const_cast<char**>(arguments.data()), const_cast<char**>(variable_pointers.data()),
-           child_end.get(), launcher, in_child);
-  }
+  if (pid_ == 0) become(arguments.data(), variable_pointers.data(), child_end.get(), launcher, in_child);
 }
 
 bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
   if (!report_) return true;
-  pollfd entry{report_.get(), POLLIN, 0};
-  if (poll(&entry, 1, static_cast<int>(limit.count())) <= 0) {
-    if (Clock::now() < deadline_) return false;
+  if (!net::await_ready(report_.get(), POLLIN, net::Clock::now() + limit)) {
+    if (net::Clock::now() < deadline_) return false;
     // One that hangs in the kernel dies when it comes back; whoever reaps children takes note of it then.
     kill(pid_, SIGKILL);
     throw SpawnError(fmt::format("cannot start '{}': its file could not be read within {} s. Look at the "
@@ -147,11 +143,10 @@ WorkerGroup::WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bo
 WorkerGroup::~WorkerGroup() {
   // Reached with running processes only when an exception flies: bounded, so that a process that cannot be
   // killed (stuck in a driver) does not hold the launcher.
-  SignalFd::Clock::time_point deadline = SignalFd::Clock::now() + std::chrono::seconds(5);
-  while (has_children() && SignalFd::Clock::now() < deadline) {
+  const auto deadline = net::Clock::now() + std::chrono::seconds(5);
+  while (has_children() && net::Clock::now() < deadline) {
     kill();
-    timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     reap();
   }
   for (const auto& worker : workers_) reaper_.release(worker.pid);
@@ -163,11 +158,8 @@ void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
     output.apply();
     signals_.restore_in_child();
   });
-  Worker worker;
-  worker.local_rank = local_rank;
-  worker.pid = spawned_->pid();
-  workers_.push_back(worker);
-  reaper_.watch(worker.pid);
+  workers_.push_back({.local_rank = local_rank, .pid = spawned_->pid()});
+  reaper_.watch(spawned_->pid());
 }
 
 bool WorkerGroup::is_starting() {
@@ -214,9 +206,8 @@ std::vector<std::size_t> WorkerGroup::reap() {
   rusage used{};
   for (pid_t pid = 0; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
     asked_.erase(pid);
-    const auto found = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
-      return worker.pid == pid && !worker.status;
-    });
+    const auto is_ended = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
+    const auto found = std::ranges::find_if(workers_, is_ended);
     if (found == workers_.end()) continue;
     found->status = status;
     found->ended = std::time(nullptr);
@@ -229,32 +220,26 @@ std::vector<std::size_t> WorkerGroup::reap() {
   return ended;
 }
 
-int WorkerGroup::running() const {
-  return static_cast<int>(
-      std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) { return !worker.status; }));
+bool WorkerGroup::ranks_run() const {
+  return std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.status; });
 }
 
 bool WorkerGroup::has_children() const {
-  if (keep_daemons_) return running() > 0 || !orphans().empty();
+  if (keep_daemons_) return ranks_run() || !orphans().empty();
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 std::vector<pid_t> WorkerGroup::orphans() const {
-  std::vector<pid_t> result = child_processes();
+  std::vector<pid_t> result = all_processes();
   std::erase_if(result, [this](pid_t pid) {
+    if (process_stat(pid).parent != getpid() || pid == reaper_.pid()) return true;
     const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
-    return pid == reaper_.pid() || std::any_of(workers_.begin(), workers_.end(), is_rank) ||
-           (keep_daemons_ && is_daemon(pid));
+    // Ranks lead sessions of their own, and what they start is in them unless it leaves.
+    const bool is_daemon = std::ranges::find(workers_, getsid(pid), &Worker::pid) == workers_.end();
+    return std::ranges::any_of(workers_, is_rank) || (keep_daemons_ && is_daemon);
   });
   return result;
-}
-
-/// Ranks lead sessions of their own, and what they start is in them unless it leaves.
-bool WorkerGroup::is_daemon(pid_t process) const {
-  const pid_t session = getsid(process);
-  return std::none_of(workers_.begin(), workers_.end(),
-                      [&](const Worker& worker) { return worker.pid == session; });
 }
 
 void WorkerGroup::terminate_orphans() {

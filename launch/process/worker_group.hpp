@@ -1,7 +1,6 @@
 #pragma once
 
 #include <sys/types.h>
-#include <sys/wait.h>
 
 #include <chrono>
 #include <cstdint>
@@ -44,7 +43,6 @@ void open_standard_descriptors() noexcept;
 /// *Local*.
 class SpawnedProcess {
  public:
-  using Clock = std::chrono::steady_clock;
   /// A program whose file cannot be read within this time does not start.
   static constexpr std::chrono::seconds kExecTimeout{60};
 
@@ -52,14 +50,14 @@ class SpawnedProcess {
   /// standard streams, as the leader of a session and process group of its own, so that it and its children
   /// can be signalled together. It is killed by the kernel when the launcher dies. `in_child` runs between
   /// fork and exec: only async-signal-safe calls. Throws SpawnError.
-  SpawnedProcess(const std::vector<std::string>& command, const Environment& environment,
+  SpawnedProcess(std::vector<std::string> command, const Environment& environment,
                  const std::function<void()>& in_child);
 
   pid_t pid() const noexcept { return pid_; }
   /// Becomes readable when the program has begun, or cannot begin.
   int descriptor() const noexcept { return report_.get(); }
   /// When `has_begun` gives up.
-  Clock::time_point deadline() const noexcept { return deadline_; }
+  net::Deadline deadline() const noexcept { return deadline_; }
 
   /// Waits for `limit` at most. Throws SpawnError when the program cannot be started or the deadline is over;
   /// the process is gone then, or has been sent SIGKILL.
@@ -69,7 +67,7 @@ class SpawnedProcess {
   std::string program_;
   pid_t pid_ = 0;
   net::FileDescriptor report_;
-  Clock::time_point deadline_;
+  net::Deadline deadline_;
 };
 
 /// One rank's process.
@@ -77,7 +75,7 @@ struct Worker {
   int local_rank = 0;
   pid_t pid = 0;
   /// What waitpid said; nothing while it runs.
-  std::optional<int> status;
+  std::optional<int> status = {};
   /// When that was: seconds since 1970; 0: it runs.
   std::int64_t ended = 0;
   /// The most memory that it had at a time, in bytes, its children that it waited for included; 0: it runs.
@@ -88,9 +86,7 @@ struct Worker {
   bool killed = false;
 
   /// It was asked to stop, and says that it has saved where it is.
-  bool preempted() const noexcept {
-    return status && WIFEXITED(*status) && WEXITSTATUS(*status) == kPreemptedExitCode;
-  }
+  bool preempted() const noexcept { return status == kPreemptedExitCode << 8; }
   /// It ended by itself, and neither with success nor because it was asked to stop.
   bool failed() const noexcept { return status && *status != 0 && !stopped && !preempted(); }
 };
@@ -122,12 +118,10 @@ class WorkerGroup {
   /// Whether the rank that was started last has not begun its program yet. Returns at once but for the few
   /// milliseconds that this takes on a healthy host. Throws SpawnError when it cannot begin.
   bool is_starting();
-  /// Becomes readable when that may have changed, and when to ask anyway; -1 and time_point::max(): all have
+  /// Becomes readable when that may have changed, and when to ask anyway; -1 and Deadline::max(): all have
   /// begun.
   int start_descriptor() const noexcept { return spawned_ ? spawned_->descriptor() : -1; }
-  SignalFd::Clock::time_point start_deadline() const {
-    return spawned_ ? spawned_->deadline() : SignalFd::Clock::time_point::max();
-  }
+  net::Deadline start_deadline() const { return spawned_ ? spawned_->deadline() : net::Deadline::max(); }
 
   /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
   void signal(int number, bool stopping);
@@ -138,7 +132,7 @@ class WorkerGroup {
   /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
   std::vector<std::size_t> reap();
 
-  int running() const;
+  bool ranks_run() const;
   /// Whether a rank or anything that ranks left behind still runs.
   bool has_children() const;
   /// Sends SIGTERM to the orphans that have not had it yet.
@@ -151,7 +145,6 @@ class WorkerGroup {
  private:
   /// What ranks left behind and still runs. Costs a look at every process of the host.
   std::vector<pid_t> orphans() const;
-  bool is_daemon(pid_t process) const;
 
   const SignalFd& signals_;
   const OrphanReaper& reaper_;

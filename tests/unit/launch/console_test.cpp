@@ -11,7 +11,6 @@
 
 #include "launcher_process.hpp"
 #include "logs/console.hpp"
-#include "logs/lines.hpp"
 #include "logs/log_forwarder.hpp"
 
 namespace lockstep::launch {

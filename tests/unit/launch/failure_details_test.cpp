@@ -5,7 +5,7 @@
 
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
-#include "logs/lines.hpp"
+#include "logs/log_forwarder.hpp"
 #include "process/process_facts.hpp"
 
 namespace lockstep::launch {
