@@ -96,7 +96,7 @@ void Agent::run_round(const Assignment& place) {
   if (const auto stacks = stacks_.finish()) pass_on_stacks(*stacks);
   while (round_->end_orphans()) wait_for_event();
   forwarder_.finish();
-  events_.ended(spec_, round_->workers());
+  events_.ended(round_->workers());
   report_end();
   round_.reset();
   events_.waiting();

@@ -11,13 +11,12 @@
 #include "logs/log_forwarder.hpp"
 #include "process/process_supervisor.hpp"
 #include "rendezvous/coordinator_client.hpp"
-#include "rendezvous/rank_assignment.hpp"
 
 namespace lockstep::launch {
 
-/// Runs the ranks of one node, round after round, as the job's coordinator says, and answers with an exit
-/// status. It sleeps until something happens: a rank ends, a signal comes, the coordinator speaks, or a time
-/// is over. One object a process, on its only thread that starts processes.
+/// Runs the ranks of one node, round after round, as the job's coordinator says. It sleeps until a rank ends,
+/// a signal comes, the coordinator speaks, or a time is over. One object a process, on its only thread that
+/// starts processes.
 ///
 /// - A rank fails: that is reported to the coordinator, and the others get SIGTERM, and SIGKILL when the
 /// shutdown timeout is over. Whether the ranks are started anew is the coordinator's decision. Where it had
@@ -68,13 +67,13 @@ class Agent {
   Console& console_;
   LogForwarder forwarder_;
   EventLog events_;
+  WorkerSpec spec_;
   std::optional<Round> round_;
   StackDump stacks_;
   /// The ranks hang, or one has waited for others in vain: they are not stopped before it is known
   /// where they are. The order to stop waits meanwhile.
   bool stacks_first_ = false;
   std::optional<StopRound> held_stop_;
-  WorkerSpec spec_;
   /// The round that the coordinator has assigned and that has not begun.
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.

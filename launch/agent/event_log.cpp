@@ -34,20 +34,22 @@ std::string error_text(const std::string& path, int wait_status) {
 
 }  // namespace
 
-void EventLog::write(const std::string& state, const RankEvent* rank, const OrderedJson& details) const {
+void EventLog::write(const std::string& state, const Worker* rank, const OrderedJson& details) const {
   if (config_.options.event_log_handler != "console") return;
   const Assignment& place = spec_.place;
   OrderedJson more = {{"group_world_size", place.group_world_size},
                       {"entry_point", std::filesystem::path(config_.command.front()).filename().string()}};
+  OrderedJson error = details.value("error", OrderedJson());
   if (rank != nullptr) {
-    const bool failed = rank->status != 0;
+    const int status = rank->status.value_or(0);
     // Python's way to write how a process ended: minus the number of a signal.
-    const int code = WIFSIGNALED(rank->status) ? -WTERMSIG(rank->status) : WEXITSTATUS(rank->status);
+    const int code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     more["local_rank"] = OrderedJson::array({rank->local_rank});
     more["role_rank"] = OrderedJson::array({place.first_role_rank + rank->local_rank});
     more["role_world_size"] = OrderedJson::array({place.role_world_size});
-    more["exit_code"] = OrderedJson::array({failed ? OrderedJson(code) : OrderedJson()});
-    more["worker_pid"] = OrderedJson::array({failed ? OrderedJson(rank->pid) : OrderedJson()});
+    more["exit_code"] = OrderedJson::array({status != 0 ? OrderedJson(code) : OrderedJson()});
+    more["worker_pid"] = OrderedJson::array({status != 0 ? OrderedJson(rank->pid) : OrderedJson()});
+    if (status != 0) error = error_text(error_file(spec_, rank->local_rank), status);
   }
   // torchrun's: JSON as a text within the JSON.
   const OrderedJson event = {
@@ -64,7 +66,7 @@ void EventLog::write(const std::string& state, const RankEvent* rank, const Orde
         {"state", state},
         {"total_run_time", details.value("run_time", 0)},
         {"rdzv_backend", config_.backend_name},
-        {"raw_error", details.value("error", OrderedJson())},
+        {"raw_error", error},
         {"metadata", dumped(more)},
         {"agent_restarts", place.restart_count},
         {"duration_ms", details.value("duration", OrderedJson())}}}};
@@ -75,20 +77,15 @@ void EventLog::started(const WorkerSpec& spec, const std::vector<Worker>& worker
   spec_ = spec;
   write("RENDEZVOUS", nullptr, {{"duration", duration_ms(met_ - waiting_since_)}});
   write("ASSIGN_WORKER_RANKS", nullptr, {{"duration", duration_ms(net::Clock::now() - met_)}});
-  for (const auto& worker : workers) {
-    const RankEvent rank{worker.local_rank, worker.pid};
-    write("START", &rank, OrderedJson::object());
+  for (Worker worker : workers) {
+    worker.status.reset();  // It may have ended already.
+    write("START", &worker, OrderedJson::object());
   }
 }
 
-void EventLog::ended(const WorkerSpec& spec, const std::vector<Worker>& workers) {
-  if (config_.options.event_log_handler != "console") return;
-  ends_.clear();
-  for (const auto& worker : workers) {
-    const int status = worker.status.value_or(SIGKILL);
-    ends_.push_back({worker.local_rank, worker.pid, status,
-                     status == 0 ? "" : error_text(error_file(spec, worker.local_rank), status)});
-  }
+void EventLog::ended(const std::vector<Worker>& workers) {
+  ends_ = workers;
+  for (auto& worker : ends_) worker.status = worker.status.value_or(SIGKILL);
 }
 
 void EventLog::finished(int signal_number) {
@@ -96,12 +93,11 @@ void EventLog::finished(int signal_number) {
   if (signal_number != 0)
     return write("FAILED", nullptr,
                  {{"run_time", run_time}, {"error", signal_name(signal_number) + " came"}});
-  const auto succeeded = [](const RankEvent& rank) { return rank.status == 0; };
+  const auto succeeded = [](const Worker& rank) { return rank.status == 0; };
   const bool all_succeeded = std::ranges::all_of(ends_, succeeded);
   for (const auto& rank : ends_) {
     const char* state = !succeeded(rank) ? "FAILED" : all_succeeded ? "SUCCEEDED" : "TERMINATED";
-    write(state, &rank,
-          {{"run_time", run_time}, {"error", succeeded(rank) ? OrderedJson() : OrderedJson(rank.error)}});
+    write(state, &rank, {{"run_time", run_time}});
   }
   write("SUCCEEDED", nullptr, {{"run_time", run_time}});
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -29,20 +28,13 @@ class EventLog {
   /// The ranks have numbers and were started.
   void started(const WorkerSpec& spec, const std::vector<Worker>& workers);
   /// No rank of the round is left.
-  void ended(const WorkerSpec& spec, const std::vector<Worker>& workers);
+  void ended(const std::vector<Worker>& workers);
   /// The job is over; `signal_number` ended it, or 0.
   void finished(int signal_number);
 
  private:
-  struct RankEvent {
-    int local_rank = 0;
-    std::int64_t pid = 0;
-    /// What waitpid said; 0 as long as it runs.
-    int status = 0;
-    std::string error = {};
-  };
   /// `rank`: null for an event of the agent. `details`: the members that only some events have.
-  void write(const std::string& state, const RankEvent* rank, const nlohmann::ordered_json& details) const;
+  void write(const std::string& state, const Worker* rank, const nlohmann::ordered_json& details) const;
 
   const LaunchConfig& config_;
   Console& console_;
@@ -50,7 +42,7 @@ class EventLog {
   net::Deadline waiting_since_ = begin_;
   net::Deadline met_ = begin_;
   WorkerSpec spec_;
-  std::vector<RankEvent> ends_;
+  std::vector<Worker> ends_;
 };
 
 }  // namespace lockstep::launch

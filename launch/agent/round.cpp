@@ -76,7 +76,7 @@ void Round::prepare() {
 bool Round::start_next() {
   const int rank = static_cast<int>(workers().size());
   if (rank == config_.local_world_size || stage_ != Stage::running) return false;
-  make_folder(std::filesystem::path(error_file(spec_, rank)).parent_path());
+  make_folder(rank_folder(spec_, rank));
   const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
                                                      : config_.bindings[static_cast<std::size_t>(rank)]);
   Environment environment = worker_environment(config_, spec_, rank, environment_);
@@ -176,14 +176,13 @@ bool Round::preempted() const {
 }
 
 ProcessFailure Round::record_for(int local_rank) const {
-  ProcessFailure result;
-  result.rank = spec_.place.first_rank + local_rank;
-  result.local_rank = local_rank;
-  if (spec_.place.group_world_size > 1)
-    result.node = fmt::format("node {}, host {}", spec_.place.group_rank, host_name());
-  result.host = host_name();
-  result.program = config_.program;
-  return result;
+  const Assignment& place = spec_.place;
+  const bool alone = place.group_world_size == 1;
+  return {.rank = place.first_rank + local_rank,
+          .local_rank = local_rank,
+          .node = alone ? "" : fmt::format("node {}, host {}", place.group_rank, host_name()),
+          .host = host_name(),
+          .program = config_.program};
 }
 
 ProcessFailure Round::not_started(const std::exception& error) const {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <sstream>
 #include <string_view>
 #include <utility>
 

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <ostream>
 #include <utility>
 
@@ -18,16 +17,11 @@ bool needs_thread_limit(const LaunchConfig& config, const Environment& parent) {
   return config.local_world_size > 1 && parent.find("OMP_NUM_THREADS") == parent.end();
 }
 
-/// The folder of one rank's files.
-std::filesystem::path folder_of(const WorkerSpec& spec, int local_rank) {
-  return std::filesystem::path(error_file(spec, local_rank)).parent_path();
-}
-
 /// `number`: of standard output or standard error.
 net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                 int number, Sink sink, LogForwarder& forwarder) {
   const std::string name = number == STDOUT_FILENO ? "stdout.log" : "stderr.log";
-  const auto folder = folder_of(spec, local_rank);
+  const auto folder = rank_folder(spec, local_rank);
   if (sink == Sink::console) return {};
   if (sink == Sink::nothing) return open_log("/dev/null");
   // A file that is to stay small is written by the launcher.
@@ -44,23 +38,15 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
   return forwarder.open(std::move(stream));
 }
 
-/// The place of this node when all nodes come and have as many ranks as this one.
-Assignment expected_place(const LaunchConfig& config) {
-  Assignment place;
-  place.max_restarts = config.options.max_restarts;
-  place.group_rank = config.node_rank.value_or(0);
-  place.group_world_size = config.max_nodes;
-  place.first_rank = place.first_role_rank = place.group_rank * config.local_world_size;
-  place.world_size = place.role_world_size = config.max_nodes * config.local_world_size;
-  return place;
-}
-
 }  // namespace
 
-std::string error_file(const WorkerSpec& spec, int local_rank) {
+std::filesystem::path rank_folder(const WorkerSpec& spec, int local_rank) {
   const std::string repeat = spec.repeat == 0 ? "" : fmt::format(".{}", spec.repeat);
-  return fmt::format("{}/attempt_{}{}/{}/error.json", spec.folder, spec.place.restart_count, repeat,
-                     local_rank);
+  return fmt::format("{}/attempt_{}{}/{}", spec.folder, spec.place.restart_count, repeat, local_rank);
+}
+
+std::string error_file(const WorkerSpec& spec, int local_rank) {
+  return rank_folder(spec, local_rank) / "error.json";
 }
 
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
@@ -112,7 +98,7 @@ void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const 
                      const LogForwarder& forwarder) {
   const Sink sink = config.outputs[static_cast<std::size_t>(failure.local_rank)].err;
   if (sink == Sink::console || sink == Sink::nothing) return;
-  if (!config.log_dir.empty()) failure.log_file = folder_of(spec, failure.local_rank) / "stderr.log";
+  if (!config.log_dir.empty()) failure.log_file = rank_folder(spec, failure.local_rank) / "stderr.log";
   const bool direct = sink == Sink::file && config.log_max_bytes == 0;
   failure.last_lines = direct ? last_lines(failure.log_file, config.options.report_lines)
                               : forwarder.last_lines(failure.local_rank, config.options.report_lines);
@@ -120,7 +106,14 @@ void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const 
 
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {
   WorkerSpec spec;
-  spec.place = expected_place(config);
+  // When all nodes come and have as many ranks as this one.
+  spec.place = {.max_restarts = config.options.max_restarts,
+                .group_rank = config.node_rank.value_or(0),
+                .group_world_size = config.max_nodes,
+                .first_rank = config.node_rank.value_or(0) * config.local_world_size,
+                .world_size = config.max_nodes * config.local_world_size};
+  spec.place.first_role_rank = spec.place.first_rank;
+  spec.place.role_world_size = spec.place.world_size;
   spec.master = {config.endpoint.host, config.endpoint.port != 0 ? config.endpoint.port : net::free_port()};
   spec.folder = config.log_dir.empty() ? "<a temporary folder>" : config.log_dir;
   for (int rank = 0; rank < config.local_world_size; ++rank) {

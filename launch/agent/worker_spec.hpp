@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -25,8 +26,10 @@ struct WorkerSpec {
   std::string folder = {};
 };
 
-/// Where a rank writes why it failed (torchrun's JSON): `<folder>/attempt_<n>/<local rank>/error.json`, where
-/// n is the restart count, with a dot and a number behind it for each further start with that count.
+/// The folder of one rank's files: `<folder>/attempt_<n>/<local rank>`, where n is the restart count, with a
+/// dot and a number behind it for each further start with that count.
+std::filesystem::path rank_folder(const WorkerSpec& spec, int local_rank);
+/// Where a rank writes there why it failed (torchrun's JSON).
 std::string error_file(const WorkerSpec& spec, int local_rank);
 
 /// The environment of one rank: `parent` and torchrun's contract over it

@@ -1,7 +1,6 @@
 #include "failure/error_file.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/variables.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -47,17 +46,6 @@ Json cut_down(const Json& content) {
   return {{"message", {{"message", message_of(content)}, {"extraInfo", extra}}}};
 }
 
-/// What is wrong with an error file that is there; empty: nothing.
-std::string fault_of(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) return "";
-  if (!S_ISREG(status.st_mode)) return "not read, as it is no regular file";
-  if (static_cast<std::size_t>(status.st_size) > kLongestFile) return "not read, as it is too long";
-  if (status.st_size == 0) return "empty";
-  return parsed(read_end(path, kLongestFile).value_or("")).is_null() ? "broken: no JSON in torchrun's form"
-                                                                     : "";
-}
-
 }  // namespace
 
 nlohmann::json error_content(const std::string& path) {
@@ -68,9 +56,14 @@ nlohmann::json error_content(const std::string& path) {
 }
 
 std::string named_error_file(const std::string& path, bool kept) {
-  const std::string fault = fault_of(path);
-  if (!fault.empty()) return path + " (" + fault + ")";
-  return kept && access(path.c_str(), F_OK) == 0 ? path : "";
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return "";
+  if (!S_ISREG(status.st_mode)) return path + " (not read, as it is no regular file)";
+  if (static_cast<std::size_t>(status.st_size) > kLongestFile) return path + " (not read, as it is too long)";
+  if (status.st_size == 0) return path + " (empty)";
+  if (parsed(read_end(path, kLongestFile).value_or("")).is_null())
+    return path + " (broken: no JSON in torchrun's form)";
+  return kept ? path : "";
 }
 
 std::string message_of(const nlohmann::json& content) {

@@ -4,13 +4,11 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <csignal>
 #include <map>
 #include <set>
 
 #include "core/cpu_set.hpp"
 #include "failure/error_file.hpp"
-#include "lockstep/core/runtime/program.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -202,19 +200,19 @@ std::string failure_report(const std::vector<ProcessFailure>& failures, std::siz
 }
 
 FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
-  FailureSummary summary;
-  if (records.empty()) return summary;
+  if (records.empty()) return {};
   const std::size_t index = root_cause(records);
   const ProcessFailure& cause = records[index];
   // A cause that was stopped before it could end by itself has no exit code of its own.
   const ProcessFailure& ended = cause.failed() ? cause : records.front();
-  summary.report = failure_report(records, index);
-  summary.headline = "lockstep run: FAILED: " + in_one_line(cause);
-  summary.exit_code = ended.hung ? kHangStatus : ended.status ? exit_code_of(*ended.status) : 1;
-  summary.has_own_cause = has_own_cause(cause);
-  summary.preempted = std::ranges::all_of(records, saved_or_succeeded);
-  summary.error = cause.error;
-  return summary;
+  return {.report = failure_report(records, index),
+          .headline = "lockstep run: FAILED: " + in_one_line(cause),
+          .exit_code = ended.hung     ? kHangStatus
+                       : ended.status ? exit_code_of(*ended.status)
+                                      : 1,
+          .preempted = std::ranges::all_of(records, saved_or_succeeded),
+          .has_own_cause = has_own_cause(cause),
+          .error = cause.error};
 }
 
 }  // namespace lockstep::launch

@@ -21,7 +21,6 @@ struct ProcessFailure {
   pid_t pid = 0;
   /// "node 1, host b" where the job has several nodes, else empty.
   std::string node = {};
-  /// The host that the rank ran on.
   std::string host = {};
   /// When it ended, or when it says so itself: seconds since 1970; 0: unknown.
   std::int64_t time = 0;
@@ -47,7 +46,6 @@ struct ProcessFailure {
   /// The file that has its standard error, and what it ended with; empty: not kept, or not known.
   std::string log_file = {};
   std::string last_lines = {};
-
   /// It says itself that it only lost another rank, or waited for it in vain (error_file.hpp).
   bool is_secondary = false;
 
@@ -80,11 +78,10 @@ struct FailureSummary {
 /// first. `failures` is not empty.
 std::size_t root_cause(const std::vector<ProcessFailure>& failures);
 
-/// What a person needs after a failure: the cause, how it ended, with its own message where it left one, when
-/// and where, and the last lines of its standard error; then the same of the first few ranks that failed as
-/// well, and a line for all the others of a kind, as for those with the same message or that only did as they
-/// were told. Where there
-/// is more than one rank the cause is repeated in the last line, which is the one that a person sees first.
+/// What a person needs after a failure: the cause, how it ended, its own message, when and where, and the
+/// last lines of its standard error; then the same of the first few ranks that failed as well, and a line for
+/// all the others of a kind, as for those with the same message or that only did as they were told. With
+/// several ranks the cause is repeated in the last line, which is the one that a person sees first.
 std::string failure_report(const std::vector<ProcessFailure>& failures, std::size_t cause);
 
 /// What a round comes to whose failures these are, in the order in which they were reported. *Local*.

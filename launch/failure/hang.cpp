@@ -126,25 +126,20 @@ std::string early_leavers(const Ranks& ranks) {
                      waited->beat->text());
 }
 
-HangDetector::HangDetector(const HangOptions& options)
-    : options_(options), next_notice_(options.notice_after) {}
-
-std::optional<Hang> HangDetector::hang_within(const std::vector<RankStatus>& now,
-                                              std::chrono::milliseconds limit) const {
-  auto found = find_hang(now, limit);
-  return found && (options_.sees_all_ranks || found->is_certain) ? found : std::nullopt;
-}
-
 std::optional<HangDetector::Finding> HangDetector::look(const std::vector<RankStatus>& now) {
-  auto ending = options_.timeout.count() > 0 ? hang_within(now, options_.timeout) : std::nullopt;
+  const auto hang_within = [&](milliseconds limit) {
+    auto found = find_hang(now, limit);
+    return found && (options_.sees_all_ranks || found->is_certain) ? found : std::nullopt;
+  };
+  auto ending = options_.timeout.count() > 0 ? hang_within(options_.timeout) : std::nullopt;
   const bool reported = std::exchange(ended_, ending.has_value());
   if (ending && !reported) return Finding{*std::move(ending), true};
-  auto found = hang_within(now, next_notice_);
+  auto found = hang_within(next_notice_);
   if (found && found->somebody_waits) {
     next_notice_ *= 2;
     return Finding{*std::move(found), false};
   }
-  if (!hang_within(now, options_.notice_after)) next_notice_ = options_.notice_after;
+  if (!hang_within(options_.notice_after)) next_notice_ = options_.notice_after;
   return std::nullopt;
 }
 

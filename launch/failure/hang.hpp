@@ -60,7 +60,7 @@ struct HangOptions {
 /// When a hang of a round is reported, and when it ends the job. Knows no clock.
 class HangDetector {
  public:
-  explicit HangDetector(const HangOptions& options);
+  explicit HangDetector(const HangOptions& options) : options_(options) {}
 
   struct Finding {
     Hang hang;
@@ -71,10 +71,8 @@ class HangDetector {
   std::optional<Finding> look(const std::vector<RankStatus>& now);
 
  private:
-  std::optional<Hang> hang_within(const std::vector<RankStatus>& now, std::chrono::milliseconds limit) const;
-
   HangOptions options_;
-  std::chrono::milliseconds next_notice_;
+  std::chrono::milliseconds next_notice_ = options_.notice_after;
   bool ended_ = false;
 };
 

@@ -1,25 +1,15 @@
 #include "logs/console.hpp"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <utility>
 
 #include "net/deadline.hpp"
 #include "net/signal_free_thread.hpp"
 
 namespace lockstep::launch {
-namespace {
-
-bool wants_colours(const Environment& environment) {
-  const bool refused = !find_variable(environment, "NO_COLOR").value_or("").empty();
-  return !refused && find_variable(environment, "TERM").value_or("dumb") != "dumb";
-}
-
-}  // namespace
 
 bool write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
@@ -89,7 +79,10 @@ void AsyncWriter::run() {
 }
 
 Console::Console(const Environment& environment)
-    : colours_(wants_colours(environment)), out_(STDOUT_FILENO), err_(STDERR_FILENO) {}
+    : colours_(find_variable(environment, "NO_COLOR").value_or("").empty() &&
+               find_variable(environment, "TERM").value_or("dumb") != "dumb"),
+      out_(STDOUT_FILENO),
+      err_(STDERR_FILENO) {}
 
 std::string Console::painted(const std::string& text, int rank, int stream) const {
   if (!colours_ || isatty(stream) != 1) return text;

@@ -1,6 +1,5 @@
 #include "process/affinity.hpp"
 
-#include <fmt/core.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,7 +9,6 @@
 #include <climits>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <ranges>
 
 #include "core/variables.hpp"
@@ -45,11 +43,9 @@ int cache_of(const fs::path& folder, int cpu) {
 }
 
 Cpu read_cpu(const fs::path& folder, int cpu) {
-  Cpu result;
-  result.package = whole_number(first_line(folder / "topology/physical_package_id"), INT_MIN).value_or(0);
-  result.core = lowest(folder / "topology/thread_siblings_list", cpu);
-  result.cache = cache_of(folder, cpu);
-  return result;
+  return {.package = whole_number(first_line(folder / "topology/physical_package_id"), INT_MIN).value_or(0),
+          .cache = cache_of(folder, cpu),
+          .core = lowest(folder / "topology/thread_siblings_list", cpu)};
 }
 
 struct Gpu {
@@ -155,21 +151,6 @@ std::vector<std::size_t> ranks_by_node(const std::vector<Groups>& nodes, std::si
   return result;
 }
 
-/// A node's CPUs for each of the ranks; with fewer ranks than nodes, whole nodes for each.
-std::vector<CpuSet> blocks_of(const std::vector<Groups>& nodes, std::size_t ranks) {
-  std::vector<CpuSet> result;
-  if (ranks < nodes.size()) {
-    Groups whole;
-    for (const auto& node : nodes) whole.push_back(dealt(node, 1).front());
-    return dealt(whole, ranks);
-  }
-  const auto shares = ranks_by_node(nodes, ranks);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    for (auto& block : dealt(nodes[i], shares[i])) result.push_back(std::move(block));
-  }
-  return result;
-}
-
 CpuSet node_cpus(const Topology& topology, const CpuSet& allowed, int node) {
   CpuSet cpus = intersection(topology.cpus_of(node), allowed);
   if (!cpus.empty()) return cpus;
@@ -205,13 +186,6 @@ CpuSet complex_cpus(const Topology& topology, const CpuSet& usable, std::size_t 
   Groups caches = grouped(topology, usable, &Cpu::cache);
   std::ranges::stable_sort(caches, std::greater(), std::ranges::size);
   return caches[place % caches.size()];
-}
-
-/// The place of a device among those of its node, and their number.
-std::pair<std::size_t, std::size_t> place_in_node(const std::vector<int>& nodes, std::size_t device) {
-  const auto at = nodes.begin() + static_cast<std::ptrdiff_t>(device);
-  return {static_cast<std::size_t>(std::count(nodes.begin(), at, *at)),
-          static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), *at))};
 }
 
 bool has_default_policy() {
@@ -298,15 +272,25 @@ std::vector<int> gpu_nodes(const Environment& environment, const std::string& sy
 std::vector<CpuSet> cpu_blocks(const Topology& topology, const CpuSet& allowed, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
   if (ranks < 1 || allowed.size() < count) return {};
-  return blocks_of(pieces_by_node(topology, allowed, count), count);
+  const auto nodes = pieces_by_node(topology, allowed, count);
+  // With fewer ranks than nodes, whole nodes for each.
+  if (count < nodes.size()) return dealt(grouped(topology, allowed, &Cpu::node), count);
+  const auto shares = ranks_by_node(nodes, count);
+  std::vector<CpuSet> result;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    std::ranges::move(dealt(nodes[i], shares[i]), std::back_inserter(result));
+  return result;
 }
 
 std::vector<CpuSet> cpus_by_device(BindingMode mode, const Topology& topology, const CpuSet& allowed,
                                    const std::vector<int>& device_nodes) {
   std::vector<CpuSet> result;
-  for (std::size_t device = 0; device < device_nodes.size(); ++device) {
-    const CpuSet usable = node_cpus(topology, allowed, device_nodes[device]);
-    const auto [place, count] = place_in_node(device_nodes, device);
+  std::map<int, std::size_t> seen;
+  for (const int node : device_nodes) {
+    const CpuSet usable = node_cpus(topology, allowed, node);
+    // Among the devices of its node.
+    const std::size_t place = seen[node]++;
+    const auto count = static_cast<std::size_t>(std::ranges::count(device_nodes, node));
     if (mode == BindingMode::socket) result.push_back(socket_cpus(topology, allowed, usable));
     if (mode == BindingMode::exclusive) result.push_back(exclusive_cpus(topology, usable, place, count));
     if (mode == BindingMode::core_complex) result.push_back(complex_cpus(topology, usable, place));

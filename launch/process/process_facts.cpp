@@ -28,26 +28,6 @@ bool in_mask(pid_t process, const std::string& mask, int number) {
   return ((std::strtoull(digits.c_str(), nullptr, 16) >> (number - 1)) & 1) != 0;
 }
 
-std::string thread_text(const fs::path& folder) {
-  const std::string wait = first_line(folder / "wchan");
-  const std::string text = fmt::format(
-      "thread {} ({}): {}{}\n", folder.filename().string(), value_in(folder / "status", "Name"),
-      value_in(folder / "status", "State"), wait.empty() || wait == "0" ? "" : ", waits in " + wait);
-  std::ifstream file(folder / "stack");
-  const std::string stack{std::istreambuf_iterator<char>(file), {}};
-  return text + indented(stack, "    ");
-}
-
-/// The number behind "oom_kill" in a file of "name number" lines.
-std::optional<std::int64_t> oom_kills_in(const std::string& path) {
-  std::ifstream file(path);
-  std::string name;
-  for (std::int64_t number = 0; file >> name >> number;) {
-    if (name == "oom_kill") return number;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::string first_line(const fs::path& path) {
@@ -128,16 +108,23 @@ bool is_ours(pid_t process) {
 
 std::string threads_in_kernel(pid_t process) {
   std::string result;
-  for (const auto& [thread, folder] : numbered_entries(folder_of(process) / "task"))
-    result += thread_text(folder);
+  for (const auto& [thread, folder] : numbered_entries(folder_of(process) / "task")) {
+    const std::string wait = first_line(folder / "wchan");
+    result += fmt::format("thread {} ({}): {}{}\n", thread, value_in(folder / "status", "Name"),
+                          value_in(folder / "status", "State"),
+                          wait.empty() || wait == "0" ? "" : ", waits in " + wait);
+    std::ifstream stack(folder / "stack");
+    result += indented({std::istreambuf_iterator<char>(stack), {}}, "    ");
+  }
   return result;
 }
 
 std::optional<std::int64_t> oom_kills(const std::string& membership, const std::string& mount) {
   for (const auto& cgroup : read_cgroups(membership)) {
-    std::optional<std::int64_t> count;
-    if (cgroup.has("memory")) count = oom_kills_in(mount + "/memory" + cgroup.path + "/memory.oom_control");
-    if (cgroup.is_v2()) count = oom_kills_in(mount + cgroup.path + "/memory.events");
+    if (!cgroup.has("memory") && !cgroup.is_v2()) continue;
+    const std::string file = cgroup.is_v2() ? mount + cgroup.path + "/memory.events"
+                                            : mount + "/memory" + cgroup.path + "/memory.oom_control";
+    const auto count = variables::parse_number<std::int64_t>(value_in(file, "oom_kill "));
     if (count) return count;
   }
   return std::nullopt;

@@ -1,7 +1,6 @@
 #include "process/words.hpp"
 
 #include <cxxabi.h>
-#include <fmt/core.h>
 #include <sys/wait.h>
 
 #include <algorithm>

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/runtime/process_handle.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
 

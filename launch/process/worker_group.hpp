@@ -13,7 +13,6 @@
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 #include "net/file_descriptor.hpp"
 #include "process/process_supervisor.hpp"
 

@@ -17,27 +17,22 @@ constexpr int kFirstCommunicationLane = 100;
 constexpr std::size_t kMostLanes = 16;
 
 /// Chrome's times are microseconds; they begin with the first event.
-class Events {
- public:
-  explicit Events(std::int64_t origin) : origin_(origin) {}
+struct Events {
+  std::int64_t origin;
+  json list = json::array();
 
   void name(int rank, long lane, const std::string& kind, const std::string& text) {
-    list_.push_back({{"ph", "M"}, {"pid", rank}, {"tid", lane}, {"name", kind}, {"args", {{"name", text}}}});
+    list.push_back({{"ph", "M"}, {"pid", rank}, {"tid", lane}, {"name", kind}, {"args", {{"name", text}}}});
   }
   void add(int rank, long lane, const std::string& text, std::int64_t begin, std::int64_t end, json facts) {
-    list_.push_back({{"ph", "X"},
-                     {"pid", rank},
-                     {"tid", lane},
-                     {"name", text},
-                     {"ts", static_cast<double>(begin - origin_) / 1e3},
-                     {"dur", static_cast<double>(end - begin) / 1e3},
-                     {"args", std::move(facts)}});
+    list.push_back({{"ph", "X"},
+                    {"pid", rank},
+                    {"tid", lane},
+                    {"name", text},
+                    {"ts", static_cast<double>(begin - origin) / 1e3},
+                    {"dur", static_cast<double>(end - begin) / 1e3},
+                    {"args", std::move(facts)}});
   }
-  json take() { return std::move(list_); }
-
- private:
-  std::int64_t origin_;
-  json list_ = json::array();
 };
 
 std::int64_t origin_of(const std::vector<RankTrace>& traces) {
@@ -59,8 +54,7 @@ std::int64_t end_of(const RankTrace& trace) {
 
 /// The first lane that is free at `begin`.
 std::size_t lane_for(std::vector<std::int64_t>& lanes, std::int64_t begin, std::int64_t end) {
-  const auto free =
-      std::find_if(lanes.begin(), lanes.end(), [&](auto busy_until) { return busy_until <= begin; });
+  const auto free = std::ranges::find_if(lanes, [&](auto busy_until) { return busy_until <= begin; });
   const auto lane = static_cast<std::size_t>(free - lanes.begin());
   if (lane == lanes.size() && lane < kMostLanes) lanes.push_back(0);
   const std::size_t taken = std::min(lane, lanes.size() - 1);
@@ -106,7 +100,7 @@ void add_waits(Events& events, const std::vector<MergedCollective>& merged) {
 }  // namespace
 
 json chrome_trace(const std::vector<RankTrace>& traces, const std::vector<MergedCollective>& merged) {
-  Events events(origin_of(traces));
+  Events events{origin_of(traces)};
   for (const auto& trace : traces) {
     events.name(trace.rank, 0, "process_name", fmt::format("rank {} on {}", trace.rank, trace.host));
     events.name(trace.rank, kWaitLane, "thread_name", "wait");
@@ -114,7 +108,7 @@ json chrome_trace(const std::vector<RankTrace>& traces, const std::vector<Merged
     add_spans(events, trace);
   }
   add_waits(events, merged);
-  return {{"traceEvents", events.take()}, {"displayTimeUnit", "ms"}};
+  return {{"traceEvents", std::move(events.list)}, {"displayTimeUnit", "ms"}};
 }
 
 }  // namespace lockstep::launch

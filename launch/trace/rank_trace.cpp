@@ -24,16 +24,13 @@ std::string fingerprint_of(const json& entry) {
   return any_size ? fingerprint : fingerprint + " " + entry.at("input_sizes").dump();
 }
 
-std::string plain_name(const std::string& profiling_name) {
-  return profiling_name.substr(profiling_name.find(':') + 1);
-}
-
 TracedOperation operation_of(const json& entry, std::int64_t offset) {
   TracedOperation result;
   result.group = entry.at("process_group").at(1).get<std::string>();
   result.is_message = entry.value("is_p2p", false);
   result.number = entry.at(result.is_message ? "p2p_seq_id" : "collective_seq_id").get<std::uint64_t>();
-  result.name = plain_name(entry.at("profiling_name").get<std::string>());
+  const auto name = entry.at("profiling_name").get<std::string>();
+  result.name = name.substr(name.find(':') + 1);
   result.label = entry.value("label", "");
   result.fingerprint = fingerprint_of(entry);
   result.state = entry.at("state").get<std::string>();
@@ -71,11 +68,6 @@ RankTrace read_trace(const fs::path& path) {
   } catch (const json::exception& error) {
     throw formatted<DataError>("'{}' is no trace of a rank: {}", path.string(), error.what());
   }
-}
-
-bool is_trace(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.starts_with("trace-rank-") && name.ends_with(".json");
 }
 
 using Key = std::pair<std::string, std::uint64_t>;
@@ -141,7 +133,9 @@ std::vector<RankTrace> read_traces(const fs::path& folder) {
   std::error_code failure;
   std::vector<RankTrace> traces;
   for (const auto& entry : fs::directory_iterator(folder, failure)) {
-    if (is_trace(entry.path())) traces.push_back(read_trace(entry.path()));
+    const std::string name = entry.path().filename();
+    if (name.starts_with("trace-rank-") && name.ends_with(".json"))
+      traces.push_back(read_trace(entry.path()));
   }
   if (failure)
     throw formatted<DataError>("cannot read the folder '{}': {}", folder.string(), failure.message());
@@ -151,7 +145,7 @@ std::vector<RankTrace> read_traces(const fs::path& folder) {
         "failed, ended or been asked for?",
         folder.string());
   }
-  std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  std::ranges::sort(traces, {}, &RankTrace::rank);
   set_clocks(traces);
   return traces;
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <ranges>
 #include <set>
 
@@ -9,46 +10,30 @@
 namespace lockstep::launch {
 namespace {
 
-using ByNumber = std::map<std::uint64_t, std::map<int, const TracedOperation*>>;
-
-/// What each rank has of a group, and the first number that it still remembers.
+/// What each rank has of a group.
 struct GroupView {
   std::vector<int> members;
-  ByNumber collectives;
-  std::map<int, std::uint64_t> first;
+  std::map<std::uint64_t, std::map<int, const TracedOperation*>> collectives;
+  /// From this number on all ranks that have anything of the group remember all.
+  std::uint64_t known_from = 1;
 };
 
 void add(std::map<std::string, GroupView>& groups, const RankTrace& trace) {
   for (const auto& [name, ranks] : trace.groups) groups[name].members = ranks;
+  std::set<std::string> seen;
   for (const auto& operation : trace.operations) {
     if (operation.is_message) continue;
     GroupView& view = groups[operation.group];
     view.collectives[operation.number][trace.rank] = &operation;
-    view.first.emplace(trace.rank, operation.number);
+    if (seen.insert(operation.group).second) view.known_from = std::max(view.known_from, operation.number);
   }
-}
-
-MergedCollective merged_of(const std::string& name, const GroupView& view, std::uint64_t number,
-                           const std::map<int, const TracedOperation*>& by_rank,
-                           const std::set<int>& present) {
-  MergedCollective result{name, number, by_rank, {}};
-  for (const int rank : view.members) {
-    if (present.contains(rank) && !by_rank.contains(rank)) result.missing.push_back(rank);
-  }
-  return result;
-}
-
-/// The number from which on all ranks that have anything of the group remember all.
-std::uint64_t known_from(const GroupView& view) {
-  std::uint64_t number = 1;
-  for (const auto& [rank, first] : view.first) number = std::max(number, first);
-  return number;
 }
 
 constexpr std::size_t kLongestWaits = 5;
 
-std::string list(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+template <class Ranks>
+std::string list(const Ranks& ranks) {
+  return fmt::format("{} {}", std::ranges::size(ranks) == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
@@ -71,8 +56,7 @@ std::string ranks_text(const std::vector<RankTrace>& traces) {
                         trace.reason);
   }
   if (silent.empty()) return text;
-  return text + list({silent.begin(), silent.end()}) +
-         " wrote no trace: killed, stopped, or on another folder\n";
+  return text + list(silent) + " wrote no trace: killed, stopped, or on another folder\n";
 }
 
 std::string fingerprints_of(const MergedCollective& collective) {
@@ -85,12 +69,6 @@ std::string fingerprints_of(const MergedCollective& collective) {
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-std::vector<int> arrived_at(const MergedCollective& collective) {
-  std::vector<int> ranks;
-  for (const auto& [rank, operation] : collective.by_rank) ranks.push_back(rank);
-  return ranks;
-}
-
 /// The first place where a group's ranks part; "" where they do not.
 std::string first_trouble(const MergedCollective& collective) {
   if (collective.is_mismatch())
@@ -99,27 +77,24 @@ std::string first_trouble(const MergedCollective& collective) {
   if (collective.is_complete()) return "";
   return fmt::format("  never arrived at collective #{}: {}; in {}: {}\n", collective.number,
                      list(collective.missing), collective.by_rank.begin()->second->text(),
-                     list(arrived_at(collective)));
-}
-
-std::string group_text(const std::string& name, const std::vector<const MergedCollective*>& collectives) {
-  const MergedCollective* last = nullptr;
-  std::string trouble;
-  for (const auto* collective : collectives) {
-    if (trouble.empty()) trouble = first_trouble(*collective);
-    if (collective->is_complete() && collective->has_ended()) last = collective;
-  }
-  const std::string end =
-      last == nullptr ? "no collective that all have ended"
-                      : "the last collective that all have ended is " + last->by_rank.begin()->second->text();
-  return fmt::format("group {}: {}\n{}", name, end, trouble);
+                     list(std::views::keys(collective.by_rank)));
 }
 
 std::string groups_text(const std::vector<MergedCollective>& merged) {
-  std::map<std::string, std::vector<const MergedCollective*>> groups;
-  for (const auto& collective : merged) groups[collective.group].push_back(&collective);
+  struct Group {
+    std::string end = "no collective that all have ended";
+    std::string trouble;
+  };
+  std::map<std::string, Group> groups;
+  for (const auto& collective : merged) {
+    Group& group = groups[collective.group];
+    if (group.trouble.empty()) group.trouble = first_trouble(collective);
+    if (collective.is_complete() && collective.has_ended())
+      group.end = "the last collective that all have ended is " + collective.by_rank.begin()->second->text();
+  }
   std::string text;
-  for (const auto& [name, collectives] : groups) text += group_text(name, collectives);
+  for (const auto& [name, group] : groups)
+    text += fmt::format("group {}: {}\n{}", name, group.end, group.trouble);
   return text;
 }
 
@@ -142,8 +117,7 @@ std::string longest_waits(const std::vector<MergedCollective>& merged) {
   for (const auto& collective : merged) {
     if (collective.is_complete() && collective.by_rank.size() > 1) order.push_back(&collective);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto* a, const auto* b) { return wait_of(*a) > wait_of(*b); });
+  std::ranges::stable_sort(order, std::greater(), [](const auto* entry) { return wait_of(*entry); });
   order.resize(std::min(order.size(), kLongestWaits));
   std::string text = order.empty() ? "" : "longest waits:\n";
   for (const auto* collective : order) {
@@ -167,32 +141,39 @@ std::string lateness_text(const std::vector<Lateness>& all) {
 }  // namespace
 
 bool MergedCollective::is_mismatch() const {
-  return std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& entry) {
-    return entry.second->fingerprint != by_rank.begin()->second->fingerprint;
+  return std::ranges::any_of(std::views::values(by_rank), [&](const TracedOperation* operation) {
+    return operation->fingerprint != by_rank.begin()->second->fingerprint;
   });
 }
 
 bool MergedCollective::has_ended() const {
-  return std::all_of(by_rank.begin(), by_rank.end(),
-                     [](const auto& entry) { return entry.second->state == "completed"; });
+  return std::ranges::all_of(std::views::values(by_rank), [](const TracedOperation* operation) {
+    return operation->state == "completed";
+  });
 }
 
 std::pair<std::int64_t, std::int64_t> MergedCollective::arrivals() const {
-  const auto begin_of = [](const auto& entry) { return entry.second->begin; };
-  const auto [first, last] = std::ranges::minmax(by_rank | std::views::transform(begin_of));
-  return {first, last};
+  const auto [first, last] = std::ranges::minmax(std::views::values(by_rank), {}, &TracedOperation::begin);
+  return {first->begin, last->begin};
 }
 
 std::vector<MergedCollective> merge(const std::vector<RankTrace>& traces) {
   std::map<std::string, GroupView> groups;
-  for (const auto& trace : traces) add(groups, trace);
   // Ranks with a trace; the others' silence says nothing about one collective.
   std::set<int> present;
-  for (const auto& trace : traces) present.insert(trace.rank);
+  for (const auto& trace : traces) {
+    add(groups, trace);
+    present.insert(trace.rank);
+  }
   std::vector<MergedCollective> merged;
   for (const auto& [name, view] : groups) {
-    for (auto next = view.collectives.lower_bound(known_from(view)); next != view.collectives.end(); ++next)
-      merged.push_back(merged_of(name, view, next->first, next->second, present));
+    for (const auto& [number, by_rank] : view.collectives) {
+      if (number < view.known_from) continue;
+      merged.push_back({name, number, by_rank, {}});
+      for (const int rank : view.members) {
+        if (present.contains(rank) && !by_rank.contains(rank)) merged.back().missing.push_back(rank);
+      }
+    }
   }
   return merged;
 }
@@ -212,9 +193,8 @@ std::vector<Lateness> lateness_of(const std::vector<RankTrace>& traces,
       lateness.waited += static_cast<double>(last - operation->begin) / 1e9;
     }
   }
-  std::vector<Lateness> result;
-  for (const auto& [rank, lateness] : by_rank) result.push_back(lateness);
-  return result;
+  const auto all = std::views::values(by_rank);
+  return {all.begin(), all.end()};
 }
 
 std::string trace_report(const std::vector<RankTrace>& traces, const std::vector<MergedCollective>& merged) {
