@@ -8,12 +8,6 @@
 namespace bench {
 namespace {
 
-const std::vector<std::string>& dtype_names() {
-  static const std::vector<std::string> names{"bfloat16", "double", "float", "half",
-                                              "int32",    "int64",  "int8",  "uint8"};
-  return names;
-}
-
 /// "8", "4K", "128M", "1G"; throws UsageError naming the option.
 std::int64_t bytes_from(const std::string& text, const std::string& option) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 36U;
@@ -50,7 +44,8 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("max-bytes", &Options::max_bytes, "The last size.", metavar("SIZE"))
           .add("step-factor", &Options::step_factor, "How much larger each size is than the one before.",
                at_least(2))
-          .add("dtype", &Options::dtype, "Of the elements.", one_of(dtype_names()))
+          .add("dtype", &Options::dtype, "Of the elements.",
+               one_of({"bfloat16", "double", "float", "half", "int32", "int64", "int8", "uint8"}))
           .add("op", &Options::op, "How reductions combine.", one_of({"sum", "avg", "product", "min", "max"}))
           .add("backend", &Options::backend, "What carries the tensors, as in ProcessGroupOptions.",
                not_empty())

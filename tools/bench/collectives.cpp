@@ -254,7 +254,11 @@ Measurement measure(const std::string& collective, const ProcessGroup& group, co
   const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
   const std::int64_t count = measured.count_for(bytes / element, group.size());
   const Case made = measured.make(group, {dtype, kOps.at(options.op), count});
-  Measurement result{.collective = collective, .bytes = count * element, .count = count};
+  Measurement result{.collective = collective,
+                     .type = measured.size == Size::none ? "none" : options.dtype,
+                     .redop = measured.reduces ? options.op : "none",
+                     .bytes = count * element,
+                     .count = count};
   result.seconds = over_ranks(group, seconds_a_round(made, group, options), ReduceOp::max);
   result.algorithm_bandwidth = static_cast<double>(result.bytes) / result.seconds;
   result.bus_bandwidth = result.algorithm_bandwidth * measured.bus_factor(group.size());
@@ -274,7 +278,5 @@ void require_right(const Measurement& measurement, int rank) {
 }
 
 bool has_size(const std::string& collective) { return kCollectives.at(collective).size != Size::none; }
-
-bool reduces(const std::string& collective) { return kCollectives.at(collective).reduces; }
 
 }  // namespace bench

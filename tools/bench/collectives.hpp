@@ -11,6 +11,9 @@ namespace bench {
 /// A collective at one size: a line of the table.
 struct Measurement {
   std::string collective;
+  /// Of the elements, and how they are reduced: "none" where nothing is moved or reduced.
+  std::string type;
+  std::string redop;
   /// Of the larger side.
   std::int64_t bytes = 0;
   std::int64_t count = 0;
@@ -35,6 +38,5 @@ void require_right(const Measurement& measurement, int rank);
 
 /// False for one that moves no elements: it is timed once, and has no bandwidth and nothing to be wrong.
 bool has_size(const std::string& collective);
-bool reduces(const std::string& collective);
 
 }  // namespace bench

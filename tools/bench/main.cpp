@@ -7,6 +7,7 @@
 
 #include "bench_options.hpp"
 #include "collectives.hpp"
+#include "core/commands.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/environment.hpp"
@@ -41,14 +42,6 @@ std::string surroundings(const ProcessGroup& group) {
   return text;
 }
 
-std::string op_of(const Measurement& measurement, const bench::Options& options) {
-  return bench::reduces(measurement.collective) ? options.op : "none";
-}
-
-std::string type_of(const Measurement& measurement, const bench::Options& options) {
-  return bench::has_size(measurement.collective) ? options.dtype : "none";
-}
-
 /// The columns of nccl-tests.
 std::string heading(const std::string& collective) {
   return fmt::format(
@@ -57,12 +50,11 @@ std::string heading(const std::string& collective) {
       collective);
 }
 
-std::string line_of(const Measurement& measurement, const bench::Options& options) {
+std::string line_of(const Measurement& measurement) {
   const std::string wrong = measurement.wrong < 0 ? "n/a" : fmt::format("{}", measurement.wrong);
   return fmt::format("{:13} {:13} {:>9} {:>7} {:11.2f} {:7.2f} {:7.2f} {:>7}\n", measurement.bytes,
-                     measurement.count, type_of(measurement, options), op_of(measurement, options),
-                     measurement.seconds * 1e6, measurement.algorithm_bandwidth / kGiga,
-                     measurement.bus_bandwidth / kGiga, wrong);
+                     measurement.count, measurement.type, measurement.redop, measurement.seconds * 1e6,
+                     measurement.algorithm_bandwidth / kGiga, measurement.bus_bandwidth / kGiga, wrong);
 }
 
 nlohmann::json json_of(const std::vector<Measurement>& all, const bench::Options& options, int ranks) {
@@ -71,8 +63,8 @@ nlohmann::json json_of(const std::vector<Measurement>& all, const bench::Options
     results.push_back({{"collective", measurement.collective},
                        {"size", measurement.bytes},
                        {"count", measurement.count},
-                       {"type", type_of(measurement, options)},
-                       {"redop", op_of(measurement, options)},
+                       {"type", measurement.type},
+                       {"redop", measurement.redop},
                        {"time_us", measurement.seconds * 1e6},
                        {"algbw_gb_s", measurement.algorithm_bandwidth / kGiga},
                        {"busbw_gb_s", measurement.bus_bandwidth / kGiga},
@@ -90,19 +82,16 @@ std::vector<Measurement> measure_all(const ProcessGroup& group, const bench::Opt
     const auto sizes = bench::has_size(name) ? bench::sizes_of(options) : std::vector<std::int64_t>{0};
     for (const std::int64_t bytes : sizes) {
       all.push_back(bench::measure(name, group, options, bytes));
-      say(group, line_of(all.back(), options));
+      say(group, line_of(all.back()));
     }
   }
   return all;
 }
 
-int run(int argc, char** argv) {
-  const auto parsed = bench::option_table().parse(argc, argv);
-  if (parsed.help) {
-    std::cout << bench::option_table().help();
-    return 0;
-  }
-  const bench::Options& options = parsed.options;
+int run(const std::vector<std::string>& words) {
+  const auto parsed = parse_or_help(bench::option_table(), words, std::cout);
+  if (!parsed) return 0;
+  const bench::Options& options = parsed->options;
   const World world = World::from_environment();
   if (world.world_size == 1) throw UsageError("a benchmark of collectives needs two ranks or more");
   const auto group = ProcessGroup::init(world, {.backend = comm_backend_from(options.backend),
@@ -121,5 +110,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("lockstep-bench", [&] { return run(argc, argv); });
+  return run_program("lockstep-bench", [&] { return run({argv + std::min(argc, 1), argv + argc}); });
 }

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/commands.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/datasets/iterable_dataset.hpp"
 #include "lockstep/tokenizers/tokenizer.hpp"
@@ -227,14 +227,9 @@ const OptionTable<DecodeOptions>& decode_table() {
 std::string decoded(const Tokenizer& tokenizer, const Words& words, const DecodeOptions& options) {
   std::vector<std::int64_t> ids;
   for (const auto& word : words) {
-    std::size_t end = 0;
-    try {
-      ids.push_back(std::stoll(word, &end));
-    } catch (const std::exception&) {
-      end = 0;
-    }
-    if (end == 0 || end != word.size())
-      throw UsageError(fmt::format("decode: '{}' is no id: expected whole numbers", word));
+    const auto id = variables::parse_number<std::int64_t>(word);
+    if (!id) throw UsageError(fmt::format("decode: '{}' is no id: expected whole numbers", word));
+    ids.push_back(*id);
   }
   return tokenizer.decode(ids, {.skip_special_tokens = options.skip_special_tokens});
 }
@@ -252,28 +247,20 @@ int decode(const DecodeOptions& options) {
   return 0;
 }
 
-template <class Options>
-int parsed(const OptionTable<Options>& table, const Words& words, int (*run)(const Options&)) {
-  const auto result = table.parse(words, process_environment());
-  if (!result.help) return run(result.options);
-  std::cout << table.help();
-  return 0;
+template <auto table, auto run>
+int action(const Words& words, std::ostream& out, std::ostream&) {
+  const auto parsed = parse_or_help(table(), words, out);
+  return parsed ? run(parsed->options) : 0;
 }
 
 int run(const Words& words) {
-  const std::string action = words.empty() ? "" : words.front();
-  const Words rest(words.begin() + (words.empty() ? 0 : 1), words.end());
-  if (action == "train") return parsed(train_table(), rest, train);
-  if (action == "encode") return parsed(encode_table(), rest, encode);
-  if (action == "decode") return parsed(decode_table(), rest, decode);
-  if (action != "--help" && action != "-h")
-    throw UsageError("expected train, encode or decode. See lockstep tokenizer --help.");
-  std::cout << "usage: lockstep tokenizer COMMAND ...\n\ncommands:\n"
-               "  train       Learns a vocabulary from text files and writes a tokenizer.json.\n"
-               "  encode      Prints the ids, the tokens or the words of texts.\n"
-               "  decode      Prints the text of ids.\n"
-               "\nlockstep tokenizer COMMAND --help shows what a command takes.\n";
-  return 0;
+  static const std::vector<Command> actions{
+      {"train", "Learns a vocabulary from text files and writes a tokenizer.json.",
+       action<train_table, train>},
+      {"encode", "Prints the ids, the tokens or the words of texts.", action<encode_table, encode>},
+      {"decode", "Prints the text of ids.", action<decode_table, decode>},
+  };
+  return run_one_of(actions, "lockstep tokenizer", words, std::cout, std::cerr);
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ bool is_tuned_already(const Environment& environment) {
 bool set_limits() {
 #ifdef __GLIBC__
   // The largest block that comes from the heap: anything above would be mapped, cleared and unmapped.
-  constexpr int kNoLimit = std::numeric_limits<int>::max();
+  constexpr int kUnlimited = std::numeric_limits<int>::max();
   constexpr int kGrowth = 64 << 20;  // Bytes by which the heap grows at least.
-  return ::mallopt(M_MMAP_THRESHOLD, kNoLimit) == 1 && ::mallopt(M_TRIM_THRESHOLD, kNoLimit) == 1 &&
+  return ::mallopt(M_MMAP_THRESHOLD, kUnlimited) == 1 && ::mallopt(M_TRIM_THRESHOLD, kUnlimited) == 1 &&
          ::mallopt(M_TOP_PAD, kGrowth) == 1;
 #else
   return false;

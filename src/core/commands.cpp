@@ -1,4 +1,4 @@
-#include "cli/commands.hpp"
+#include "core/commands.hpp"
 
 #include <fmt/core.h>
 
@@ -7,13 +7,12 @@
 
 #include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/words.hpp"
 
-namespace lockstep::launch {
+namespace lockstep {
 namespace {
 
 /// "ls, verify, diff or merge".
-std::string list_of(const Words& names) {
+std::string list_of(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i)
     text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
@@ -31,20 +30,20 @@ std::string help_of(const std::vector<Command>& commands, const std::string& pro
 
 }  // namespace
 
-int run_one_of(const std::vector<Command>& commands, const std::string& program, const Words& words,
-               std::ostream& out, std::ostream& err) {
+int run_one_of(const std::vector<Command>& commands, const std::string& program,
+               const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
   const std::string name = words.empty() ? "" : words.front();
   if (name == "--help" || name == "-h" || name == "help") {
     out << help_of(commands, program);
     return 0;
   }
-  Words names;
+  std::vector<std::string> names;
   for (const auto& command : commands) {
     if (name == command.name) return command.run({words.begin() + 1, words.end()}, out, err);
     names.emplace_back(command.name);
   }
   const std::string came = words.empty() ? "" : fmt::format(", not '{}'{}", name, did_you_mean(name, names));
-  throw formatted<UsageError>("expected {}{}. See {} --help.", list_of(names), came, program);
+  throw UsageError(fmt::format("expected {}{}. See {} --help.", list_of(names), came, program));
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep
