@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <iostream>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "bench/collectives.hpp"
 #include "lockstep/comm/process_group.hpp"
@@ -49,10 +50,17 @@ std::string named(int rank, const json& facts) {
   return fmt::format("rank {} ({})", rank, facts.at("name").get<std::string>());
 }
 
-json await(const Store& store, const std::string& key, int rank) {
-  const std::string own = fmt::format("{}/{}", key, rank);
-  if (store.wait(own, kTimeout)) return json::parse(store.get(own, kTimeout));
-  throw TimeoutError(fmt::format("rank {} did not say '{}' within 60 s", rank, key), {rank});
+/// What every rank says under this key, after this one has said `own`.
+std::vector<json> exchanged(const World& world, const Store& store, const std::string& key, const json& own) {
+  store.set(fmt::format("{}/{}", key, world.rank), own.dump());
+  std::vector<json> all;
+  for (int rank = 0; rank < world.world_size; ++rank) {
+    const std::string theirs = fmt::format("{}/{}", key, rank);
+    if (!store.wait(theirs, kTimeout))
+      throw TimeoutError(fmt::format("rank {} did not say '{}' within 60 s", rank, key), {rank});
+    all.push_back(json::parse(store.get(theirs, kTimeout)));
+  }
+  return all;
 }
 
 /// A line for each rank that this one cannot reach.
@@ -79,15 +87,11 @@ std::vector<std::string> unreachable_pairs(const World& world, const Store& stor
   // The kernel completes connections; nobody accepts them.
   const net::FileDescriptor listener = net::listen_at(address_of(host, 0));
   const int port = net::local_address(listener.get()).port();
-  store.set(fmt::format("here/{}", world.rank),
-            json{{"host", host}, {"port", port}, {"name", this_process().host}}.dump());
-  std::vector<json> ranks;
-  for (int rank = 0; rank < world.world_size; ++rank) ranks.push_back(await(store, "here", rank));
-  store.set(fmt::format("tried/{}", world.rank), json(failures_of(world, ranks)).dump());
+  const auto ranks =
+      exchanged(world, store, "here", {{"host", host}, {"port", port}, {"name", this_process().host}});
   std::vector<std::string> all;
-  for (int rank = 0; rank < world.world_size; ++rank) {
-    for (const auto& line : await(store, "tried", rank)) all.push_back(line);
-  }
+  for (const auto& lines : exchanged(world, store, "tried", failures_of(world, ranks)))
+    all.insert(all.end(), lines.begin(), lines.end());
   return all;
 }
 
@@ -108,7 +112,7 @@ std::string bandwidth_text(double bytes_per_second) {
                                 : formatted(bytes_per_second / 1e9, "GB/s");
 }
 
-constexpr int kAllPairsUpTo = 8;
+constexpr std::size_t kAllPairsUpTo = 8;
 constexpr std::int64_t kSmall = 8;
 constexpr std::int64_t kLarge = 4 << 20;
 
@@ -120,10 +124,11 @@ struct Link {
   double bandwidth = 0;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+template <class Item, class Number = std::identity>
+double median(std::vector<Item> items, Number number = {}) {
+  const auto middle = items.begin() + std::ssize(items) / 2;
+  std::ranges::nth_element(items, middle, {}, number);
+  return std::invoke(number, *middle);
 }
 
 /// There and back, `rounds` times; the median of one way.
@@ -144,18 +149,15 @@ double one_way(const ProcessGroup& group, const Link& link, std::int64_t bytes, 
   return median(times);
 }
 
-/// Ranks between which links are measured.
-std::vector<int> ends(int size, const std::vector<int>& nodes_of_ranks) {
-  std::map<int, int> first_of_node;
-  std::vector<int> all;
-  for (int rank = 0; rank < size; ++rank) {
-    first_of_node.emplace(nodes_of_ranks[static_cast<std::size_t>(rank)], rank);
-    all.push_back(rank);
+/// Ranks between which links are measured: all, or the first one of each node.
+std::vector<int> ends(const std::vector<int>& nodes_of_ranks) {
+  std::set<int> nodes;
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < nodes_of_ranks.size(); ++rank) {
+    const bool first = nodes.insert(nodes_of_ranks[rank]).second;
+    if (first || nodes_of_ranks.size() <= kAllPairsUpTo) ranks.push_back(static_cast<int>(rank));
   }
-  if (size <= kAllPairsUpTo) return all;
-  std::vector<int> firsts;
-  for (const auto& [node, rank] : first_of_node) firsts.push_back(rank);
-  return firsts;
+  return ranks;
 }
 
 /// Measured by its two ranks, and known to all. The others wait, so that links do not disturb each other.
@@ -169,23 +171,16 @@ Link measured(const ProcessGroup& group, int first, int second) {
   return {first, second, numbers.at(0).get<double>(), numbers.at(1).get<double>()};
 }
 
-std::vector<double> all_of(const std::vector<Link>& links, double Link::*number) {
-  std::vector<double> numbers;
-  for (const auto& link : links) numbers.push_back(link.*number);
-  return numbers;
-}
-
 bool is_slow(const Link& link, const std::vector<Link>& all) {
   if (all.size() < 3) return false;
-  return link.bandwidth < median(all_of(all, &Link::bandwidth)) / 2 ||
-         link.latency > median(all_of(all, &Link::latency)) * 3;
+  return link.bandwidth < median(all, &Link::bandwidth) / 2 || link.latency > median(all, &Link::latency) * 3;
 }
 
 /// Measures links one after the other: every pair of ranks where there are up to 8, else every pair of nodes
 /// (between their first ranks). A line a link; those far behind the median (half its bandwidth, three times
 /// its latency) are marked SLOW. The same text at every rank. *Collective*.
 std::string link_table(const ProcessGroup& group, const std::vector<int>& nodes_of_ranks) {
-  const std::vector<int> ranks = ends(group.size(), nodes_of_ranks);
+  const std::vector<int> ranks = ends(nodes_of_ranks);
   std::vector<Link> links;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     for (std::size_t j = i + 1; j < ranks.size(); ++j) links.push_back(measured(group, ranks[i], ranks[j]));
