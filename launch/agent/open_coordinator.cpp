@@ -101,14 +101,13 @@ std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoin
   if (config.backend == Backend::alone) return "";
   if (config.backend == Backend::slurm)
     return where + " for the other tasks of the Slurm step: srun is to start one launcher on each node";
-  const std::string least = config.min_nodes == config.max_nodes ? "" : fmt::format("{}:", config.min_nodes);
   const std::string options =
       config.backend == Backend::c10d
           ? fmt::format("--rdzv-backend c10d --rdzv-endpoint {}", endpoint.text())
           : fmt::format("--node-rank N --master-addr {} --master-port {}", endpoint.host, endpoint.port);
-  return fmt::format("{}; run on the others: lockstep run --nnodes {}{} {}{} ... {}", where, least,
-                     config.max_nodes, options, config.run_id == "none" ? "" : " --rdzv-id " + config.run_id,
-                     config.program);
+  return fmt::format("{}; run on the others: lockstep run --nnodes {} {}{} ... {}", where,
+                     range_text(config.min_nodes, config.max_nodes), options,
+                     config.run_id == "none" ? "" : " --rdzv-id " + config.run_id, config.program);
 }
 
 CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::HostPort& endpoint) {

@@ -11,8 +11,8 @@
 namespace lockstep::launch {
 namespace {
 
-/// The coordinator's own node and torchrun agents send no keep-alives.
-bool sends_keep_alives(const Node& node) { return node.id != 0 && !node.info.is_torchrun; }
+/// One that sends keep-alives, and is waited for at the end of the job.
+bool is_remote_launcher(const Node& node) { return node.id != 0 && !node.info.is_torchrun; }
 
 /// However many nodes report.
 constexpr std::chrono::seconds kLookInterval{1};
@@ -31,17 +31,11 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorActions& actions
       hang_detector_(HangOptions()),
       next_look_(now),
       gathering_since_(now),
-      next_notice_(now + options_.notice_interval) {}
+      next_notice_(now + kNoticeInterval) {}
 
 Node* Coordinator::find(NodeId id) {
-  const auto found =
-      std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) { return node.id == id; });
+  const auto found = std::ranges::find(nodes_, id, &Node::id);
   return found == nodes_.end() ? nullptr : &*found;
-}
-
-int Coordinator::staying() const {
-  return static_cast<int>(
-      std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.drain_signal == 0; }));
 }
 
 void Coordinator::on_message(NodeId id, const NodeMessage& message, Time now) {
@@ -70,13 +64,12 @@ bool Coordinator::is_current(const Node& node, int round) const {
 }
 
 void Coordinator::keep_failure(const ProcessFailure& failure) {
-  for (auto& known : failures_) {
-    if (known.rank == failure.rank) {
-      known = failure;
-      return;
-    }
+  const auto known = std::ranges::find(failures_, failure.rank, &ProcessFailure::rank);
+  if (known == failures_.end()) {
+    failures_.push_back(failure);
+  } else {
+    *known = failure;
   }
-  failures_.push_back(failure);
 }
 
 void Coordinator::on_rank_failed(const Node& node, const RankFailed& failed) {
@@ -126,7 +119,7 @@ void Coordinator::on_disconnect(NodeId id, const std::string& how, Time now) {
   const Node* node = find(id);
   if (node == nullptr) return;
   // Once a node's ranks have ended, nothing depends on its launcher.
-  const bool counts = node->active && !node->ended && phase_ != Phase::finishing;
+  const bool counts = node->running() && phase_ != Phase::finishing;
   const bool expected = node->drain_signal != 0;
   const std::string text = node->text() + " " + how;
   std::erase_if(nodes_, [&](const Node& other) { return other.id == id; });
@@ -147,26 +140,24 @@ void Coordinator::stop(Reason reason, int signal) {
   reason_ = reason;
   phase_ = Phase::stopping;
   for (auto& node : nodes_) node.ended = node.ended || node.info.is_torchrun;
-  if (first || worse || reason == Reason::end) send_stop(reason, signal);
-}
-
-void Coordinator::send_stop(Reason reason, int signal) {
-  StopRound stop{.round = round_, .signal = signal};
+  if (!first && !worse && reason != Reason::end) return;
+  const bool failed = reason == Reason::failure;
   // Ranks that have lost others cannot agree on a state to save.
-  stop.at_once = reason == Reason::failure || reason == Reason::node_lost;
-  stop.stacks_first = reason == Reason::failure &&
-                      std::any_of(failures_.begin(), failures_.end(),
-                                  [](const ProcessFailure& failure) { return failure.timed_out(); });
-  broadcast(stop);
+  broadcast(StopRound{.round = round_,
+                      .signal = signal,
+                      .at_once = failed || reason == Reason::node_lost,
+                      .stacks_first = failed && std::ranges::any_of(failures_, &ProcessFailure::timed_out)});
 }
 
 void Coordinator::check_all_ended(Time now) {
   if (phase_ != Phase::running && phase_ != Phase::stopping) return;
-  const bool all =
-      std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return !node.active || node.ended; });
-  if (!all) return wait_for_torchrun(now);
+  if (std::ranges::any_of(nodes_, &Node::running)) return wait_for_torchrun(now);
   if (preempted_ && in_order_ && (phase_ == Phase::running || reason_ == Reason::end)) {
-    after_preemption(now);
+    notify(
+        "preempted: the ranks were asked to stop and have saved their state (exit code {}); start the job "
+        "again to go on",
+        kPreemptedExitCode);
+    finish(kPreemptedExitCode, nullptr, now);
   } else if (phase_ == Phase::running && preempted_) {
     after_failure(now);
   } else if (phase_ == Phase::running) {
@@ -178,10 +169,9 @@ void Coordinator::check_all_ended(Time now) {
 
 /// Limits how long torchrun agents may go on once all other nodes have ended.
 void Coordinator::wait_for_torchrun(Time now) {
-  const bool others = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-    return node.active && !node.ended && !node.info.is_torchrun;
-  });
-  if (!others && !torchrun_deadline_) torchrun_deadline_ = now + options_.exit_barrier_timeout;
+  const bool others =
+      std::ranges::any_of(nodes_, [](const Node& node) { return node.running() && !node.info.is_torchrun; });
+  if (!others) torchrun_deadline_ = std::min(torchrun_deadline_, now + options_.exit_barrier_timeout);
 }
 
 void Coordinator::after_round(Time now) {
@@ -197,17 +187,11 @@ void Coordinator::after_round(Time now) {
   }
 }
 
-void Coordinator::after_preemption(Time now) {
-  notify(
-      "preempted: the ranks were asked to stop and have saved their state (exit code {}); start the job "
-      "again to go on",
-      kPreemptedExitCode);
-  finish(kPreemptedExitCode, nullptr, now);
-}
-
 void Coordinator::after_failure(Time now) {
   const FailureSummary summary = options_.analyze(failures_);
-  report_failure(summary);
+  // All that is known is said once, on the coordinator's own node; the others name the cause.
+  for (const auto& node : nodes_)
+    actions_.send(node.id, Report{node.id == 0 ? summary.report : summary.headline});
   if (summary.preempted || has_torchrun_nodes() || !restart(now))
     finish(summary.exit_code, summary.error, now);
 }
@@ -223,7 +207,7 @@ void Coordinator::after_loss(Time now) {
 }
 
 bool Coordinator::has_torchrun_nodes() const {
-  return std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.info.is_torchrun; });
+  return std::ranges::any_of(nodes_, [](const Node& node) { return node.info.is_torchrun; });
 }
 
 /// The next round, where the policy allows one.
@@ -233,7 +217,8 @@ bool Coordinator::restart(Time now) {
   if (!decision.reason.empty()) notify(decision.reason);
   if (!decision.again) return false;
   pause_end_ = now + decision.pause;
-  notify("restart {} of {}{}", restarts_.used(), options_.max_restarts, pause_text(decision.pause));
+  notify("restart {} of {}{}", restarts_.used(), options_.max_restarts,
+         decision.pause.count() == 0 ? "" : ", after a pause of " + seconds_text(decision.pause));
   gather(now);
   return true;
 }
@@ -285,21 +270,17 @@ void Coordinator::detect_hangs(Time now) {
 std::optional<int> Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const {
   for (const int rank : hang.stuck) {
     for (const auto& node : nodes_) {
-      const auto is_rank = [&](const RankStatus& status) { return status.rank == rank; };
-      if (node.active && !node.ended && std::any_of(node.ranks.begin(), node.ranks.end(), is_rank))
-        return rank;
+      if (node.running() && std::ranges::count(node.ranks, rank, &RankStatus::rank) > 0) return rank;
     }
   }
-  const auto running =
-      std::find_if(ranks.begin(), ranks.end(), [](const RankStatus& rank) { return !rank.status; });
+  const auto running = std::ranges::find_if(ranks, [](const RankStatus& rank) { return !rank.status; });
   return running == ranks.end() ? std::nullopt : std::optional(running->rank);
 }
 
 void Coordinator::collect_stacks(Node& requester) {
   requester.stacks_passed = 0;
   for (const auto& node : nodes_) {
-    if (node.id != requester.id && node.active && !node.ended)
-      actions_.send(node.id, CollectStacks{requester.id});
+    if (node.id != requester.id && node.running()) actions_.send(node.id, CollectStacks{requester.id});
   }
 }
 
@@ -321,7 +302,7 @@ void Coordinator::gather(Time now) {
   reason_ = Reason::membership;
   // Nobody is awaited before the pause is over.
   gathering_since_ = pause_end_.value_or(now);
-  next_notice_ = gathering_since_ + options_.notice_interval;
+  next_notice_ = gathering_since_ + kNoticeInterval;
   for (auto& node : nodes_) node.active = node.ended = false;
   try_start(now);
 }
@@ -332,11 +313,11 @@ void Coordinator::try_start(Time now) {
   const auto order = candidates(nodes_, options_.max_nodes);
   const int count = static_cast<int>(order.size());
   if (count < options_.min_nodes) {
-    last_call_.reset();
-  } else if (count == options_.max_nodes || round_ > 0 || (last_call_ && now >= *last_call_)) {
+    last_call_ = Time::max();
+  } else if (count == options_.max_nodes || round_ > 0 || now >= last_call_) {
     start(order, now);
-  } else if (!last_call_) {
-    last_call_ = now + options_.last_call_timeout;
+  } else {
+    last_call_ = std::min(last_call_, now + options_.last_call_timeout);
   }
 }
 
@@ -346,12 +327,11 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   phase_ = Phase::running;
   round_started_ = now;
   best_step_.reset();
-  last_call_.reset();
+  last_call_ = torchrun_deadline_ = Time::max();
   failures_.clear();
   losses_.clear();
   preempted_ = false;
   in_order_ = true;
-  torchrun_deadline_.reset();
   hang_detector_ = HangDetector({.timeout = options_.heartbeat_timeout,
                                  .sees_all_ranks = options_.sees_all_ranks && !has_torchrun_nodes()});
   actions_.begin_round(round_);
@@ -384,7 +364,7 @@ void Coordinator::finish(int exit_code, const nlohmann::json& error, Time now) {
 void Coordinator::drop_silent_nodes(Time now) {
   std::vector<NodeId> silent;
   for (const auto& node : nodes_) {
-    if (sends_keep_alives(node) && now >= node.last_heard + options_.keep_alive_timeout)
+    if (is_remote_launcher(node) && now >= node.last_heard + options_.keep_alive_timeout)
       silent.push_back(node.id);
   }
   for (const NodeId id : silent) {
@@ -398,12 +378,12 @@ void Coordinator::drop_silent_nodes(Time now) {
 
 void Coordinator::on_timer(Time now) {
   drop_silent_nodes(now);
-  if (phase_ == Phase::finishing && now >= *close_deadline_) {
+  if (now >= close_deadline_) {
     for (const auto& node : nodes_) actions_.dismiss(node.id);
     nodes_.clear();
     close_deadline_ = Time::max();
   }
-  if (phase_ == Phase::running && torchrun_deadline_ && now >= *torchrun_deadline_) {
+  if (phase_ == Phase::running && now >= torchrun_deadline_) {
     report(
         fmt::format("lockstep run: FAILED: torchrun's agents have not ended {} after all other nodes have: "
                     "look at their logs\n",
@@ -419,34 +399,23 @@ void Coordinator::on_timer(Time now) {
     finish(1, nullptr, now);
   } else if (now >= next_notice_) {
     if (staying() < options_.min_nodes) notify(awaited());
-    next_notice_ = now + options_.notice_interval;
+    next_notice_ = now + kNoticeInterval;
   }
 }
 
 Coordinator::Time Coordinator::deadline() const {
-  Time next = Time::max();
+  Time next = close_deadline_;
   for (const auto& node : nodes_) {
-    if (sends_keep_alives(node)) next = std::min(next, node.last_heard + options_.keep_alive_timeout);
+    if (is_remote_launcher(node)) next = std::min(next, node.last_heard + options_.keep_alive_timeout);
   }
-  if (phase_ == Phase::finishing) next = std::min(next, *close_deadline_);
-  if (phase_ == Phase::running && torchrun_deadline_) next = std::min(next, *torchrun_deadline_);
+  if (phase_ == Phase::running) next = std::min(next, torchrun_deadline_);
   if (phase_ != Phase::gathering) return next;
-  if (pause_end_) next = std::min(next, *pause_end_);
-  next = std::min(next, next_notice_);
   if (staying() < options_.min_nodes) next = std::min(next, gathering_since_ + options_.join_timeout);
-  return last_call_ ? std::min(next, *last_call_) : next;
+  return std::min({next, next_notice_, last_call_, pause_end_.value_or(Time::max())});
 }
 
 bool Coordinator::finished() const {
-  return phase_ == Phase::finishing && std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-           return node.id == 0 || node.info.is_torchrun;
-         });
-}
-
-/// All that is known is said once, on the coordinator's own node; the others name the cause.
-void Coordinator::report_failure(const FailureSummary& summary) {
-  for (const auto& node : nodes_)
-    actions_.send(node.id, Report{node.id == 0 ? summary.report : summary.headline});
+  return phase_ == Phase::finishing && std::ranges::none_of(nodes_, is_remote_launcher);
 }
 
 void Coordinator::broadcast(const CoordinatorMessage& message) {

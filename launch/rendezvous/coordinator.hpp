@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -41,8 +42,6 @@ struct CoordinatorOptions {
   Milliseconds heartbeat_timeout{0};
   /// Whether all ranks of the job are of nodes that can be known; see HangOptions.
   bool sees_all_ranks = true;
-  /// Between two lines about who is awaited.
-  Milliseconds notice_interval = std::chrono::seconds(10);
   /// Where other nodes come to and what to run there, for messages; empty: nobody can come.
   std::string how_to_join;
   /// What a failed round comes to.
@@ -120,11 +119,9 @@ class Coordinator {
   void try_start(Time now);
   void start(const std::vector<Node*>& order, Time now);
   void stop(Reason reason, int signal);
-  void send_stop(Reason reason, int signal);
   void check_all_ended(Time now);
   void wait_for_torchrun(Time now);
   void after_round(Time now);
-  void after_preemption(Time now);
   void after_failure(Time now);
   void after_loss(Time now);
   bool restart(Time now);
@@ -135,14 +132,14 @@ class Coordinator {
   void notify(fmt::format_string<Values...> text, Values&&... values) {
     notify(fmt::format(text, std::forward<Values>(values)...));
   }
-  void report_failure(const FailureSummary& summary);
   void report(const std::string& text) { broadcast(Report{text}); }
   void broadcast(const CoordinatorMessage& message);
   std::string awaited() const;
   std::string refused() const;
 
   bool elastic() const { return options_.min_nodes < options_.max_nodes; }
-  int staying() const;
+  /// Nodes that were not told to end.
+  int staying() const { return static_cast<int>(std::ranges::count(nodes_, 0, &Node::drain_signal)); }
   /// torchrun agents cannot be told to start anew.
   bool has_torchrun_nodes() const;
 
@@ -173,11 +170,12 @@ class Coordinator {
   /// Who was turned away, and why.
   std::map<std::string, std::string> refused_;
   Time gathering_since_;
-  std::optional<Time> last_call_;
   Time next_notice_;
-  std::optional<Time> close_deadline_;
+  // Time::max() where nothing is waited for.
+  Time last_call_ = Time::max();
+  Time close_deadline_ = Time::max();
   /// When torchrun agents, which say nothing before their end, must have ended once all others have.
-  std::optional<Time> torchrun_deadline_;
+  Time torchrun_deadline_ = Time::max();
 };
 
 }  // namespace lockstep::launch

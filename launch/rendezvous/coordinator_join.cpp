@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
 #include <set>
 
@@ -16,10 +15,6 @@ namespace {
 constexpr std::size_t kMostRefused = 16;
 /// As much of a command line as a message has room for.
 constexpr std::size_t kMostArguments = 200;
-
-std::string range_text(int least, int most) {
-  return least == most ? fmt::to_string(least) : fmt::format("{}:{}", least, most);
-}
 
 }  // namespace
 
@@ -66,14 +61,13 @@ void Coordinator::on_join(NodeId id, const NodeInfo& info, Time now) {
     actions_.dismiss(id);
     return on_refused("a launcher from " + info.host, why);
   }
-  const bool ending = std::any_of(nodes_.begin(), nodes_.end(),
-                                  [](const Node& other) { return other.active && other.ended; });
+  const bool ending =
+      std::ranges::any_of(nodes_, [](const Node& other) { return other.active && other.ended; });
   const bool full = staying() >= options_.max_nodes || (phase_ == Phase::running && ending);
-  Node node;
+  Node& node = nodes_.emplace_back();
   node.id = id;
   node.info = info;
   node.last_heard = now;
-  nodes_.push_back(node);
   compare_clocks(node);
   compare_arguments(node);
   if (full) {
@@ -126,10 +120,10 @@ std::string Coordinator::awaited() const {
   for (int i = 0; !numbers.empty() && i < options_.max_nodes; ++i) {
     if (!numbers.contains(i)) missing.push_back(i);
   }
-  const std::string how = options_.how_to_join.empty() ? "" : ". " + options_.how_to_join;
-  return fmt::format("{} of {} here ({}){}{}{}", nodes_text(staying()),
+  return fmt::format("{} of {} here ({}){}{}{}{}", nodes_text(staying()),
                      range_text(options_.min_nodes, options_.max_nodes), fmt::join(here, ", "),
-                     missing.empty() ? "" : "; missing: node ", fmt::join(missing, ", "), how);
+                     missing.empty() ? "" : "; missing: node ", fmt::join(missing, ", "),
+                     options_.how_to_join.empty() ? "" : ". ", options_.how_to_join);
 }
 
 std::string Coordinator::refused() const {

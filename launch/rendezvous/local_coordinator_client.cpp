@@ -1,6 +1,5 @@
 #include "rendezvous/local_coordinator_client.hpp"
 
-#include <fmt/core.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -29,8 +28,7 @@ LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
       secret_name_(std::move(secret_name)),
       coordinator_(std::move(options), *this, std::chrono::steady_clock::now()) {
   if (!poll_) throw Error(std::string("cannot open an epoll descriptor: ") + std::strerror(errno) + ".");
-  epoll_event event{};
-  event.events = EPOLLIN;
+  epoll_event event{.events = EPOLLIN, .data = {}};
   if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, server_->events_descriptor(), &event) != 0)
     throw Error(std::string("cannot watch the job's store: ") + std::strerror(errno) + ".");
 }
@@ -129,23 +127,18 @@ void LocalCoordinatorClient::on_message(Peer& peer, const NodeMessage& message, 
 
 void LocalCoordinatorClient::remove_closed(Time now) {
   // The coordinator may dismiss further ones meanwhile: those are closed by then, and their turn comes.
-  for (auto peer = peers_.begin(); peer != peers_.end();) {
-    if (!peer->connection.closed()) {
-      ++peer;
-      continue;
-    }
+  const auto closed = [](const Peer& peer) { return peer.connection.closed(); };
+  for (auto peer = peers_.begin(); (peer = std::ranges::find_if(peers_, closed)) != peers_.end();) {
     const NodeId id = peer->id;
     const std::string how = peer->connection.why_closed();
     server_->forget(peer->address);
     peers_.erase(peer);
     coordinator_.on_disconnect(id, how, now);
-    peer = peers_.begin();
   }
 }
 
 LocalCoordinatorClient::Peer* LocalCoordinatorClient::find(NodeId node) {
-  const auto found =
-      std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.id == node; });
+  const auto found = std::ranges::find(peers_, node, &Peer::id);
   return found == peers_.end() ? nullptr : &*found;
 }
 
@@ -168,7 +161,7 @@ void LocalCoordinatorClient::begin_round(int round) {
 }
 
 void LocalCoordinatorClient::verify_peer_uid(const net::PeerUidRequest& request) {
-  const auto asked = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+  const auto asked = std::ranges::find_if(peers_, [&](const Peer& peer) {
     return peer.joined && !peer.connection.closed() && peer.address.same_host(request.peer);
   });
   if (asked == peers_.end())

@@ -22,11 +22,11 @@ class StoreNodes {
   /// Keys of the store have changed. Throws lockstep::Error where the store is not as it must be.
   virtual void on_keys(const std::vector<std::string>& keys, Coordinator::Time now) = 0;
   /// The coordinator speaks to one of them. Throws as on_keys does.
-  virtual void send(NodeId node, const CoordinatorMessage& message) = 0;
+  virtual void send(NodeId /*node*/, const CoordinatorMessage& /*message*/) {}
   /// Whether any take part.
-  virtual bool any() const = 0;
+  virtual bool any() const { return false; }
   /// Whether a host without a launcher of this job may be theirs, so that its clients are served.
-  virtual bool may_come_from(const net::Address& host) const = 0;
+  virtual bool may_come_from(const net::Address& /*host*/) const { return false; }
 };
 
 /// The coordinator in this process, with the job's store and the connections of the other nodes' agents. The

@@ -23,6 +23,9 @@ using NodeId = std::int64_t;
 
 constexpr int kProtocolVersion = 4;
 
+/// Between two lines to people about who is awaited.
+constexpr std::chrono::seconds kNoticeInterval{10};
+
 /// From a node, once and first: who it is. Answered by nothing, or by Reject.
 struct NodeInfo {
   static constexpr const char* kType = "join";
@@ -225,6 +228,6 @@ template <class... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 /// "node 1 (host b, process 77)" for messages to people; without the number when it has none yet.
-std::string describe(const NodeInfo& node, std::optional<int> group_rank = std::nullopt);
+std::string describe(const NodeInfo& node, std::optional<int> group_rank);
 
 }  // namespace lockstep::launch

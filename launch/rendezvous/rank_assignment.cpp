@@ -1,6 +1,6 @@
 #include "rendezvous/rank_assignment.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -25,17 +25,19 @@ bool comes_first(const Node* a, const Node* b) {
 
 std::string nodes_text(int count) { return fmt::format("{} {}", count, count == 1 ? "node" : "nodes"); }
 
+std::string range_text(int least, int most) {
+  return least == most ? fmt::to_string(least) : fmt::format("{}:{}", least, most);
+}
+
 std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes) {
   std::vector<Node*> result;
   for (auto& node : nodes) {
     if (node.drain_signal == 0) result.push_back(&node);
   }
   // Who is in stays in; of the others, first come, first served.
-  std::stable_sort(result.begin(), result.end(), [](const Node* a, const Node* b) {
-    return a->group_rank.has_value() && !b->group_rank.has_value();
-  });
+  std::ranges::stable_partition(result, [](const Node* node) { return node->group_rank.has_value(); });
   if (result.size() > static_cast<std::size_t>(max_nodes)) result.resize(static_cast<std::size_t>(max_nodes));
-  std::sort(result.begin(), result.end(), comes_first);
+  std::ranges::sort(result, comes_first);
   return result;
 }
 

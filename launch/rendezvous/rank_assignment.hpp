@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +28,7 @@ struct Node {
   /// Bytes of other nodes' stacks that it got since it last asked for them.
   std::size_t stacks_passed = 0;
 
+  bool running() const { return active && !ended; }
   std::string text() const { return describe(info, active ? group_rank : info.node_rank); }
 };
 
@@ -46,5 +46,8 @@ std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignme
 
 /// "1 node", "2 nodes".
 std::string nodes_text(int count);
+
+/// "2", or "2:4": numbers of nodes as --nnodes takes them.
+std::string range_text(int least, int most);
 
 }  // namespace lockstep::launch

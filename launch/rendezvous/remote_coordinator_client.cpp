@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include "lockstep/core/error.hpp"
@@ -32,7 +31,7 @@ RemoteCoordinatorClient::RemoteCoordinatorClient(Options options, Time now)
     : options_(std::move(options)),
       join_deadline_(now + options_.join_timeout),
       name_deadline_(now + kNameTime),
-      next_notice_(now + options_.notice_interval),
+      next_notice_(now + kNoticeInterval),
       event_(net::open_event()),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
       last_heard_(now),
@@ -132,7 +131,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::search(Time now) {
   }
   if (net::clear_event(event_)) return settle(now);
   if (now < next_notice_) return {};
-  next_notice_ = now + options_.notice_interval;
+  next_notice_ = now + kNoticeInterval;
   return {Notice{fmt::format("waiting for the coordinator at {}: {}", options_.endpoint.text(), problem())}};
 }
 

@@ -32,7 +32,6 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
     /// Which secret that is, for messages.
     std::string secret_name;
     std::chrono::milliseconds join_timeout = std::chrono::minutes(10);
-    std::chrono::milliseconds notice_interval = std::chrono::seconds(10);
     std::chrono::milliseconds keep_alive_interval = std::chrono::seconds(5);
     std::chrono::milliseconds keep_alive_timeout = std::chrono::seconds(15);
     /// What the ranks get for the coordinator's host; empty: the address by which it was reached.

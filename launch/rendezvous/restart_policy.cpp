@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "process/words.hpp"
-
 namespace lockstep::launch {
 namespace {
 
@@ -18,22 +16,8 @@ constexpr int kMostFruitless = 3;
 
 }  // namespace
 
-std::string pause_text(milliseconds pause) {
-  return pause.count() == 0 ? "" : ", after a pause of " + seconds_text(pause);
-}
-
 RestartPolicy::RestartPolicy(int max_restarts, milliseconds backoff)
     : left_(max_restarts), backoff_(backoff), next_pause_(backoff) {}
-
-milliseconds RestartPolicy::pause_after(milliseconds lived) {
-  if (lived >= kShortLife) {
-    next_pause_ = backoff_;
-    return milliseconds(0);
-  }
-  const milliseconds pause = std::min(next_pause_, kLongestPause);
-  next_pause_ = std::min(next_pause_ * 2, kLongestPause);
-  return pause;
-}
 
 RestartPolicy::Decision RestartPolicy::after(milliseconds lived, std::optional<std::uint64_t> step) {
   const bool progressed = step.value_or(0) > best_step_ || lived > kLongLife;
@@ -49,7 +33,10 @@ RestartPolicy::Decision RestartPolicy::after(milliseconds lived, std::optional<s
   }
   --left_;
   ++used_;
-  return {true, pause_after(lived), ""};
+  const bool short_life = lived < kShortLife;
+  const milliseconds pause = short_life ? std::min(next_pause_, kLongestPause) : milliseconds(0);
+  next_pause_ = short_life ? std::min(next_pause_ * 2, kLongestPause) : backoff_;
+  return {true, pause, ""};
 }
 
 }  // namespace lockstep::launch

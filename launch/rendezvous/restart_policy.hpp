@@ -7,9 +7,6 @@
 
 namespace lockstep::launch {
 
-/// ", after a pause of 2 s" behind the words that tell of a restart; empty for none.
-std::string pause_text(std::chrono::milliseconds pause);
-
 /// Whether and when a job that failed is started anew. Attempts that lived less than 10 s are followed by a
 /// pause that doubles, up to 30 s. After three attempts in a row without progress it is given up though
 /// restarts are left: progress is a step beyond all earlier ones, or a life of more than a minute. Programs
@@ -33,8 +30,6 @@ class RestartPolicy {
   int used() const noexcept { return used_; }
 
  private:
-  std::chrono::milliseconds pause_after(std::chrono::milliseconds lived);
-
   int left_;
   int used_ = 0;
   std::chrono::milliseconds backoff_;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -59,9 +58,6 @@ class TorchrunRejecter final : public StoreNodes {
   TorchrunRejecter(net::Server& server, Coordinator& coordinator);
 
   void on_keys(const std::vector<std::string>& keys, Coordinator::Time now) override;
-  void send(NodeId, const CoordinatorMessage&) override {}
-  bool any() const override { return false; }
-  bool may_come_from(const net::Address&) const override { return false; }
 
  private:
   net::Server& server_;
