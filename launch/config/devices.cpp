@@ -16,38 +16,14 @@ namespace lockstep::launch {
 namespace {
 
 BindingMode mode_of(const RunOptions& options, int ranks, int gpus) {
-  static const std::map<std::string, BindingMode> kNumaModes{{"node", BindingMode::node},
-                                                             {"socket", BindingMode::socket},
-                                                             {"exclusive", BindingMode::exclusive},
-                                                             {"core-complex", BindingMode::core_complex}};
-  if (options.numa_binding) return kNumaModes.at(*options.numa_binding);
-  if (options.cpu_binding == "none") return BindingMode::none;
-  if (options.cpu_binding == "block") return BindingMode::block;
+  static const std::map<std::string, BindingMode> kModes{
+      {"none", BindingMode::none},           {"block", BindingMode::block},
+      {"node", BindingMode::node},           {"socket", BindingMode::socket},
+      {"exclusive", BindingMode::exclusive}, {"core-complex", BindingMode::core_complex}};
+  if (options.numa_binding) return kModes.at(*options.numa_binding);
+  if (options.cpu_binding != "auto") return kModes.at(options.cpu_binding);
   // A single rank has all CPUs anyway, and one with a GPU wants those near it, which --numa-binding finds.
   return ranks > 1 && gpus == 0 ? BindingMode::block : BindingMode::none;
-}
-
-std::vector<CpuSet> blocks(const RunOptions& options, const Topology& topology, const CpuSet& allowed,
-                           int ranks) {
-  auto result = cpu_blocks(topology, allowed, ranks);
-  if (!result.empty() || options.cpu_binding != "block") return result;
-  throw formatted<UsageError>(
-      "--cpu-binding block: {} ranks, but only {} CPUs that this job may use ({}). Start fewer ranks, or use "
-      "--cpu-binding none.",
-      ranks, allowed.size(), cpu_list_text(allowed));
-}
-
-std::vector<CpuSet> by_device(BindingMode mode, const Topology& topology, const CpuSet& allowed, int ranks,
-                              const std::vector<int>& nodes) {
-  auto result = cpus_by_device(mode, topology, allowed, nodes);
-  if (result.size() < static_cast<std::size_t>(ranks)) {
-    throw formatted<UsageError>(
-        "--numa-binding: {} ranks, but only {} GPUs are visible; the rank with number n uses GPU n. Start "
-        "fewer ranks, or use --cpu-binding block.",
-        ranks, result.size());
-  }
-  result.resize(static_cast<std::size_t>(ranks));
-  return result;
 }
 
 CpuBinding binding_of(const Topology& topology, const CpuSet& cpus) {
@@ -59,8 +35,6 @@ CpuBinding binding_of(const Topology& topology, const CpuSet& cpus) {
 
 }  // namespace
 
-int usable_cpus() { return static_cast<int>(allowed_cpus().size()); }
-
 int visible_gpus(const Environment& environment, const std::string& folder) {
   const auto devices = static_cast<int>(numbered_entries(folder, "nvidia").size());
   const auto listed = listed_devices(environment, devices);
@@ -68,10 +42,9 @@ int visible_gpus(const Environment& environment, const std::string& folder) {
 }
 
 int ranks_per_node(const std::string& text, const Environment& environment, const std::string& folder) {
-  if (text == "cpu") return usable_cpus();
   const int gpus = visible_gpus(environment, folder);
-  if (text == "auto") return gpus > 0 ? gpus : usable_cpus();
-  if (text == "gpu" && gpus > 0) return gpus;
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return static_cast<int>(allowed_cpus().size());
+  if (text == "auto" || (text == "gpu" && gpus > 0)) return gpus;
   if (text == "gpu") {
     throw UsageError("--nproc-per-node gpu: no GPU is visible (" + folder +
                      "/nvidia0, CUDA_VISIBLE_DEVICES). Give a number, or 'cpu'.");
@@ -106,10 +79,24 @@ std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const
   const CpuSet allowed = allowed_cpus();
   std::vector<CpuSet> cpus;
   if (mode == BindingMode::block) {
-    cpus = blocks(options, topology, allowed, ranks);
+    cpus = cpu_blocks(topology, allowed, ranks);
+    if (cpus.empty() && options.cpu_binding == "block") {
+      throw formatted<UsageError>(
+          "--cpu-binding block: {} ranks, but only {} CPUs that this job may use ({}). Start fewer ranks, or "
+          "use "
+          "--cpu-binding none.",
+          ranks, allowed.size(), cpu_list_text(allowed));
+    }
   } else {
     const auto nodes = gpus > 0 ? gpu_nodes(environment, sys, proc) : nodes_in_turn(topology, allowed, ranks);
-    cpus = by_device(mode, topology, allowed, ranks, nodes);
+    cpus = cpus_by_device(mode, topology, allowed, nodes);
+    if (std::ssize(cpus) < ranks) {
+      throw formatted<UsageError>(
+          "--numa-binding: {} ranks, but only {} GPUs are visible; the rank with number n uses GPU n. Start "
+          "fewer ranks, or use --cpu-binding block.",
+          ranks, cpus.size());
+    }
+    cpus.resize(static_cast<std::size_t>(ranks));
   }
   std::vector<CpuBinding> result;
   for (const auto& set : cpus) result.push_back(binding_of(topology, set));

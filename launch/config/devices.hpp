@@ -9,15 +9,12 @@
 
 namespace lockstep::launch {
 
-/// CPUs on which this process may run: its affinity, so that a job in a share of a node gets ranks for its
-/// share. *Local*.
-int usable_cpus();
-
 /// NVIDIA GPUs that a program would see: the device files nvidia0, nvidia1, ... in `folder`, cut down by
 /// CUDA_VISIBLE_DEVICES as CUDA does it (the list ends at its first entry that names no device). *Local*.
 int visible_gpus(const Environment& environment, const std::string& folder = "/dev");
 
-/// The number of ranks that `text` (a number, "auto", "cpu" or "gpu") stands for on this host. Throws
+/// The number of ranks that `text` (a number, "auto", "cpu" or "gpu") stands for on this host. CPUs are those
+/// on which this process may run, so that a job in a share of a node gets ranks for its share. Throws
 /// UsageError.
 int ranks_per_node(const std::string& text, const Environment& environment,
                    const std::string& folder = "/dev");

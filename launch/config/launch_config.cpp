@@ -70,22 +70,48 @@ Sink sink_of(bool redirected, bool teed, bool shown, bool logged) {
 bool wants_no_files(const RunOptions& options) { return options.log_dir == "/dev/null"; }
 
 bool any(const std::vector<int>& streams) {
-  return std::any_of(streams.begin(), streams.end(), [](int bits) { return bits != 0; });
-}
-
-/// The text without the signs that would make it a path.
-std::string file_name(std::string text) {
-  std::replace(text.begin(), text.end(), '/', '_');
-  return text;
+  return std::ranges::any_of(streams, [](int bits) { return bits != 0; });
 }
 
 /// The folder of this run, where something asks for files.
 std::string log_folder(const RunOptions& options, bool asked_for, const std::string& run_name,
                        const Environment& environment) {
-  const std::string name = file_name(run_name) + "_" + random_id(8);
+  std::string name = run_name + "_" + random_id(8);
+  std::ranges::replace(name, '/', '_');
   if (wants_no_files(options)) return "";
   if (options.log_dir) return std::filesystem::absolute(*options.log_dir) / name;
   return asked_for ? temporary_parent(environment) / ("lockstep_" + name) : "";
+}
+
+/// "100M" in bytes; K, M and G count by 1024.
+std::int64_t parse_size(const std::string& text) {
+  constexpr std::uint64_t kSmallest = 4096;
+  constexpr std::uint64_t kLargest = std::uint64_t{64} << 30;
+  const auto bytes = parse_bytes(text).value_or(0);
+  if (bytes >= kSmallest && bytes <= kLargest) return static_cast<std::int64_t>(bytes);
+  throw formatted<UsageError>(
+      "--log-max-size '{}': expected a size from 4K to 64G, as in 500K, 100M or 2G (or a number of bytes).",
+      text);
+}
+
+/// What becomes of the ranks' output. The log folder is not made here.
+void set_output(const RunOptions& options, const Environment& environment, LaunchConfig& config) {
+  const int ranks = config.local_world_size;
+  auto redirects = streams_of("--redirects", options.redirects, ranks);
+  const auto tee = streams_of("--tee", options.tee, ranks);
+  const auto shown = shown_ranks(options.local_ranks_filter, ranks);
+  if (wants_no_files(options)) redirects.assign(redirects.size(), 0);
+  const bool filtered =
+      any(tee) && !(options.duplicate_stdout_filters.empty() && options.duplicate_stderr_filters.empty());
+  config.log_dir = log_folder(options, any(redirects) || filtered, config.run_id, environment);
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const auto sink = [&](int bit) {
+      return sink_of(redirects[i] & bit, tee[i] & bit, shown[i], !config.log_dir.empty());
+    };
+    config.outputs.push_back({sink(kOut), sink(kErr)});
+  }
+  config.line_prefix = find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+  if (!options.log_max_size.empty()) config.log_max_bytes = parse_size(options.log_max_size);
 }
 
 constexpr int kWarning = 30;
@@ -97,6 +123,15 @@ std::optional<int> level_number(std::string text) {
   if (text == "WARNING" || text == "WARN") return kWarning;
   if (text == "ERROR" || text == "CRITICAL" || text == "FATAL") return kWarning + 10;
   return variables::whole_number(text, std::numeric_limits<int>::min());
+}
+
+/// Whether the variable LOGLEVEL is above WARNING, as for torchrun.
+bool wants_quiet(const Environment& environment, std::vector<std::string>& notices) {
+  const std::string text = find_variable(environment, "LOGLEVEL").value_or("");
+  const auto number = text.empty() ? kWarning : level_number(text);
+  if (!number)
+    notices.push_back(fmt::format("LOGLEVEL '{}': expected DEBUG, INFO, WARNING, ERROR or CRITICAL", text));
+  return number.value_or(kWarning) > kWarning;
 }
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
@@ -124,6 +159,27 @@ int signal_number(std::string_view name) {
   return 0;
 }
 
+/// The numbers of "SIGTERM,SIGUSR1". Names that no signal has are passed over, as by torchrun.
+std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices) {
+  std::vector<int> numbers;
+  if (text.empty()) return numbers;
+  for (const auto item : variables::split_list(text)) {
+    const std::string name(stripped(item));
+    const int number = signal_number(name);
+    // SIGCHLD tells the launcher that a rank has ended.
+    if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
+      throw UsageError("--signals-to-handle '" + text + "': expected signals that can be handled; " + name +
+                       " cannot. Leave it out.");
+    }
+    if (number == 0) {
+      notices.push_back("--signals-to-handle: there is no signal '" + name + "'; it is passed over");
+    } else if (std::ranges::count(numbers, number) == 0) {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
 /// What torchrun's --run-path does in a process of its own: the script under runpy, inside of @record where
 /// torch is there.
 constexpr const char* kRunPath =
@@ -137,13 +193,13 @@ constexpr const char* kRunPath =
     "    record = lambda function: function\n"
     "record(main)()\n";
 
-bool is_python_script(const std::string& name) { return name.size() > 3 && name.ends_with(".py"); }
-
 std::vector<std::string> interpreter(const RunOptions& options, const Environment& environment) {
   const std::string python = find_variable(environment, "PYTHON_EXEC").value_or("python3");
   if (options.run_path) return {python, "-u", "-c", kRunPath};
   if (options.module) return {python, "-u", "-m"};
-  if (is_python_script(options.program.front()) && !options.no_python) return {python, "-u"};
+  const std::string& name = options.program.front();
+  const bool is_script = name.size() > 3 && name.ends_with(".py");
+  if (is_script && !options.no_python) return {python, "-u"};
   return {};
 }
 
@@ -177,7 +233,7 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
 bool says_nothing_of_nodes(const Parsed& parsed) {
   const auto names = {"nnodes",     "node-rank",   "rdzv-backend", "rdzv-endpoint",
                       "standalone", "master-addr", "master-port"};
-  return std::none_of(names.begin(), names.end(), [&](const char* name) { return parsed.was_given(name); });
+  return std::ranges::none_of(names, [&](const char* name) { return parsed.was_given(name); });
 }
 
 void take_nodes(const SlurmStep& step, bool nodes_given, LaunchConfig& config) {
@@ -207,11 +263,6 @@ bool runs_all_tasks(const Environment& environment, const LaunchConfig& config) 
   return number("SLURM_JOB_NUM_NODES") == 1 && number("SLURM_NTASKS") <= config.local_world_size;
 }
 
-void warn_of_lonely_launcher(const Environment& environment, LaunchConfig& config) {
-  const auto warning = lonely_process_warning(environment);
-  if (warning && !runs_all_tasks(environment, config)) config.notices.push_back(*warning);
-}
-
 }  // namespace
 
 std::string program_of_lockstep(const std::string& name) {
@@ -224,45 +275,6 @@ std::string program_of_lockstep(const std::string& name) {
       name, path.parent_path().string());
 }
 
-std::int64_t parse_size(const std::string& text) {
-  constexpr std::uint64_t kSmallest = 4096;
-  constexpr std::uint64_t kLargest = std::uint64_t{64} << 30;
-  const auto bytes = parse_bytes(text).value_or(0);
-  if (bytes >= kSmallest && bytes <= kLargest) return static_cast<std::int64_t>(bytes);
-  throw formatted<UsageError>(
-      "--log-max-size '{}': expected a size from 4K to 64G, as in 500K, 100M or 2G (or a number of bytes).",
-      text);
-}
-
-OutputConfig output_config(const RunOptions& options, int ranks, const std::string& run_name,
-                           const Environment& environment) {
-  auto redirects = streams_of("--redirects", options.redirects, ranks);
-  const auto tee = streams_of("--tee", options.tee, ranks);
-  const auto shown = shown_ranks(options.local_ranks_filter, ranks);
-  if (wants_no_files(options)) redirects.assign(redirects.size(), 0);
-  OutputConfig config;
-  const bool filtered =
-      any(tee) && !(options.duplicate_stdout_filters.empty() && options.duplicate_stderr_filters.empty());
-  config.log_dir = log_folder(options, any(redirects) || filtered, run_name, environment);
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    const auto sink = [&](int bit) {
-      return sink_of(redirects[i] & bit, tee[i] & bit, shown[i], !config.log_dir.empty());
-    };
-    config.outputs.push_back({sink(kOut), sink(kErr)});
-  }
-  config.line_prefix = find_variable(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
-  if (!options.log_max_size.empty()) config.log_max_bytes = parse_size(options.log_max_size);
-  return config;
-}
-
-bool wants_quiet(const Environment& environment, std::vector<std::string>& notices) {
-  const std::string text = find_variable(environment, "LOGLEVEL").value_or("");
-  const auto number = text.empty() ? kWarning : level_number(text);
-  if (!number)
-    notices.push_back(fmt::format("LOGLEVEL '{}': expected DEBUG, INFO, WARNING, ERROR or CRITICAL", text));
-  return number.value_or(kWarning) > kWarning;
-}
-
 LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   const RunOptions& options = parsed.options;
   LaunchConfig config;
@@ -271,8 +283,7 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   config.options = options;
   config.run_id = options.standalone ? random_id(16) : options.rdzv_id;
-  static_cast<OutputConfig&>(config) =
-      output_config(options, config.local_world_size, config.run_id, environment);
+  set_output(options, environment, config);
   config.shutdown_timeout = milliseconds_of(shutdown_seconds(parsed, environment));
   config.bindings = cpu_bindings(options, config.local_world_size, environment);
   config.heartbeat_timeout = milliseconds_of(options.heartbeat_timeout);
@@ -285,30 +296,14 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   return config;
 }
 
-std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices) {
-  std::vector<int> numbers;
-  if (text.empty()) return numbers;
-  for (const auto item : variables::split_list(text)) {
-    const std::string name(stripped(item));
-    const int number = signal_number(name);
-    // SIGCHLD tells the launcher that a rank has ended.
-    if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
-      throw UsageError("--signals-to-handle '" + text + "': expected signals that can be handled; " + name +
-                       " cannot. Leave it out.");
-    }
-    if (number == 0) {
-      notices.push_back("--signals-to-handle: there is no signal '" + name + "'; it is passed over");
-    } else if (std::find(numbers.begin(), numbers.end(), number) == numbers.end()) {
-      numbers.push_back(number);
-    }
-  }
-  return numbers;
-}
-
 void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config) {
   if (config.backend != Backend::slurm && !says_nothing_of_nodes(parsed)) return;
   const auto step = slurm_step(environment);
-  if (!step && config.backend != Backend::slurm) return warn_of_lonely_launcher(environment, config);
+  if (!step && config.backend != Backend::slurm) {
+    const auto warning = lonely_process_warning(environment);
+    if (warning && !runs_all_tasks(environment, config)) config.notices.push_back(*warning);
+    return;
+  }
   if (!step) {
     throw UsageError(
         "--rdzv-backend slurm: this is no task of a Slurm step. Start the launcher by 'srun "

@@ -77,20 +77,8 @@ struct RankOutput {
   Sink err = Sink::console;
 };
 
-/// What becomes of the ranks' output.
-struct OutputConfig {
-  /// The folder of this run's log files; empty: none are kept.
-  std::string log_dir;
-  /// One for each rank of this node.
-  std::vector<RankOutput> outputs;
-  /// What stands in front of teed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
-  std::string line_prefix;
-  /// At this size a log file is set aside; 0: never.
-  std::int64_t log_max_bytes = 0;
-};
-
 /// What is to be started, worked out from the command line: every default is filled in.
-struct LaunchConfig : RendezvousConfig, OutputConfig {
+struct LaunchConfig : RendezvousConfig {
   /// As given; what has to be worked out of them is below.
   RunOptions options;
   /// The words to execute, the interpreter included.
@@ -103,6 +91,14 @@ struct LaunchConfig : RendezvousConfig, OutputConfig {
   std::string script;
   int local_world_size = 1;
   std::string run_id = "none";
+  /// The folder of this run's log files; empty: none are kept.
+  std::string log_dir;
+  /// One for each rank of this node.
+  std::vector<RankOutput> outputs;
+  /// What stands in front of teed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
+  std::string line_prefix;
+  /// At this size a log file is set aside; 0: never.
+  std::int64_t log_max_bytes = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
   /// One for each rank of this node, or none: they are not bound.
   std::vector<CpuBinding> bindings;
@@ -131,20 +127,10 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment);
 /// elsewhere.
 void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config);
 
-// The parts of make_config. All throw UsageError; what is accepted and means nothing is told in `notices`.
+// The parts of make_config. All throw UsageError.
 
-/// Whether the variable LOGLEVEL is above WARNING, in Python's names or numbers, as for torchrun.
-bool wants_quiet(const Environment& environment, std::vector<std::string>& notices);
-
-/// The numbers of --signals-to-handle ("SIGTERM,SIGUSR1"). Names that no signal has are passed over, as by
-/// torchrun; a signal that nobody can catch is an error.
-std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices);
-
+/// What is accepted and means nothing is told in `notices`.
 RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string>& notices);
-
-/// `run_name` begins the name of the log folder, which is not made here.
-OutputConfig output_config(const RunOptions& options, int ranks, const std::string& run_name,
-                           const Environment& environment);
 
 /// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` when none was written.
 net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port);
@@ -155,8 +141,5 @@ std::pair<int, int> parse_nodes(const std::string& text);
 /// The path of a program that belongs to Lockstep, "lockstep-test", beside this launcher. Throws UsageError
 /// that says how to get it where it is not there.
 std::string program_of_lockstep(const std::string& name);
-
-/// "100M" in bytes, 4K at least; K, M and G count by 1024.
-std::int64_t parse_size(const std::string& text);
 
 }  // namespace lockstep::launch

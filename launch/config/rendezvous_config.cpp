@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "config/launch_config.hpp"
@@ -106,10 +105,10 @@ double number_of(std::string_view item, std::string_view value) {
 bool truth_of(std::string_view item, std::string_view value) {
   std::string word(value);
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  static const std::set<std::string_view> kYes{"1", "true", "t", "yes", "y"};
-  static const std::set<std::string_view> kNo{"0", "false", "f", "no", "n"};
-  if (kYes.contains(word)) return true;
-  if (kNo.contains(word)) return false;
+  static const std::map<std::string, bool> kWords{
+      {"1", true},  {"true", true},   {"t", true},  {"yes", true}, {"y", true},
+      {"0", false}, {"false", false}, {"f", false}, {"no", false}, {"n", false}};
+  if (const auto found = kWords.find(word); found != kWords.end()) return found->second;
   throw refusal(item, "true or false behind the sign '='");
 }
 

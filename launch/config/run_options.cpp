@@ -161,11 +161,6 @@ void add_output_options(Table& table) {
            metavar("N"), between(0, 1000), full_name_only());
 }
 
-/// Flags of torchrun that are known and have no meaning here.
-void refuse_other_options(Table& table) {
-  table.refuse("logs-specs", true, "it names a Python class. Leave it out.", not_from_environment());
-}
-
 Table make_table() {
   Table table("lockstep run",
               "Starts one process for each rank on this host, with the environment that torchrun gives, and "
@@ -181,7 +176,7 @@ Table make_table() {
   add_supervision_options(table);
   add_host_options(table);
   add_output_options(table);
-  refuse_other_options(table);
+  table.refuse("logs-specs", true, "it names a Python class. Leave it out.", not_from_environment());
   return table;
 }
 

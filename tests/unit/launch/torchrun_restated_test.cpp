@@ -11,7 +11,7 @@
 #include <set>
 #include <tuple>
 
-#include "config/devices.hpp"
+#include "core/cpu_set.hpp"
 #include "net/socket.hpp"
 #include "unit/launch/launcher_process.hpp"
 
@@ -93,7 +93,8 @@ TEST_F(RestatedTorchrun, AllFromVariables) {
 }
 
 TEST_F(RestatedTorchrun, AsManyRanksAsProcessors) {
-  expect_ranks({"--nproc-per-node=auto"}, usable_cpus(), {{"CUDA_VISIBLE_DEVICES", ""}});
+  expect_ranks({"--nproc-per-node=auto"}, static_cast<int>(allowed_cpus().size()),
+               {{"CUDA_VISIBLE_DEVICES", ""}});
 }
 
 TEST_F(RestatedTorchrun, UnknownNumbersOfRanks) {
