@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +10,6 @@
 #include <limits>
 #include <ostream>
 #include <set>
-#include <string_view>
 
 #include "checkpoint/shards.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
@@ -113,68 +111,8 @@ double half_float(const char* bytes) {
   return (bits >> 15U) != 0 ? -size : size;
 }
 
-struct Kind {
-  std::string_view dtype;
-  ElementReader reader;
-};
-
-constexpr std::array kKinds = {
-    Kind{"F64", plain<double>},        Kind{"F32", plain<float>},         Kind{"F16", half_float},
-    Kind{"BF16", brain_float},         Kind{"I64", plain<std::int64_t>},  Kind{"I32", plain<std::int32_t>},
-    Kind{"I16", plain<std::int16_t>},  Kind{"I8", plain<std::int8_t>},    Kind{"U64", plain<std::uint64_t>},
-    Kind{"U32", plain<std::uint32_t>}, Kind{"U16", plain<std::uint16_t>}, Kind{"U8", plain<std::uint8_t>},
-    Kind{"BOOL", plain<std::uint8_t>}};
-
 std::string form_of(const Entry& entry) {
   return fmt::format("{} [{}]", entry.dtype, fmt::join(entry.shape, ", "));
-}
-
-/// What two tensors of one form have not in common.
-struct Difference {
-  std::uint64_t elements = 0;
-  double largest = 0;
-  bool has_nan = false;
-
-  void add(double mine, double theirs) {
-    ++elements;
-    const double distance = std::abs(mine - theirs);
-    if (std::isnan(distance)) {
-      has_nan = true;
-    } else {
-      largest = std::max(largest, distance);
-    }
-  }
-};
-
-void compare_piece(const std::string& mine, const std::string& theirs, std::uint64_t width,
-                   const std::optional<ElementReader>& reader, Difference& difference) {
-  for (std::uint64_t at = 0; at < mine.size(); at += width) {
-    if (std::memcmp(&mine[at], &theirs[at], width) == 0) continue;
-    if (reader) {
-      difference.add((*reader)(&mine[at]), (*reader)(&theirs[at]));
-    } else {
-      ++difference.elements;
-    }
-  }
-}
-
-Difference compare(const StoredTensor& one, const StoredTensor& other) {
-  const auto reader = element_reader(one.entry->dtype);
-  const std::uint64_t width = safetensors::find_dtype(one.entry->dtype)->bytes;
-  Difference difference;
-  for (std::uint64_t at = 0; at < bytes_of(one); at += kPiece) {
-    const std::string mine = piece_of(one, at);
-    const std::string theirs = piece_of(other, at);
-    if (mine != theirs) compare_piece(mine, theirs, width, reader, difference);
-  }
-  return difference;
-}
-
-std::string text_of(const Difference& difference, const Entry& entry) {
-  const auto elements = (entry.end - entry.begin) / safetensors::find_dtype(entry.dtype)->bytes;
-  std::string text = fmt::format("{} of {} elements differ", difference.elements, elements);
-  if (element_reader(entry.dtype)) text += fmt::format(", by up to {:.6g}", difference.largest);
-  return difference.has_nan ? text + ", and some are not a number" : text;
 }
 
 /// Nothing, or how the two differ.
@@ -182,8 +120,28 @@ std::string difference_text(const StoredTensor& one, const StoredTensor& other) 
   const std::string mine = form_of(*one.entry);
   const std::string theirs = form_of(*other.entry);
   if (mine != theirs) return mine + " here, " + theirs + " there";
-  const Difference difference = compare(one, other);
-  return difference.elements == 0 ? "" : text_of(difference, *one.entry);
+  const auto reader = element_reader(one.entry->dtype);
+  const std::uint64_t width = safetensors::find_dtype(one.entry->dtype)->bytes;
+  std::uint64_t different = 0;
+  double largest = 0;
+  bool has_nan = false;
+  for (std::uint64_t begin = 0; begin < bytes_of(one); begin += kPiece) {
+    const std::string here = piece_of(one, begin);
+    const std::string there = piece_of(other, begin);
+    if (here == there) continue;
+    for (std::uint64_t at = 0; at < here.size(); at += width) {
+      if (std::memcmp(&here[at], &there[at], width) == 0) continue;
+      ++different;
+      if (reader == nullptr) continue;
+      const double distance = std::abs(reader(&here[at]) - reader(&there[at]));
+      has_nan = has_nan || std::isnan(distance);
+      largest = std::fmax(largest, distance);
+    }
+  }
+  if (different == 0) return "";
+  return fmt::format("{} of {} elements differ{}{}", different, bytes_of(one) / width,
+                     reader == nullptr ? "" : fmt::format(", by up to {:.6g}", largest),
+                     has_nan ? ", and some are not a number" : "");
 }
 
 /// What is compared by name, and the file or folder that it is from.
@@ -198,11 +156,10 @@ struct Side {
 template <class Value, class Difference>
 std::pair<std::size_t, std::size_t> print_by_name(const Side<Value>& one, const Side<Value>& other,
                                                   Difference difference, std::ostream& out) {
-  std::set<std::string> names;
-  for (const auto& entry : one.values) names.insert(entry.first);
-  for (const auto& entry : other.values) names.insert(entry.first);
+  auto all = one.values;
+  all.insert(other.values.begin(), other.values.end());
   std::size_t equal = 0;
-  for (const auto& name : names) {
+  for (const auto& [name, value] : all) {
     const bool mine = one.values.contains(name);
     const std::string text = !mine || !other.values.contains(name)
                                  ? "only in " + (mine ? one.path : other.path).string()
@@ -210,7 +167,7 @@ std::pair<std::size_t, std::size_t> print_by_name(const Side<Value>& one, const 
     equal += text.empty() ? 1 : 0;
     if (!text.empty()) out << fmt::format("{}: {}\n", name, text);
   }
-  return {names.size(), equal};
+  return {all.size(), equal};
 }
 
 bool print_tensor_differences(const fs::path& one, const fs::path& other, std::ostream& out) {
@@ -228,7 +185,7 @@ Side<std::uint32_t> texts_in(const fs::path& folder) {
   Side<std::uint32_t> found{folder, {}};
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
-    if (name == kManifestFileName || name.ends_with(".safetensors") || !entry.is_regular_file()) continue;
+    if (name == kManifestFileName || name.ends_with(kEnding) || !entry.is_regular_file()) continue;
     found.values[name] = digest_of(entry.path()).crc32c;
   }
   return found;
@@ -272,11 +229,15 @@ void merge_model(const fs::path& source, const fs::path& target) {
   file.commit();
 }
 
-std::optional<ElementReader> element_reader(const std::string& dtype) {
-  for (const auto& kind : kKinds) {
-    if (kind.dtype == dtype) return kind.reader;
-  }
-  return std::nullopt;
+ElementReader element_reader(const std::string& dtype) {
+  static const std::map<std::string, ElementReader> kReaders{
+      {"F64", plain<double>},        {"F32", plain<float>},         {"F16", half_float},
+      {"BF16", brain_float},         {"I64", plain<std::int64_t>},  {"I32", plain<std::int32_t>},
+      {"I16", plain<std::int16_t>},  {"I8", plain<std::int8_t>},    {"U64", plain<std::uint64_t>},
+      {"U32", plain<std::uint32_t>}, {"U16", plain<std::uint16_t>}, {"U8", plain<std::uint8_t>},
+      {"BOOL", plain<std::uint8_t>}};
+  const auto found = kReaders.find(dtype);
+  return found == kReaders.end() ? nullptr : found->second;
 }
 
 bool print_differences(const fs::path& one, const fs::path& other, std::ostream& out) {

@@ -4,7 +4,6 @@
 #include <iosfwd>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "checkpoint/safetensors_file.hpp"
@@ -33,9 +32,9 @@ void merge_model(const std::filesystem::path& source, const std::filesystem::pat
 bool print_differences(const std::filesystem::path& one, const std::filesystem::path& other,
                        std::ostream& out);
 
-/// Reads one element of a tensor of this dtype ("F32") as a number; nothing for the kinds that have no single
+/// Reads one element of a tensor of this dtype ("F32") as a number; null for the kinds that have no single
 /// number or are too rare (complex, float8).
 using ElementReader = double (*)(const char* bytes);
-std::optional<ElementReader> element_reader(const std::string& dtype);
+ElementReader element_reader(const std::string& dtype);
 
 }  // namespace lockstep::launch

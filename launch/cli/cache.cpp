@@ -147,8 +147,8 @@ Entries chosen(const Entries& all, const CacheOptions& options) {
   Entries result;
   for (const auto& word : options.names) {
     const auto before = result.size();
-    std::copy_if(all.begin(), all.end(), std::back_inserter(result),
-                 [&](const auto& entry) { return means(word, entry); });
+    std::ranges::copy_if(all, std::back_inserter(result),
+                         [&](const auto& entry) { return means(word, entry); });
     if (result.size() > before) continue;
     throw formatted<UsageError>(
         "'{}': no entry in '{}' has this name or key. 'lockstep cache ls' lists them.", word, options.dir);

@@ -103,15 +103,13 @@ constexpr const char* kBeginnings[] = {"LOCKSTEP_",  "PET_",        "TORCH",   "
 constexpr const char* kSecrets[] = {"TOKEN", "SECRET", "PASS", "CREDENTIAL", "KEY"};
 
 bool is_shown(const std::string& name) {
-  return std::any_of(std::begin(kNames), std::end(kNames),
-                     [&](const char* known) { return name == known; }) ||
-         std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
-                     [&](const char* known) { return name.starts_with(known); });
+  return std::ranges::count(kNames, name) > 0 ||
+         std::ranges::any_of(kBeginnings, [&](const char* known) { return name.starts_with(known); });
 }
 
 bool is_secret(const std::string& name) {
-  return std::any_of(std::begin(kSecrets), std::end(kSecrets),
-                     [&](const char* part) { return name.find(part) != std::string::npos; });
+  return std::ranges::any_of(kSecrets,
+                             [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
 constexpr const char* kLibrary = LOCKSTEP_LIBRARY_FILE;

@@ -1,15 +1,10 @@
 // The commands that run a program of Lockstep's own, found beside the launcher: as every rank of a job, or in
 // the launcher's place.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
-#include "lockstep/core/error.hpp"
-#include "process/words.hpp"
+#include "process/worker_group.hpp"
 #include "tools/acceptance/acceptance_options.hpp"
 #include "tools/bench/bench_options.hpp"
 
@@ -20,32 +15,26 @@ namespace {
 const OptionSpec* named_by(const std::vector<OptionSpec>& options, const std::string& word) {
   if (!word.starts_with("--")) return nullptr;
   std::string name = word.substr(2, word.find('=') - 2);
-  std::replace(name.begin(), name.end(), '_', '-');
-  const auto found = std::find_if(options.begin(), options.end(), [&](const OptionSpec& option) {
+  std::ranges::replace(name, '_', '-');
+  const auto found = std::ranges::find_if(options, [&](const OptionSpec& option) {
     return option.name == name || (option.is_switch() && "no-" + option.name == name);
   });
   return found == options.end() ? nullptr : &*found;
 }
 
-/// The words of such a command: the program's own, and those of the run.
-struct ToolWords {
-  Words own;
-  Words run;
-};
-
+/// Divides the words of such a command: returns the program's own, and appends those of the run to `run`.
 /// Flags that `options` knows by their whole name are the program's own, and so is what stands alone behind
-/// them; so is --help. All others are the run's.
-ToolWords divide(const std::vector<OptionSpec>& options, const Words& words) {
-  ToolWords result;
+/// them; so is --help.
+Words own_words(const std::vector<OptionSpec>& options, const Words& words, Words& run) {
+  Words own;
   for (auto word = words.begin(); word != words.end(); ++word) {
     const OptionSpec* option = named_by(options, *word);
-    const bool own = option != nullptr || *word == "-h";
-    (own ? result.own : result.run).push_back(*word);
+    (option != nullptr || *word == "-h" ? own : run).push_back(*word);
     const bool needs_value =
         option != nullptr && !option->is_switch() && word->find('=') == std::string::npos;
-    if (needs_value && word + 1 != words.end()) result.own.push_back(*++word);
+    if (needs_value && word + 1 != words.end()) own.push_back(*++word);
   }
-  return result;
+  return own;
 }
 
 /// `lockstep run` of the program that the table belongs to; `run` goes before the run's words. What is wrong
@@ -53,14 +42,13 @@ ToolWords divide(const std::vector<OptionSpec>& options, const Words& words) {
 template <class Options>
 int run_tool(const OptionTable<Options>& table, const std::string& program, Words run, const Words& words,
              std::ostream& out, std::ostream& err) {
-  const ToolWords divided = divide(table.specs(), words);
-  if (!parse_or_help(table, divided.own, out)) {
+  const Words own = own_words(table.specs(), words, run);
+  if (!parse_or_help(table, own, out)) {
     out << "\nAll other options are those of lockstep run, as in --nproc-per-node 4.\n";
     return 0;
   }
-  run.insert(run.end(), divided.run.begin(), divided.run.end());
   run.push_back(program_of_lockstep(program));
-  run.insert(run.end(), divided.own.begin(), divided.own.end());
+  run.insert(run.end(), own.begin(), own.end());
   return run_command(run, out, err);
 }
 
@@ -88,14 +76,9 @@ int test_command(const Words& words, std::ostream& out, std::ostream& err) {
 }
 
 int tokenizer_command(const Words& words, std::ostream&, std::ostream&) {
-  const std::string program = program_of_lockstep("lockstep-tokenizer");
-  Words all{program};
-  all.insert(all.end(), words.begin(), words.end());
-  std::vector<char*> arguments;
-  for (auto& word : all) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execv(program.c_str(), arguments.data());
-  throw formatted<Error>("{} cannot be run: {}", program, std::generic_category().message(errno));
+  Words command{program_of_lockstep("lockstep-tokenizer")};
+  command.insert(command.end(), words.begin(), words.end());
+  replace_process(command, process_environment());
 }
 
 }  // namespace lockstep::launch

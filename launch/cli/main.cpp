@@ -57,9 +57,7 @@ const std::vector<Command>& commands() {
 
 /// "lockstep cache", as errors begin; "lockstep" where the command is none.
 std::string program_of(const Words& words) {
-  const bool known =
-      !words.empty() && std::any_of(commands().begin(), commands().end(),
-                                    [&](const auto& command) { return command.name == words.front(); });
+  const bool known = !words.empty() && std::ranges::count(commands(), words.front(), &Command::name) > 0;
   return known ? "lockstep " + words.front() : "lockstep";
 }
 

@@ -1,4 +1,3 @@
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -25,27 +24,17 @@ struct NewOptions {
   std::string project_template = "trainer";
 };
 
-/// A project: its files, and those under examples/ that they are.
+/// A project: the folder of examples that has its files, and the example that becomes its program.
 struct ProjectTemplate {
-  std::string_view name;
-  std::vector<std::pair<std::string_view, std::string_view>> files;
+  std::string name;
+  std::string folder;
+  std::string program;
 };
 
 const std::vector<ProjectTemplate>& project_templates() {
-  static const auto loop = [](std::string_view name, std::string_view program) {
-    return ProjectTemplate{name,
-                           {{"CMakeLists.txt", "training_loop/CMakeLists.txt"},
-                            {"README.md", "training_loop/README.md"},
-                            {"train.sbatch", "training_loop/train.sbatch"},
-                            {"trainer.cpp", program}}};
-  };
-  static const std::vector<ProjectTemplate> all{{"trainer",
-                                                 {{"CMakeLists.txt", "custom_trainer/CMakeLists.txt"},
-                                                  {"README.md", "custom_trainer/README.md"},
-                                                  {"train.sbatch", "custom_trainer/train.sbatch"},
-                                                  {"trainer.cpp", "custom_trainer/trainer.cpp"}}},
-                                                loop("accelerate", "accelerate.cpp"),
-                                                loop("ddp", "ddp.cpp")};
+  static const std::vector<ProjectTemplate> all{{"trainer", "custom_trainer", "custom_trainer/trainer.cpp"},
+                                                {"accelerate", "training_loop", "accelerate.cpp"},
+                                                {"ddp", "training_loop", "ddp.cpp"}};
   return all;
 }
 
@@ -69,13 +58,13 @@ bool is_taken_by_cmake(const std::string& name) {
   constexpr std::array<std::string_view, 13> kTargets{
       "all",       "clean",   "help",      "install",    "package",    "package_source", "test",
       "RUN_TESTS", "INSTALL", "ALL_BUILD", "ZERO_CHECK", "edit_cache", "rebuild_cache"};
-  return std::find(kTargets.begin(), kTargets.end(), name) != kTargets.end();
+  return std::ranges::count(kTargets, name) > 0;
 }
 
 bool names_a_program(const std::string& name) {
   const auto fits = [](unsigned char sign) { return std::isalnum(sign) != 0 || sign == '_' || sign == '-'; };
   return !name.empty() && std::isalpha(static_cast<unsigned char>(name.front())) != 0 &&
-         std::all_of(name.begin(), name.end(), fits);
+         std::ranges::all_of(name, fits);
 }
 
 std::string renamed(std::string text, const std::string& name) {
@@ -85,18 +74,16 @@ std::string renamed(std::string text, const std::string& name) {
   return text;
 }
 
-const std::string& example_text(std::string_view name) {
-  const auto& files = project_files();
-  return std::find_if(files.begin(), files.end(), [&](const auto& file) { return file.name == name; })->text;
-}
-
-void write_project(const fs::path& folder, const std::string& name, std::string_view template_name) {
-  const auto& all = project_templates();
-  const auto& chosen = *std::find_if(all.begin(), all.end(),
-                                     [&](const auto& candidate) { return candidate.name == template_name; });
+void write_project(const fs::path& folder, const std::string& name, const std::string& template_name) {
+  const auto& chosen = *std::ranges::find(project_templates(), template_name, &ProjectTemplate::name);
   AtomicDirectory project(folder);
-  for (const auto& [file, example] : chosen.files)
-    write_atomically(project.path() / file, renamed(example_text(example), name));
+  const auto write = [&](const std::string& file, const std::string& example) {
+    const auto& text = std::ranges::find(project_files(), example, &ProjectFile::name)->text;
+    write_atomically(project.path() / file, renamed(text, name));
+  };
+  for (const std::string file : {"CMakeLists.txt", "README.md", "train.sbatch"})
+    write(file, chosen.folder + "/" + file);
+  write("trainer.cpp", chosen.program);
   project.commit();
 }
 

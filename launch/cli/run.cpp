@@ -1,4 +1,3 @@
-#include <unistd.h>
 
 #include "agent/agent.hpp"
 #include "agent/open_coordinator.hpp"

@@ -1,8 +1,6 @@
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include "cli/commands.hpp"

@@ -83,14 +83,13 @@ using ParsedSlurm = OptionTable<SlurmOptions>::Parsed;
 constexpr char kDirective[] = "#SBATCH --";
 
 /// A template whose directives and settings can be changed.
-class Script {
- public:
-  explicit Script(std::string text) : text_(std::move(text)) {}
+struct Script {
+  std::string text;
 
   /// The start of the line that begins so, or npos.
   std::size_t line(const std::string& beginning) const {
-    if (text_.starts_with(beginning)) return 0;
-    const auto found = text_.find("\n" + beginning);
+    if (text.starts_with(beginning)) return 0;
+    const auto found = text.find("\n" + beginning);
     return found == std::string::npos ? found : found + 1;
   }
 
@@ -106,22 +105,17 @@ class Script {
   /// A new directive goes below the last one.
   template <class Value>
   void direct(const std::string& name, const Value& value) {
-    const std::string text = fmt::format("{}", value);
-    const std::string whole = fmt::format("{}{}{}{}", kDirective, name, text.empty() ? "" : "=", text);
+    const std::string written = fmt::format("{}", value);
+    const std::string whole = fmt::format("{}{}{}{}", kDirective, name, written.empty() ? "" : "=", written);
     const auto start = line(fmt::format("{}{}=", kDirective, name));
     if (start != std::string::npos) return replace_line(start, whole);
-    const auto last = text_.rfind(kDirective);
-    text_.insert(text_.find('\n', last) + 1, whole + "\n");
+    const auto last = text.rfind(kDirective);
+    text.insert(text.find('\n', last) + 1, whole + "\n");
   }
 
-  const std::string& text() const { return text_; }
-
- private:
   void replace_line(std::size_t start, const std::string& with) {
-    text_.replace(start, text_.find('\n', start) - start, with);
+    text.replace(start, text.find('\n', start) - start, with);
   }
-
-  std::string text_;
 };
 
 std::string template_name(const ParsedSlurm& parsed) {
@@ -234,10 +228,7 @@ const OptionTable<SlurmOptions>& slurm_option_table() {
 
 std::string slurm_script(const ParsedSlurm& parsed, const std::string& launcher) {
   const std::string name = template_name(parsed);
-  const auto& all = slurm_templates();
-  const auto chosen =
-      std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.name == name; });
-  Script script(chosen->text);
+  Script script{std::ranges::find(slurm_templates(), name, &SlurmTemplate::name)->text};
   const bool by_launcher = script.has_setting("nproc_per_node");
   check_template(parsed, name);
   check_tasks(parsed.options, by_launcher, name);
@@ -245,7 +236,7 @@ std::string slurm_script(const ParsedSlurm& parsed, const std::string& launcher)
   set_size(parsed.options, by_launcher, script);
   set_job(parsed.options, script);
   set_settings(parsed.options, launcher, script);
-  return script.text();
+  return script.text;
 }
 
 }  // namespace lockstep::launch

@@ -155,7 +155,7 @@ TEST(Element, ReadsHalfWideNumbers) {
   EXPECT_TRUE(std::isnan(half(0x7e00, "F16")));
   EXPECT_EQ(half(0x3f80, "BF16"), 1);
   EXPECT_EQ(half(0xc000, "BF16"), -2);
-  EXPECT_FALSE(element_reader("C64"));
+  EXPECT_EQ(element_reader("C64"), nullptr);
 }
 
 }  // namespace

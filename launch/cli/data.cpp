@@ -1,18 +1,49 @@
+// The commands that make a job's data ready: prepared once, and copied to each node.
 #include <fmt/core.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "cli/commands.hpp"
 #include "core/host_name.hpp"
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/staging.hpp"
 #include "process/words.hpp"
+#include "process/worker_group.hpp"
 
 namespace lockstep::launch {
 namespace {
+
+struct PrepareOptions {
+  std::string list;
+  std::vector<std::string> program;
+};
+
+OptionTable<PrepareOptions> prepare_options() {
+  return OptionTable<PrepareOptions>(
+             "lockstep prepare",
+             "Runs a program once, as a single process, so that its data are prepared before the job's ranks "
+             "begin: it finds LOCKSTEP_PREPARE=1, loads and maps its data, which puts the results into the "
+             "cache, and ends (lockstep::preparing). A rank's variables are replaced by those of a world of "
+             "one.")
+      .rest("program ...", &PrepareOptions::program, "The program and its arguments.", true)
+      .grammar({.stop_at_first_positional = true, .environment_prefix = ""})
+      .add("list", &PrepareOptions::list,
+           "The cache entries that the program made or found are listed in FILE, made anew, for 'lockstep "
+           "stage --list FILE'.",
+           metavar("FILE"));
+}
+
+/// An empty list: what an earlier run has found is not this one's.
+void begin_list(const std::string& list, Environment& environment) {
+  const auto path = std::filesystem::absolute(list);
+  AtomicFile(path).commit();
+  environment[kPreparedListVariable] = path.string();
+}
 
 struct StageOptions {
   bool all = false;
@@ -47,16 +78,13 @@ OptionTable<StageOptions> stage_options() {
             "(SRC, not with --list); and the folder to be made (DEST).");
 }
 
-std::uint64_t reserve_of(const StageOptions& options) {
-  const auto bytes = parse_bytes(options.reserve);
-  if (bytes) return *bytes;
-  throw formatted<UsageError>("--reserve '{}': expected a number of bytes, as in 20G.", options.reserve);
-}
-
 StagingOptions copying(const StageOptions& options) {
+  const auto reserve = parse_bytes(options.reserve);
+  if (!reserve)
+    throw formatted<UsageError>("--reserve '{}': expected a number of bytes, as in 20G.", options.reserve);
   return {.threads = options.threads,
           .verify = options.verify,
-          .reserve = reserve_of(options),
+          .reserve = *reserve,
           .stop = [] { return StopSignals::received() != 0; },
           .progress = {}};
 }
@@ -102,6 +130,20 @@ StagingResult stage(const StageOptions& options) {
 }
 
 }  // namespace
+
+int prepare_command(const Words& words, std::ostream& out, std::ostream& err) {
+  const auto parsed = parse_or_help(prepare_options(), words, out);
+  if (!parsed) return 0;
+  Environment environment = process_environment();
+  const std::string task = find_variable(environment, "SLURM_PROCID").value_or("0");
+  if (task != "0") {
+    err << "lockstep prepare: task " << task << " has nothing to do: task 0 prepares. Use srun --ntasks=1.\n";
+    return 0;
+  }
+  environment = preparing_environment(environment);
+  if (!parsed->options.list.empty()) begin_list(parsed->options.list, environment);
+  replace_process(parsed->options.program, environment);
+}
 
 int stage_command(const Words& words, std::ostream& out, std::ostream& err) {
   const auto parsed = parse_or_help(stage_options(), words, out);
