@@ -25,7 +25,7 @@ endif()
 if(LOCKSTEP_TEST_PYTHON)
   _test_python_fits("${LOCKSTEP_TEST_PYTHON}" TestPython_FOUND)
   if(NOT TestPython_FOUND)
-    message(FATAL_ERROR "LOCKSTEP_TEST_PYTHON is '${LOCKSTEP_TEST_PYTHON}', which is no Python with "
+    message(FATAL_ERROR "LOCKSTEP_TEST_PYTHON is '${LOCKSTEP_TEST_PYTHON}', which is not a Python with "
       "${LOCKSTEP_TEST_PYTHON_NEEDS}: install them there, or name none and call 'make test'.")
   endif()
 else()

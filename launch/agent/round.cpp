@@ -149,7 +149,7 @@ void Round::on_shutdown_deadline() {
     return;
   }
   forwarder_.console().say(
-      "processes still run {} after they were told to stop: they are killed (--shutdown-timeout)",
+      "processes still run {} after they were asked to stop: they are killed (--shutdown-timeout)",
       seconds_text(config_.shutdown_timeout));
   kill();
 }

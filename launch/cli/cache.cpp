@@ -231,9 +231,9 @@ int clear(const Words& words, std::ostream& out, std::ostream& err) {
 
 int cache_command(const Words& words, std::ostream& out, std::ostream& err) {
   static const std::vector<Command> actions{
-      {"ls", "Lists the entries of the cache of 'map', the one used last first.", list},
-      {"explain", "Tells what entries were made from, and what changed between them.", explain},
-      {"clear", "Removes entries that nobody uses.", clear},
+      {"ls", "Lists the entries of map's cache, the most recently used first.", list},
+      {"explain", "Shows the parts of entries' keys, and what changed between entries.", explain},
+      {"clear", "Removes entries that are not in use.", clear},
   };
   return run_one_of(actions, "lockstep cache", words, out, err);
 }

@@ -44,7 +44,7 @@ std::string line_of(const Checkpoint& checkpoint) {
 }
 
 void demand_folder(const fs::path& folder) {
-  if (!fs::is_directory(folder)) throw formatted<UsageError>("'{}' is no folder.", folder.string());
+  if (!fs::is_directory(folder)) throw formatted<UsageError>("'{}' is not a folder.", folder.string());
 }
 
 int list_folder(const Words& words, std::ostream& out, std::ostream&) {
@@ -85,7 +85,7 @@ int verify(const Words& words, std::ostream& out, std::ostream&) {
   if (fs::exists(path / kManifestFileName)) return verify_one(path, out) ? 0 : 1;
   const auto checkpoints = list_checkpoints(path);
   if (checkpoints.empty()) {
-    throw formatted<UsageError>("verify: '{}' is no checkpoint (it has no {}) and has none in it.",
+    throw formatted<UsageError>("verify: '{}' is not a checkpoint (it has no {}) and has none in it.",
                                 path.string(), kManifestFileName);
   }
   bool whole = true;
@@ -111,7 +111,7 @@ int merge(const Words& words, std::ostream& out, std::ostream&) {
           "lockstep checkpoint merge",
           "Joins the files of a model that was saved in parts (model.safetensors.index.json) into one.")
           .argument("FOLDER", &Paths::first, "The model's folder.")
-          .argument("FILE", &Paths::second, "The file to be written."),
+          .argument("FILE", &Paths::second, "The output file."),
       words, out);
   if (parsed) merge_model(parsed->options.first, parsed->options.second);
   return 0;
@@ -122,9 +122,9 @@ int merge(const Words& words, std::ostream& out, std::ostream&) {
 int checkpoint_command(const Words& words, std::ostream& out, std::ostream& err) {
   static const std::vector<Command> actions{
       {"ls", "Lists the checkpoints in a folder.", list_folder},
-      {"verify", "Compares every byte with the checksums.", verify},
+      {"verify", "Reads every byte and verifies the checksums.", verify},
       {"diff", "Compares two checkpoints, models or files tensor by tensor.", diff},
-      {"merge", "Joins a model that was saved in parts into one file.", merge},
+      {"merge", "Merges a sharded model into one file.", merge},
   };
   return run_one_of(actions, "lockstep checkpoint", words, out, err);
 }

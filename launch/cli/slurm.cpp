@@ -58,9 +58,9 @@ int submit(const Words& words, std::ostream& out, std::ostream&) {
 
 int slurm_command(const Words& words, std::ostream& out, std::ostream& err) {
   static const std::vector<Command> actions{
-      {"script", "Prints a batch script for Slurm that starts a program.", print_script},
-      {"submit", "Submits that script, and prints the number of the job.", submit},
-      {"templates", "Lists the scripts that they start from.", list_templates},
+      {"script", "Prints a Slurm batch script that starts a program.", print_script},
+      {"submit", "Submits that script, and prints the job id.", submit},
+      {"templates", "Lists the templates of these scripts.", list_templates},
   };
   return run_one_of(actions, "lockstep slurm", words, out, err);
 }

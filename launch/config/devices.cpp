@@ -51,7 +51,7 @@ int ranks_per_node(const std::string& text, const Environment& environment, cons
   }
   if (const auto number = variables::whole_number(text, 1)) return *number;
   throw UsageError("--nproc-per-node '" + text +
-                   "': expected a whole number of at least 1, 'auto', 'cpu' or 'gpu'.");
+                   "': expected an integer of at least 1, 'auto', 'cpu' or 'gpu'.");
 }
 
 std::string virtual_device(const Environment& environment, int local_rank) {

@@ -172,7 +172,7 @@ std::vector<int> parse_signals(const std::string& text, std::vector<std::string>
                        " cannot. Leave it out.");
     }
     if (number == 0) {
-      notices.push_back("--signals-to-handle: there is no signal '" + name + "'; it is passed over");
+      notices.push_back("--signals-to-handle: there is no signal '" + name + "'; it is ignored");
     } else if (std::ranges::count(numbers, number) == 0) {
       numbers.push_back(number);
     }
@@ -306,7 +306,7 @@ void complete_from_slurm(const Parsed& parsed, const Environment& environment, L
   }
   if (!step) {
     throw UsageError(
-        "--rdzv-backend slurm: this is no task of a Slurm step. Start the launcher by 'srun "
+        "--rdzv-backend slurm: this is not a task of a Slurm step. Start the launcher by 'srun "
         "--ntasks-per-node=1 lockstep run ...' within the job.");
   }
   require_one_task_per_node(*step, "lockstep run");

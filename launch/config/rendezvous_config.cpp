@@ -141,7 +141,7 @@ void read_item(std::string_view item, RendezvousConfig& config, std::vector<std:
         "--rdzv-conf: '{}' is not needed, as no launcher waits for a single answer of another", key));
   } else {
     notices.push_back(fmt::format("--rdzv-conf: '{}' means nothing here{}", key,
-                                  key == "rank" ? ", give --node-rank" : " and is passed over"));
+                                  key == "rank" ? ", give --node-rank" : " and is ignored"));
   }
 }
 

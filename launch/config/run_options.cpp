@@ -11,48 +11,47 @@ void add_node_options(Table& table) {
            metavar("N"))
       .add("nproc-per-node", &RunOptions::nproc_per_node,
            "Ranks on this node: a number, 'cpu' (the CPUs that this process may use), 'gpu' (the GPUs that "
-           "it sees) or 'auto' (GPUs where there are any, else CPUs).",
+           "it sees) or 'auto' (GPUs if there are any, otherwise CPUs).",
            metavar("N"))
       .add("node-rank", &RunOptions::node_rank,
-           "Rank of this node: always for the static backend; for c10d the rank that it asks for.",
+           "Rank of this node: required for the static backend; for c10d the rank that it requests.",
            at_least(0))
-      .add("role", &RunOptions::role, "The name that the ranks find in ROLE_NAME.", not_empty());
+      .add("role", &RunOptions::role, "The role name, which the ranks find in ROLE_NAME.", not_empty());
 }
 
 void add_address_options(Table& table) {
   table.section("addresses")
       .add("standalone", &RunOptions::standalone,
-           "One node on a free port of the loopback interface. It is what happens anyway when no address is "
-           "given; the run id becomes a random one.")
+           "One node on a free port of the loopback interface, with a random run id. This is also the "
+           "default if no address is given.")
       .add("rdzv-backend", &RunOptions::rdzv_backend,
-           "How the nodes find each other. 'static': the address of node 0 and the rank of each node are "
-           "given; 'c10d': they meet at --rdzv-endpoint; 'slurm': the Slurm step says it. Of no matter for "
-           "one node.",
+           "How the nodes find each other. 'static': by the address of node 0 and each node's rank; 'c10d': "
+           "at --rdzv-endpoint; 'slurm': by the variables of the Slurm step. Not used for one node.",
            metavar("{static,c10d,slurm}"))
       .add("rdzv-endpoint", &RunOptions::rdzv_endpoint,
-           "Where the nodes meet: HOST[:PORT], with port 29400 (c10d) or 29500 (static) when none is given.",
+           "Where the nodes meet: HOST[:PORT]; the default port is 29400 (c10d) or 29500 (static).",
            metavar("HOST:PORT"))
       .add("rdzv-id", &RunOptions::rdzv_id,
-           "The name of this run, the same on all nodes; the ranks find it in TORCHELASTIC_RUN_ID.",
-           metavar("ID"), not_empty())
-      .add("rdzv-conf", &RunOptions::rdzv_conf,
-           "How long nodes wait for each other, in seconds: join_timeout=600 for the smallest number of "
-           "nodes, last_call_timeout=30 for more, close_timeout=30, keep_alive_interval=5, "
-           "keep_alive_max_attempt=3, timeout=900 (static); and is_host=1 for the node that opens the "
-           "endpoint.",
-           metavar("KEY=VALUE,..."))
+           "The run id, the same on all nodes; the ranks find it in TORCHELASTIC_RUN_ID.", metavar("ID"),
+           not_empty())
+      .add(
+          "rdzv-conf", &RunOptions::rdzv_conf,
+          "How long nodes wait for each other, in seconds: join_timeout=600 for the minimum number of nodes, "
+          "last_call_timeout=30 for more, close_timeout=30, keep_alive_interval=5, keep_alive_max_attempt=3, "
+          "timeout=900 (static); and is_host=1 for the node that hosts the endpoint.",
+          metavar("KEY=VALUE,..."))
       .add("master-addr", &RunOptions::master_addr, "Name or address of this host, where rank 0 listens.",
            metavar("HOST"), not_empty())
       .add("master-port", &RunOptions::master_port,
-           "The port on which rank 0 listens; 0: a free one. When neither address nor port is given, a free "
+           "The port on which rank 0 listens; 0: a free one. If neither address nor port is given, a free "
            "one.",
            between(0, 65535))
       .add("no-job-secret", &RunOptions::no_job_secret,
-           "Nodes and ranks prove no common secret to each other: whoever reaches the endpoint may join. For "
+           "Turn off authentication between nodes and ranks: anyone who can reach the endpoint may join. For "
            "networks where every host is trusted; on all nodes or on none.",
            full_name_only())
       .add("local-addr", &RunOptions::local_addr,
-           "Address of this host for MASTER_ADDR when none is given; else loopback.", metavar("HOST"),
+           "Address of this host for MASTER_ADDR if none is given; default: loopback.", metavar("HOST"),
            not_empty());
 }
 
@@ -61,12 +60,12 @@ void add_program_options(Table& table) {
       .add("module", &RunOptions::module, "The program is a Python module: python -u -m PROGRAM.",
            short_name('m'))
       .add("no-python", &RunOptions::no_python,
-           "Runs the program itself even when its name ends in .py. Other names are never given to Python.")
+           "Run the program itself even if its name ends in .py. Other names are never run with Python.")
       .add("run-path", &RunOptions::run_path,
-           "Runs the script by Python's runpy.run_path. Takes precedence over --no-python.")
+           "Run the script with Python's runpy.run_path. Takes precedence over --no-python.")
       .add("use-env", &RunOptions::use_env,
-           "Ranks find their local rank in LOCAL_RANK. Without it they also get --local-rank=N as their "
-           "first argument, as under torch.distributed.launch.",
+           "Ranks find their local rank in LOCAL_RANK. If off, they also get --local-rank=N as their first "
+           "argument, as under torch.distributed.launch.",
            not_from_environment())
       .add("virtual-local-rank", &RunOptions::virtual_local_rank,
            "Each rank finds LOCAL_RANK=0, and only its own GPU in CUDA_VISIBLE_DEVICES.");
@@ -75,89 +74,90 @@ void add_program_options(Table& table) {
 void add_supervision_options(Table& table) {
   table.section("supervision")
       .add("max-restarts", &RunOptions::max_restarts,
-           "How often the whole group is started anew after a rank failed.", at_least(0))
+           "How often the whole group is restarted after a rank failed.", at_least(0))
       .add("shutdown-timeout", &RunOptions::shutdown_timeout,
-           "Seconds that ranks have to end after SIGTERM, before SIGKILL. The variable "
+           "Seconds that ranks have to exit after SIGTERM, before SIGKILL. The variable "
            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default.",
            metavar("SECONDS"), between(0, 1e6), full_name_only())
       .add("signals-to-handle", &RunOptions::signals_to_handle,
-           "Signals that end the job: passed on to the ranks, which have the shutdown timeout to end. Of the "
-           "usual ones, those that are left out, and SIGUSR1 and SIGUSR2, are only passed on.",
+           "Signals that end the job: they are forwarded to the ranks, which have the shutdown timeout to "
+           "exit. Usual signals that are left out, and SIGUSR1 and SIGUSR2, are only forwarded.",
            metavar("NAMES"))
       .add("torchrun-exit-codes", &RunOptions::torchrun_exit_codes,
-           "Ends with 1 after every failure, as torchrun does, instead of with the code of the first one.",
+           "Exit with 1 after every failure, as torchrun does, instead of with the code of the first one.",
            full_name_only())
       .add("keep-daemons", &RunOptions::keep_daemons,
-           "Leaves alone what ranks have put into a session of its own (setsid), as daemons do. Without it "
-           "no process of a job outlives it.",
+           "Do not end processes that ranks started in a session of their own (setsid), such as daemons. By "
+           "default, no process of a job outlives it.",
            full_name_only())
       .add("event-log-handler", &RunOptions::event_log_handler,
            "Where the events of the job go: 'console' writes them as lines of JSON to standard error, in "
-           "torchrun's form; 'null' and 'dynamic_rendezvous' nowhere.",
+           "torchrun's format; 'null' and 'dynamic_rendezvous' discard them.",
            one_of({"null", "console", "dynamic_rendezvous"}))
       .add("monitor-interval", &RunOptions::monitor_interval,
-           "Accepted and not needed: the end of a rank is noticed at once.", metavar("SECONDS"), more_than(0))
+           "Accepted and not needed: the exit of a rank is noticed at once.", metavar("SECONDS"),
+           more_than(0))
       .add("start-method", &RunOptions::start_method,
            "Accepted and not needed: programs are started by exec.", one_of({"spawn", "fork", "forkserver"}))
       .add("check", &RunOptions::check,
-           "Checks the job's nodes instead of running a program: can all ranks reach each other, do they "
-           "compute right sums, and how fast is each link?",
+           "Check the job's nodes instead of running a program: whether all ranks reach each other and "
+           "compute correct results, and how fast each link is.",
            not_from_environment())
-      .add("dry-run", &RunOptions::dry_run, "Prints the ranks and their environment, and starts nothing.",
+      .add("dry-run", &RunOptions::dry_run, "Print the ranks and their environment, and start nothing.",
            not_from_environment(), full_name_only());
 }
 
 void add_host_options(Table& table) {
   table.section("host")
       .add("cpu-binding", &RunOptions::cpu_binding,
-           "'block' gives each rank CPUs of its own, whole cores next to each other; 'none' lets all run "
+           "'block' binds each rank to CPUs of its own, whole adjacent cores; 'none' lets all ranks run "
            "everywhere; 'auto' is 'block' for several ranks on a host where no GPU is visible and ranks do "
            "not outnumber CPUs.",
            one_of({"auto", "block", "none"}), full_name_only())
       .add("numa-binding", &RunOptions::numa_binding,
-           "Binds each rank to CPUs near its GPU, or, without GPUs, near a NUMA node in turn: 'node' all "
-           "CPUs of the node, 'socket' those of its package, 'exclusive' an own share of the node's cores, "
-           "'core-complex' those below one cache.",
+           "Bind each rank to CPUs near its GPU or, without GPUs, near a NUMA node in turn: 'node' to all "
+           "CPUs of the node, 'socket' to those of its package, 'exclusive' to its own share of the node's "
+           "cores, 'core-complex' to those that share one cache.",
            one_of({"node", "socket", "exclusive", "core-complex"}), not_from_environment())
       .add("heartbeat-timeout", &RunOptions::heartbeat_timeout,
            "Seconds after which a rank that makes no progress while the others wait for it ends the job, "
-           "with the stacks of all ranks; 0: it is only named. For programs that use the library.",
+           "with the stacks of all ranks; 0: it is only reported. For programs that use the library.",
            metavar("SECONDS"), between(0, 1e6), full_name_only())
       .add("restart-backoff", &RunOptions::restart_backoff,
-           "Seconds before a restart when the attempt lasted less than 10 s; doubled each time, up to 30. 0: "
-           "restart at once.",
+           "Seconds to wait before a restart if the attempt lasted less than 10 s; doubled each time, up to "
+           "30. 0: restart at once.",
            metavar("SECONDS"), between(0, 30), full_name_only());
 }
 
 void add_output_options(Table& table) {
   table.section("output")
       .add("log-dir", &RunOptions::log_dir,
-           "Keeps files of the ranks in DIR/<run id>_<random>/attempt_<restart>/<local rank>/: error.json "
-           "and what --redirects and --tee ask for. Without it, what needs a file gets a folder below "
-           "TMPDIR, whose name is printed. /dev/null: no files at all.",
+           "Keep files of the ranks in DIR/<run id>_<random>/attempt_<restart>/<local rank>/: error.json, "
+           "and those of --redirects and --tee. By default, required files are in a folder below TMPDIR, "
+           "whose name is printed. /dev/null: no files at all.",
            metavar("DIR"), not_empty())
       .add("redirects", &RunOptions::redirects,
            "Streams that go to stdout.log and stderr.log in the log folder instead of the console: 0 none, 1 "
            "output, 2 errors, 3 both; or for single local ranks, 0:1,2:3.",
            short_name('r'), metavar("STREAMS"))
       .add("tee", &RunOptions::tee,
-           "Streams that go to the console in whole lines with the rank in front, and to files when there is "
-           "a log folder. Written like --redirects.",
+           "Streams that go to the console in whole lines with the rank in front, and to files if there is a "
+           "log folder. Same format as --redirects.",
            short_name('t'), metavar("STREAMS"))
       .add("local-ranks-filter", &RunOptions::local_ranks_filter,
-           "Local ranks whose output is shown on the console; the others' is not.", metavar("0,2"))
+           "Local ranks whose output is shown on the console.", metavar("0,2"))
       .add("duplicate-stdout-filters", &RunOptions::duplicate_stdout_filters,
-           "Lines of --tee that hold any of these texts also go to attempt_<restart>/filtered_stdout.log.",
+           "Lines of --tee that contain any of these texts also go to attempt_<restart>/filtered_stdout.log.",
            metavar("TEXT,TEXT"))
       .add("duplicate-stderr-filters", &RunOptions::duplicate_stderr_filters,
            "The same for standard error and filtered_stderr.log.", metavar("TEXT,TEXT"))
       .add("log-max-size", &RunOptions::log_max_size,
-           "At this size (100M; K, M or G) stdout.log becomes stdout.log.1, in place of the one before, and "
-           "a new one is begun; stderr.log likewise.",
+           "At this size (100M; K, M or G), stdout.log is renamed to stdout.log.1, replacing the previous "
+           "one, and a new file is started; stderr.log likewise.",
            metavar("SIZE"), full_name_only())
       .add("report-lines", &RunOptions::report_lines,
-           "Last lines of standard error that a failure report shows for each rank that failed, where they "
-           "pass through the launcher or are in a file.",
+           "Last lines of standard error that a failure report shows for each failed rank, if they passed "
+           "through the launcher or are in a file.",
            metavar("N"), between(0, 1000), full_name_only());
 }
 

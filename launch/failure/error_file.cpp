@@ -58,11 +58,11 @@ nlohmann::json error_content(const std::string& path) {
 std::string named_error_file(const std::string& path, bool kept) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return "";
-  if (!S_ISREG(status.st_mode)) return path + " (not read, as it is no regular file)";
+  if (!S_ISREG(status.st_mode)) return path + " (not read, as it is not a regular file)";
   if (static_cast<std::size_t>(status.st_size) > kLongestFile) return path + " (not read, as it is too long)";
   if (status.st_size == 0) return path + " (empty)";
   if (parsed(read_end(path, kLongestFile).value_or("")).is_null())
-    return path + " (broken: no JSON in torchrun's form)";
+    return path + " (damaged: not JSON in torchrun's format)";
   return kept ? path : "";
 }
 

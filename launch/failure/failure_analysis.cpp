@@ -81,10 +81,12 @@ std::string sender_of_kill(const ProcessFailure& failure) {
         *failure.oom_kills, memory_text(failure));
   }
   if (failure.oom_kills) {
-    return "  Nobody here sent it, and the kernel's OOM killer has killed no process of this job: somebody "
-           "else did (kill -9, or the batch system).\n";
+    return "  The launcher did not send it, and the kernel's OOM killer killed no process of this job: "
+           "another "
+           "process did (kill -9, or the batch system).\n";
   }
-  return "  Nobody here sent it. No cgroup tells whether the kernel's OOM killer did: see dmesg, or the "
+  return "  The launcher did not send it. No cgroup tells whether the kernel's OOM killer did: see dmesg, or "
+         "the "
          "memory limit of the job.\n";
 }
 
@@ -119,7 +121,7 @@ std::string details(const ProcessFailure& record) {
 std::string how_it_failed(const ProcessFailure& record) {
   if (record.hung) return "made no progress (--heartbeat-timeout)";
   if (record.pid == 0) return "could not be started";
-  return record.failed() ? describe_exit(*record.status) : "reported an error, and then was told to stop";
+  return record.failed() ? describe_exit(*record.status) : "reported an error, and then was stopped";
 }
 
 /// "rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
@@ -144,7 +146,7 @@ enum class Fate { failed, failed_alike, lost_another, obeyed, succeeded };
 std::string line_of(Fate fate, std::string how, const std::vector<int>& ranks) {
   const bool several = ranks.size() > 1;
   if (several && how.starts_with("was ")) how.replace(0, 4, "were ");
-  const char* after_stop = several ? " after they were told to stop" : " after it was told to stop";
+  const char* after_stop = several ? " after they were asked to stop" : " after it was asked to stop";
   const char* as_well = fate == Fate::failed_alike ? " with the same error" : " as well";
   const char* end = fate == Fate::succeeded ? "" : fate == Fate::obeyed ? after_stop : as_well;
   return fmt::format("lockstep run: {} {}{}\n", rank_list(ranks), how, end);

@@ -21,7 +21,7 @@ Ranks those(const Ranks& ranks, const Condition& condition) {
 
 /// What keeps a process in this state from doing anything; empty: nothing does.
 std::string held_text(char state) {
-  if (state == 'T') return "stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT lets it go on";
+  if (state == 'T') return "stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT continues it";
   if (state == 't') return "held by a debugger";
   if (state == 'D') return "waiting for a device or a file system, in the kernel";
   return "";

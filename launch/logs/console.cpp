@@ -50,8 +50,8 @@ void AsyncWriter::add(std::string lines, bool may_be_dropped) {
 void AsyncWriter::note_dropped() {
   if (dropped_ == 0) return;
   push(
-      fmt::format("lockstep run: {} lines of the ranks were dropped here, as nobody read them fast enough "
-                  "(--log-dir keeps all)\n",
+      fmt::format("lockstep run: {} lines of the ranks were dropped here, because they were not read fast "
+                  "enough (--log-dir keeps all)\n",
                   std::exchange(dropped_, 0)));
 }
 

@@ -100,14 +100,14 @@ void Coordinator::on_draining(Node& node, int signal, Time now) {
   const bool waits = phase_ == Phase::gathering || !node.active;
   const bool goes_on = node.id != 0 && (waits || (elastic() && staying() >= options_.min_nodes));
   if (!goes_on) {
-    if (nodes_.size() > 1) notify(node.text() + " was told to end: so is the job");
+    if (nodes_.size() > 1) notify(node.text() + " got a request to stop, which ends the job");
     if (phase_ == Phase::gathering) return finish(128 + signal, nullptr, now);
     if (end_signal_ == 0) end_signal_ = signal;
     stop(Reason::end, signal);
   } else if (waits) {
     release(node);
   } else {
-    notify(node.text() + " was told to end: the job goes on without it");
+    notify(node.text() + " got a request to stop: the job continues without it");
     stop(Reason::membership, SIGTERM);
   }
   check_all_ended(now);

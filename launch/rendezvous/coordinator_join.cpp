@@ -22,7 +22,7 @@ constexpr std::size_t kMostArguments = 200;
 std::string Coordinator::rejection(const NodeInfo& info) const {
   if (info.version != kProtocolVersion)
     return fmt::format(
-        "it speaks version {} of the launchers' protocol, here it is {}. Use the same version of lockstep on "
+        "it uses version {} of the launchers' protocol, this one {}. Use the same version of lockstep on "
         "every node",
         info.version, kProtocolVersion);
   if (info.run_id != options_.run_id)
@@ -74,7 +74,7 @@ void Coordinator::on_join(NodeId id, const NodeInfo& info, Time now) {
     actions_.send(id, Notice{"the job has its nodes, or comes to its end; this one is a spare and starts "
                              "when another one goes"});
   } else if (phase_ == Phase::running) {
-    notify(node.text() + " came: the ranks are started anew with it");
+    notify(node.text() + " joined: restarting the ranks with it");
     stop(Reason::membership, SIGTERM);
     check_all_ended(now);
   } else if (phase_ == Phase::gathering) {

@@ -65,7 +65,7 @@ std::string read_key(const std::string& path) {
                  "' is not a file of this user that only its owner may read (chmod 600).");
   std::array<char, 2 * kKeyBytes> key{};
   if (read(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size()))
-    throw no_key("the key file '" + path + "' is too short; remove it, and it is made anew.");
+    throw no_key("the key file '" + path + "' is too short; remove it, and a new one is created.");
   return {key.data(), key.size()};
 }
 

@@ -92,7 +92,7 @@ class Writer {
 class Reader {
  public:
   explicit Reader(const Json& message) : message_(message) {
-    if (!message.is_object()) throw DataError("a message between launchers is no JSON object.");
+    if (!message.is_object()) throw DataError("a message between launchers is not a JSON object.");
   }
 
   template <class Value>
@@ -135,17 +135,17 @@ class Reader {
   }
   template <Number Value>
   static void read(const char* key, const Json& json, Value& number) {
-    if (!json.is_number_integer()) fail(key, "a whole number");
+    if (!json.is_number_integer()) fail(key, "an integer");
     const auto found = json.get<std::int64_t>();
     if (found < kBounds<Value>.first || found > kBounds<Value>.second) fail(key, "a number within bounds");
     number = static_cast<Value>(found);
   }
   static void read(const char* key, const Json& json, std::uint64_t& number) {
-    if (!json.is_number_unsigned()) fail(key, "a whole number from 0");
+    if (!json.is_number_unsigned()) fail(key, "an integer from 0");
     number = json.get<std::uint64_t>();
   }
   static void read(const char* key, const Json& json, std::string& text) {
-    if (!json.is_string()) fail(key, "a text");
+    if (!json.is_string()) fail(key, "a string");
     text = json.get<std::string>();
   }
   /// "10.0.0.1:29400"; no address for what is none.

@@ -77,8 +77,8 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::on_contr
   switch (error.failure()) {
     case net::ControlFailure::plain_store:
       if (options_.torchrun) return addresses;
-      return "a plain store listens there (torchrun's?), which is no coordinator of a job of this kind: "
-             "start 'lockstep run' on every node, or use --rdzv-backend static";
+      return "a plain store listens there (torchrun's?), which is not a Lockstep coordinator: start "
+             "'lockstep run' on every node, or use --rdzv-backend static";
     case net::ControlFailure::wrong_secret:
       return fmt::format("{} {}", error.what(), options_.secret_name);
     case net::ControlFailure::not_lockstep:
@@ -166,7 +166,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
   if (connection_->closed() && !over_) {
     over_ = true;
     messages.push_back(
-        CoordinatorLost{fmt::format("the coordinator of the job, at {}, {}: the job cannot go on without it",
+        CoordinatorLost{fmt::format("the job's coordinator, at {}, {}: the job cannot continue without it",
                                     coordinator_.text(), connection_->why_closed())});
   }
   return messages;

@@ -66,7 +66,7 @@ RankTrace read_trace(const fs::path& path) {
   try {
     return trace_of(json::parse(file));
   } catch (const json::exception& error) {
-    throw formatted<DataError>("'{}' is no trace of a rank: {}", path.string(), error.what());
+    throw formatted<DataError>("'{}' is not a trace of a rank: {}", path.string(), error.what());
   }
 }
 

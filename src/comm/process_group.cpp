@@ -204,7 +204,8 @@ CommBackend comm_backend_from(const std::string& name) {
   if (name == "gloo") return CommBackend::gloo;
   if (name == "nccl") return CommBackend::nccl;
   if (name == "shm") return CommBackend::shm;
-  throw UsageError(fmt::format("'{}' is no communication backend: expected auto, shm, gloo or nccl", name));
+  throw UsageError(
+      fmt::format("'{}' is not a communication backend: expected auto, shm, gloo or nccl", name));
 }
 
 ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group_path, const Store& origin,

@@ -131,13 +131,11 @@ void StoreBarrier::run(Milliseconds timeout, const Probe& probe) {
   } else if (!wait_for_all(keys, deadline, probe)) {
     const auto absentees = missing(keys);
     if (!absentees.empty()) {  // Else the last one came while the time ran out.
-      throw TimeoutError(
-          fmt::format(
-              "{} timed out after {} ms: {} did not come. See what {} did last: it may be slow, stuck, "
-              "dead, or may not call the barrier at all",
-              who(), timeout.count(), list_ranks(absentees),
-              absentees.size() == 1 ? "that rank" : "those ranks"),
-          absentees);
+      throw TimeoutError(fmt::format("{} timed out after {} ms: {} did not arrive. See what {} did last: it "
+                                     "may be slow, stuck, dead, or may not call the barrier at all",
+                                     who(), timeout.count(), list_ranks(absentees),
+                                     absentees.size() == 1 ? "that rank" : "those ranks"),
+                         absentees);
     }
   }
   acknowledge(keys, deadline, probe);

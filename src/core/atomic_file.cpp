@@ -124,7 +124,7 @@ FileDigest write_atomically(const fs::path& path, std::string_view text) {
 AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   if (!path_.has_filename())
     throw UsageError(
-        fmt::format("cannot make a folder named '{}': the name ends in a slash.", path_.string()));
+        fmt::format("cannot create a folder named '{}': the name ends in a slash.", path_.string()));
   std::error_code failure;
   fs::create_directories(parent_of(path_), failure);
   fail_for(failure.value(), "the folder above it cannot be made");

@@ -25,7 +25,7 @@ std::string help_of(const std::vector<Command>& commands, const std::string& pro
   for (const auto& command : commands) width = std::max(width, std::string_view(command.name).size());
   for (const auto& command : commands)
     text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
-  return text + fmt::format("\n{} COMMAND --help shows what a command takes.\n", program);
+  return text + fmt::format("\n{} COMMAND --help shows the options of a command.\n", program);
 }
 
 }  // namespace

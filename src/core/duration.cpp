@@ -53,10 +53,10 @@ Duration::Duration(std::string_view text) {
     *this = Duration(*number, unit);
     return;
   }
-  throw UsageError(fmt::format(
-      "'{}' is no duration: expected steps as in 500, or a number with a unit as in 3ep, 500ba, 100000sp, "
-      "0.5dur or 3600sec",
-      text));
+  throw UsageError(
+      fmt::format("'{}' is not a duration: expected steps as in 500, or a number with a unit as in 3ep, "
+                  "500ba, 100000sp, 0.5dur or 3600sec",
+                  text));
 }
 
 std::string Duration::text() const {

@@ -63,8 +63,8 @@ std::optional<int> whole_number(std::string_view text, int lowest, int highest) 
 }
 
 std::string whole_number_text(int lowest, int highest) {
-  return highest == kLargest ? fmt::format("a whole number from {}", lowest)
-                             : fmt::format("a whole number from {} to {}", lowest, highest);
+  return highest == kLargest ? fmt::format("an integer from {}", lowest)
+                             : fmt::format("an integer from {} to {}", lowest, highest);
 }
 
 std::string scheduler_text(const Environment& environment, std::string_view name) {

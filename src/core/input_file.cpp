@@ -35,7 +35,7 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (error == 0 && S_ISREG(status.st_mode)) return;
   ::close(descriptor_);
-  fail(path_, error != 0 ? reason(error) : "it is no regular file");
+  fail(path_, error != 0 ? reason(error) : "it is not a regular file");
 }
 
 InputFile::~InputFile() { ::close(descriptor_); }

@@ -1,19 +1,19 @@
 #pragma once
 
+#include <fmt/core.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
-#include "core/utf8_check.hpp"
 
 namespace lockstep::json_tree {
 
@@ -55,7 +55,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    fail_(fmt::format("it is no valid JSON at its byte {} ({})", position, error.what()));
+    fail_(fmt::format("it is not valid JSON at its byte {} ({})", position, error.what()));
     return false;
   }
 
@@ -75,7 +75,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool open(Json&& empty) {
     if (open_.size() == kDeepest) {
-      fail_(fmt::format("its lists and objects lie in each other more than {} levels deep", kDeepest));
+      fail_(fmt::format("its lists and objects are nested more than {} levels deep", kDeepest));
     }
     auto& place = slot();
     place = std::move(empty);
@@ -108,9 +108,11 @@ Json build(std::string_view text, const Fail& fail) {
 /// UTF-8, no JSON, too deep, or gives a name twice.
 template <typename Json>
 Json parse(std::string_view text, const std::string& what) {
-  const auto fail = [&](const std::string& why) { throw DataError(fmt::format("{} cannot be read: {}.", what, why)); };
+  const auto fail = [&](const std::string& why) {
+    throw DataError(fmt::format("{} cannot be read: {}.", what, why));
+  };
   const auto bad = std::min(first_not_utf8(text), text.find('\0'));
-  if (bad != std::string_view::npos) fail(fmt::format("its byte {} is no text in UTF-8", bad));
+  if (bad != std::string_view::npos) fail(fmt::format("its byte {} is not UTF-8", bad));
   return build<Json>(text, fail);
 }
 

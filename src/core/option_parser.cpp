@@ -104,7 +104,7 @@ class Rewriter {
     if (next != end_ && !looks_like_flag(*next)) return *(word_ = next);
     const std::string what_follows =
         next == end_ ? "nothing follows it."
-                     : fmt::format("'{0}' follows it. A value that begins with '-' is written --{1}={0}.",
+                     : fmt::format("'{0}' follows it. Write a value that begins with '-' as --{1}={0}.",
                                    *next, option.name);
     throw UsageError(
         fmt::format("{} needs a value ({}), but {}", place, expected_text(option), what_follows));

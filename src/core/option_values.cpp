@@ -85,20 +85,18 @@ struct TypeOf {
   Type operator()(const bool*) const {
     return {"true or false", "BOOL", [](auto& text) { return read_bool(text); }};
   }
-  Type operator()(const int*) const { return {"a whole number of at most 32 bits", "N", read_number<int>}; }
-  Type operator()(const std::int64_t*) const {
-    return {"a whole number of at most 64 bits", "N", read_number<std::int64_t>};
-  }
+  Type operator()(const int*) const { return {"a 32-bit integer", "N", read_number<int>}; }
+  Type operator()(const std::int64_t*) const { return {"a 64-bit integer", "N", read_number<std::int64_t>}; }
   Type operator()(const std::uint64_t*) const {
-    return {"a whole number from 0, of at most 64 bits", "N", read_number<std::uint64_t>};
+    return {"an unsigned 64-bit integer", "N", read_number<std::uint64_t>};
   }
   Type operator()(const double*) const { return {"a number", "X", read_number<double>}; }
   Type operator()(const std::string*) const {
-    return {"a text", "TEXT", [](auto& text) { return Json(text); }};
+    return {"a string", "TEXT", [](auto& text) { return Json(text); }};
   }
-  Type operator()(const Texts*) const { return {"texts with commas between them", "A,B", read_list}; }
+  Type operator()(const Texts*) const { return {"comma-separated strings", "A,B", read_list}; }
   Type operator()(const Duration*) const {
-    return {"a duration: steps, or a number with ep, ba, sp, dur or sec after it", "DURATION", read_duration};
+    return {"a duration: steps, or a number followed by ep, ba, sp, dur or sec", "DURATION", read_duration};
   }
   Type operator()(const OptionEnum&) const { return (*this)(static_cast<const std::string*>(nullptr)); }
   template <class T>
@@ -239,7 +237,7 @@ std::string expected_text(const OptionSpec& spec) {
   const std::string demands = demands_text(spec);
   if (demands.empty()) return type;
   // A text is what every argument is, so the demand alone says more.
-  return type == "a text" ? demands : type + ", " + demands;
+  return type == "a string" ? demands : type + ", " + demands;
 }
 
 std::string metavar_of(const OptionSpec& spec) {

@@ -115,7 +115,7 @@ OptionSetting matching(std::string expected, std::function<bool(const std::strin
 }
 OptionSetting not_empty() {
   return check(
-      "a text that is not empty", [](const Json& value) { return value.is_string() && value != ""; }, false);
+      "a non-empty string", [](const Json& value) { return value.is_string() && value != ""; }, false);
 }
 
 std::string OptionSpec::key() const {
@@ -133,7 +133,7 @@ OptionSet::OptionSet(std::string program, std::string description, std::shared_p
   OptionSpec help;
   help.name = "help";
   help.short_name = 'h';
-  help.help = "Shows this text and ends.";
+  help.help = "Show this help and exit.";
   help.from_environment = false;
   specs_.push_back(std::move(help));
 }
@@ -141,9 +141,10 @@ OptionSet::OptionSet(std::string program, std::string description, std::shared_p
 void OptionSet::add(OptionSpec spec) {
   const auto no_letter = spec.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-");
   if (spec.name.size() < 2 || spec.name.front() == '-' || no_letter != std::string::npos) {
-    throw std::logic_error(fmt::format(
-        "option '{}': a name is made of two or more of a-z, 0-9 and hyphens, and begins with none",
-        spec.name));
+    throw std::logic_error(
+        fmt::format("option '{}': a name is made of two or more of a-z, 0-9 and hyphens, and does not begin "
+                    "with a hyphen",
+                    spec.name));
   }
   for (const auto& other : specs_) {
     const bool same_letter = spec.short_name != 0 && spec.short_name == other.short_name;

@@ -38,7 +38,7 @@ void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t lea
   const auto* found = find(field);
   if (!found) return;
   const bool fits = found->is_number_integer() && *found >= least && *found < kMost;
-  if (!fits) fail(field, "a whole number of at least " + std::to_string(least) + " and below 2^31");
+  if (!fits) fail(field, "an integer of at least " + std::to_string(least) + " and below 2^31");
   value = found->get<std::int64_t>();
 }
 
@@ -53,7 +53,7 @@ void ConfigFile::real(const char* field, double& value, double most) const {
 void ConfigFile::text(const char* field, std::string& value) const {
   const auto* found = find(field);
   if (!found) return;
-  if (!found->is_string()) fail(field, "a text");
+  if (!found->is_string()) fail(field, "a string");
   value = found->get<std::string>();
 }
 

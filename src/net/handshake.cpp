@@ -48,8 +48,8 @@ class ClientHandshake {
  private:
   [[noreturn]] void fail_unknown() const {
     fail(ControlFailure::not_lockstep,
-         "something listens that is no store and no job of Lockstep: another program holds the port. Choose "
-         "another one.");
+         "something listens that is neither a store nor a Lockstep job: another program holds the port. "
+         "Choose another one.");
   }
 
   std::string receive(std::size_t count) const {

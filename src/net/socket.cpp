@@ -42,7 +42,7 @@ void set_stream_options(int socket) {
     throw AddressInUse(fmt::format("{} The port is held by {}. Choose another port, or end that program.",
                                    text, holder.empty() ? "a program that has just ended" : holder));
   }
-  throw CommunicationError(reason == EADDRNOTAVAIL ? text + " That is no address of this host." : text);
+  throw CommunicationError(reason == EADDRNOTAVAIL ? text + " That is not an address of this host." : text);
 }
 
 /// A socket that listens there, or none, with errno set.
@@ -100,7 +100,7 @@ class Attempt {
   std::string outcome() const {
     const int error = socket_ || last_error_ == 0 ? ETIMEDOUT : last_error_;
     const char* what = error == ETIMEDOUT      ? "no answer; a firewall may be in between"
-                       : error == ECONNREFUSED ? "refused; nobody listens there"
+                       : error == ECONNREFUSED ? "refused; nothing listens there"
                                                : std::strerror(error);
     return fmt::format("{}: {}", address_.text(), what);
   }

@@ -19,7 +19,7 @@ constexpr std::size_t kShort = 40;
 bool is_never_text(unsigned byte) { return byte == 0xC0 || byte == 0xC1 || byte > 0xF4; }
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw DataError("'" + file + "' is no BPE: " + what + ".");
+  throw DataError("'" + file + "' is not a BPE: " + what + ".");
 }
 
 /// A possible merge; outdated if one of its two tokens has been merged in the meantime.

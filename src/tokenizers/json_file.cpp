@@ -88,7 +88,7 @@ bool Node::flag() const {
 std::uint32_t Node::number() const {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (!json_->is_number_unsigned() || json_->get<std::uint64_t>() > kMost) {
-    fail("a whole number from 0 to 2147483647 is needed, but it is " +
+    fail("an integer from 0 to 2147483647 is needed, but it is " +
          (json_->is_number() ? json_->dump() : std::string(json_->type_name())));
   }
   return json_->get<std::uint32_t>();

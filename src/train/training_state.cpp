@@ -70,7 +70,7 @@ json read_json(const std::filesystem::path& path) {
   try {
     return json::parse(text);
   } catch (const json::exception& error) {
-    throw DataError("'" + path.string() + "' is no JSON: " + error.what());
+    throw DataError("'" + path.string() + "' is not JSON: " + error.what());
   }
 }
 

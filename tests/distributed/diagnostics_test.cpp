@@ -187,7 +187,7 @@ TEST(TraceCommand, SaysWhatIsWrong) {
   EXPECT_EQ(launch::launch({"trace"}).status, 2);
   EXPECT_TRUE(contains_all(launch::launch({"trace", folder.file("")}).err, {"holds no trace-rank-N.json"}));
   folder.write("trace-rank-0.json", "{}");
-  EXPECT_TRUE(contains_all(launch::launch({"trace", folder.file("")}).err, {"is no trace of a rank"}));
+  EXPECT_TRUE(contains_all(launch::launch({"trace", folder.file("")}).err, {"is not a trace of a rank"}));
 }
 
 }  // namespace

@@ -37,16 +37,15 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NoLocalRank", without(kGood, "LOCAL_RANK"), {"environment variable LOCAL_RANK is not set"}},
         Wrong{"NoAddress", without(kGood, "MASTER_ADDR"), {"environment variable MASTER_ADDR is not set"}},
         Wrong{"NoPort", without(kGood, "MASTER_PORT"), {"environment variable MASTER_PORT is not set"}},
-        Wrong{"ARankOfLetters", with(kGood, "RANK", "one"), {"RANK='one': expected a whole number"}},
+        Wrong{"ARankOfLetters", with(kGood, "RANK", "one"), {"RANK='one': expected an integer"}},
         Wrong{"ARankTooLarge", with(kGood, "RANK", "2"), {"RANK='2': expected less than WORLD_SIZE=2"}},
-        Wrong{"ANegativeRank", with(kGood, "RANK", "-1"), {"RANK='-1': expected a whole number from 0"}},
-        Wrong{"AnEmptyWorldSize", with(kGood, "WORLD_SIZE", ""), {"WORLD_SIZE='': expected a whole number"}},
-        Wrong{"AWorldOfNobody",
-              with(kGood, "WORLD_SIZE", "0"),
-              {"WORLD_SIZE='0': expected a whole number from 1"}},
+        Wrong{"ANegativeRank", with(kGood, "RANK", "-1"), {"RANK='-1': expected an integer from 0"}},
+        Wrong{"AnEmptyWorldSize", with(kGood, "WORLD_SIZE", ""), {"WORLD_SIZE='': expected an integer"}},
+        Wrong{
+            "AWorldOfNobody", with(kGood, "WORLD_SIZE", "0"), {"WORLD_SIZE='0': expected an integer from 1"}},
         Wrong{"APortTooLarge",
               with(kGood, "MASTER_PORT", "99999"),
-              {"MASTER_PORT='99999': expected a whole number from 1 to 65535"}}),
+              {"MASTER_PORT='99999': expected an integer from 1 to 65535"}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(AWrongEnvironment, IsNamedAndNeverTrainsAlone) {

@@ -90,7 +90,7 @@ int run(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string name = argv[i];
     const auto found = cases().find(name);
-    if (found == cases().end()) throw UsageError("'" + name + "' is no golden case: see golden_cases.cpp");
+    if (found == cases().end()) throw UsageError("'" + name + "' is not a golden case: see golden_cases.cpp");
     const std::string text = train(found->second, folder / (name + ".pt"), group);
     AtomicFile file(folder / (name + "." + std::to_string(group.rank()) + ".txt"));
     file.write(text);

@@ -163,7 +163,7 @@ def check_command(launcher, lines):
                                        (["train", "--vocab-size", "9", TEXT], None, "vocab_size"),
                                        (["train", "--special-tokens", "a,a", TEXT], None, "twice"),
                                        (["encode", "--tokenizer", "absent.json", "a"], None, "absent.json"),
-                                       (["decode", "--tokenizer", file, "1x"], None, "'1x' is no id")]:
+                                       (["decode", "--tokenizer", file, "1x"], None, "'1x' is not an id")]:
             job = subprocess.run([launcher, "tokenizer", *words], input=given, capture_output=True, text=True, check=False,
                                  cwd=folder)
             assert not expected or (job.returncode in (1, 2) and expected in job.stderr), (words, job)

@@ -110,8 +110,8 @@ class TestPython(Search):
         good, bad = self.python("good", "2.11.0+cpu"), self.python("bad", "2.10.0")
         self.assertEqual(self.search(f"-DLOCKSTEP_TEST_PYTHON={good}"), good)
         self.assertEqual(self.search(LOCKSTEP_TEST_PYTHON=good), good)
-        self.assertIn("is no Python with torch 2.11.x, numpy and safetensors", self.search(LOCKSTEP_TEST_PYTHON=bad))
-        self.assertIn("which is no Python", self.search(LOCKSTEP_TEST_PYTHON="/nowhere"))
+        self.assertIn("is not a Python with torch 2.11.x, numpy and safetensors", self.search(LOCKSTEP_TEST_PYTHON=bad))
+        self.assertIn("which is not a Python", self.search(LOCKSTEP_TEST_PYTHON="/nowhere"))
 
     def test_active_then_venv(self):
         venv = self.python(".venv/bin/python", "2.11.0")

@@ -138,7 +138,7 @@ TEST_F(Elastic, AKilledCoordinatorEndsAllNodes) {
   first->signal(SIGKILL);
   const Finished end = second->wait();
   EXPECT_EQ(end.status, 1) << end.err;
-  EXPECT_TRUE(has(end.err, "FAILED: the coordinator of the job, at 10.77.0.1:29400, closed its connection"));
+  EXPECT_TRUE(has(end.err, "FAILED: the job's coordinator, at 10.77.0.1:29400, closed its connection"));
   EXPECT_TRUE(await_end(orphan));
   EXPECT_TRUE(await_end(rank(1, 2)));
 }
@@ -156,8 +156,7 @@ TEST_F(Elastic, BothSidesOfACutNetworkEndWithAMessage) {
   EXPECT_EQ(b.status, 1);
   EXPECT_TRUE(has(a.err, "FAILED: node 1 (host node1"));
   EXPECT_TRUE(has(a.err, "no keep-alive for 3 s"));
-  EXPECT_TRUE(
-      has(b.err, "FAILED: the coordinator of the job, at 10.77.0.1:29400, sent no keep-alive for 3 s"));
+  EXPECT_TRUE(has(b.err, "FAILED: the job's coordinator, at 10.77.0.1:29400, sent no keep-alive for 3 s"));
   EXPECT_TRUE(await_end(rank(1, 2))) << "the cut off side trains on";
 }
 

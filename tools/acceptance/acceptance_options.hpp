@@ -16,7 +16,7 @@ inline const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>("lockstep-test", "Checks this installation on several ranks.")
           .add("device", &Options::device, "auto, cpu or cuda.")
-          .add("timeout", &Options::timeout, "Seconds after which ranks that do not come are given up.");
+          .add("timeout", &Options::timeout, "Seconds to wait for missing ranks.");
   return table;
 }
 

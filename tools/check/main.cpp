@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kConnectTime{5};
 /// Numeric addresses only: nobody is asked for names.
 net::Address address_of(const std::string& host, std::uint16_t port) {
   if (const auto address = net::Address::numeric(host, port)) return *address;
-  throw CommunicationError(fmt::format("'{}' is no address", host));
+  throw CommunicationError(fmt::format("'{}' is not an address", host));
 }
 
 /// Why no connection can be made; empty: it can.

@@ -181,8 +181,9 @@ const OptionTable<EncodeOptions>& encode_table() {
           .add("tokens", &EncodeOptions::tokens, "Print tokens, not ids.")
           .add("normalized", &EncodeOptions::normalized, "Print the normalized text.")
           .add("pre-tokens", &EncodeOptions::pre_tokens,
-               "Print what the model gets: the words of the normalized text and their places in it.")
-          .add("special-tokens", &EncodeOptions::special_tokens, "Add those of the post-processor.")
+               "Print the model's input: the words of the normalized text and their positions in it.")
+          .add("special-tokens", &EncodeOptions::special_tokens,
+               "Add the special tokens of the post-processor.")
           .rest("TEXT", &EncodeOptions::texts, "Without one: the lines of the standard input.");
   return table;
 }
@@ -228,7 +229,7 @@ std::string decoded(const Tokenizer& tokenizer, const Words& words, const Decode
   std::vector<std::int64_t> ids;
   for (const auto& word : words) {
     const auto id = variables::parse_number<std::int64_t>(word);
-    if (!id) throw UsageError(fmt::format("decode: '{}' is no id: expected whole numbers", word));
+    if (!id) throw UsageError(fmt::format("decode: '{}' is not an id: expected integers", word));
     ids.push_back(*id);
   }
   return tokenizer.decode(ids, {.skip_special_tokens = options.skip_special_tokens});
@@ -255,9 +256,8 @@ int action(const Words& words, std::ostream& out, std::ostream&) {
 
 int run(const Words& words) {
   static const std::vector<Command> actions{
-      {"train", "Learns a vocabulary from text files and writes a tokenizer.json.",
-       action<train_table, train>},
-      {"encode", "Prints the ids, the tokens or the words of texts.", action<encode_table, encode>},
+      {"train", "Trains a tokenizer on text files and writes a tokenizer.json.", action<train_table, train>},
+      {"encode", "Prints the ids, tokens or words of texts.", action<encode_table, encode>},
       {"decode", "Prints the text of ids.", action<decode_table, decode>},
   };
   return run_one_of(actions, "lockstep tokenizer", words, std::cout, std::cerr);

@@ -41,16 +41,16 @@ std::filesystem::path library_path() {
 
 [[noreturn]] void unusable(const std::string& reason) {
   throw UsageError(
-      fmt::format("Lockstep's CUDA library is not usable: {}; {}, or ask for the CPU", reason, kRemedy));
+      fmt::format("Lockstep's CUDA library is not usable: {}; {}, or use the CPU", reason, kRemedy));
 }
 
 void check_in_time() {
   if (at::detail::getCUDAHooks().hasCUDART()) return;
   throw UsageError(
-      "a CUDA device was asked for too late: this process used LibTorch before Lockstep's CUDA library was "
+      "a CUDA device was requested too late: this process used LibTorch before Lockstep's CUDA library was "
       "loaded, and LibTorch has settled that there is no CUDA. The library is loaded at the start of the "
       "program where NVIDIA's driver shows (/dev/nvidiactl or /dev/dxg) and CUDA_VISIBLE_DEVICES names a "
-      "device. Let the program see a device, or start it with LOCKSTEP_CUDA=on, or ask for the CPU");
+      "device. Let the program see a device, or start it with LOCKSTEP_CUDA=on, or use the CPU");
 }
 
 const CudaPlugin* load() {

@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kArrived = "has arrived";
 constexpr const char* kSilent = "does not answer: stopped, or gone";
-constexpr const char* kOutOfReach = "does not answer, and neither does the job's store: cut off, or gone";
+constexpr const char* kOutOfReach =
+    "does not answer, and neither does the job's store: disconnected, or gone";
 
 const char* silence(const PeerStatus& status) { return status.store_answers ? kSilent : kOutOfReach; }
 

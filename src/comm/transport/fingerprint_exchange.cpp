@@ -94,7 +94,7 @@ FingerprintExchange::FingerprintExchange(const Store& store, shm::GroupInfo memb
     : members_(std::move(members)), timeout_(options.timeout) {
   const auto deadline = net::Clock::now() + options.join_timeout;
   const auto own = net::Address::numeric(address.empty() ? "127.0.0.1" : address, 0);
-  if (!own) throw CommunicationError(fmt::format("'{}' is no address to listen at", address));
+  if (!own) throw CommunicationError(fmt::format("'{}' is not an address to listen at", address));
   const auto listener = net::listen_at(*own);
   const std::string nonce = net::hex(net::random_bytes(std::tuple_size_v<decltype(Hello::nonce)> / 2));
   store.set(fmt::to_string(members_.rank),

@@ -337,7 +337,7 @@ MadeTransport make_transport(const GroupInfo& info, const Store& store, const Pr
                                   : std::optional<std::vector<int>>(std::in_place);
   auto joined = make.join_memory();
   if (!joined.obstacle.empty() && options.backend == CommBackend::shm) {
-    throw CommunicationError(fmt::format("{}: the shm backend was asked for, but {}: use 'auto' or 'gloo'",
+    throw CommunicationError(fmt::format("{}: the shm backend was requested, but {}: use 'auto' or 'gloo'",
                                          info.who, joined.obstacle));
   }
   if (!joined.group) return {make.gloo(how.verifies)};

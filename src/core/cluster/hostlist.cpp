@@ -105,7 +105,7 @@ class Parser {
     const auto value = variables::parse_number<std::uint64_t>(digits);
     const auto zeros = std::min(digits.find_first_not_of('0'), digits.size());
     if (!value || digits.size() - zeros > kMostDigits || digits.size() > kMostWidth) {
-      refuse(fmt::format("'{}' is no number and no range of numbers", range));
+      refuse(fmt::format("'{}' is neither a number nor a range of numbers", range));
     }
     return *value;
   }

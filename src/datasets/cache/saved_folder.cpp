@@ -13,7 +13,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson read_object(const std::filesystem::path& path) {
   OrderedJson object = read_json_document(path);
-  if (!object.is_object()) throw DataError("'" + path.string() + "' is no JSON object.");
+  if (!object.is_object()) throw DataError("'" + path.string() + "' is not a JSON object.");
   return object;
 }
 

@@ -146,7 +146,7 @@ Parts parts_of(const ArrowDataset& dataset, const SplitOptions& options, const S
   if (!options.shuffle) throw UsageError("train_test_split: stratifying needs shuffle = true.");
   if (dataset.features()[by].kind() != Feature::Kind::class_label) {
     throw UsageError("train_test_split: '" + by +
-                     "' is no ClassLabel column; make it one with class_encode_column.");
+                     "' is not a ClassLabel column; make it one with class_encode_column.");
   }
   const auto classes = rows_by_class(dataset.column<std::int64_t>(by));
   check_classes(classes, sizes, by);

@@ -32,7 +32,7 @@ class Place {
   }
 
   const std::string& text() const {
-    if (!json_.is_string()) fail("a text");
+    if (!json_.is_string()) fail("a string");
     return json_.get_ref<const std::string&>();
   }
 

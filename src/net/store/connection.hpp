@@ -135,12 +135,12 @@ class Connection {
       // Few bytes to a fresh connection: there is room for them, or something is wrong.
       if (send(descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
           static_cast<ssize_t>(answer.size()))
-        return leave("does not take what it asked for");
+        return leave("does not read its answers");
     }
     unread_ = bytes;
     failed_proof_ = result == Result::wrong_secret;
     if (failed_proof_) return leave("knows another secret");
-    if (result == Result::refused) return leave("is no client of this job");
+    if (result == Result::refused) return leave("is not a client of this job");
     if (result == Result::plain) stage_ = Stage::verifying;
     if (result == Result::control) stage_ = Stage::proven;
     if (result == Result::store) serve();

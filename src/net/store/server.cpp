@@ -94,7 +94,7 @@ class Server::Loop {
     if (verified) {
       connection.serve();
     } else {
-      connection.refuse("is not known to be of our user");
+      connection.refuse("is not known to belong to this user");
     }
     settle(connection);
     raise_event(wake_);

@@ -119,7 +119,7 @@ TEST(CutOff, WhoDoesNotAnswerIsNamedAndSoIsTheStore) {
   EXPECT_EQ(waiting_for(record, group, 0, found).text, "rank 1 does not answer: stopped, or gone");
   found.store_answers = false;
   const WaitingFor waiting = waiting_for(record, group, 0, found);
-  EXPECT_EQ(waiting.text, "rank 1 does not answer, and neither does the job's store: cut off, or gone");
+  EXPECT_EQ(waiting.text, "rank 1 does not answer, and neither does the job's store: disconnected, or gone");
   EXPECT_EQ(waiting.missing, std::vector<int>{1});
 }
 

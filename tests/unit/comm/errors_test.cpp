@@ -38,7 +38,7 @@ TEST(ErrorsOfOperations, AreNotToldByTheirWords) {
     } catch (const CommunicationError&) {
     }
   };
-  expect_no_timeout(rethrown(std::runtime_error("Timeout is no option of this dtype")));
+  expect_no_timeout(rethrown(std::runtime_error("Timeout is not an option of this dtype")));
   expect_no_timeout(rethrown(std::runtime_error("it timed out")));
 }
 

@@ -119,15 +119,15 @@ TEST(World, WorldSizeAloneNeverBecomesAWorldOfOne) {
 }
 
 TEST(World, MalformedValuesAreNamedWithTheirValue) {
-  EXPECT_NE(refusal_with("RANK", "three").find("RANK='three': expected a whole number from 0"),
+  EXPECT_NE(refusal_with("RANK", "three").find("RANK='three': expected an integer from 0"),
             std::string::npos);
   EXPECT_NE(refusal_with("RANK", "").find("RANK=''"), std::string::npos);
   EXPECT_NE(refusal_with("RANK", "1x").find("RANK='1x'"), std::string::npos);
   EXPECT_NE(refusal_with("RANK", "-1").find("RANK='-1'"), std::string::npos);
-  EXPECT_NE(refusal_with("WORLD_SIZE", "0").find("WORLD_SIZE='0': expected a whole number from 1"),
+  EXPECT_NE(refusal_with("WORLD_SIZE", "0").find("WORLD_SIZE='0': expected an integer from 1"),
             std::string::npos);
   EXPECT_NE(refusal_with("WORLD_SIZE", "99999999999").find("WORLD_SIZE='99999999999'"), std::string::npos);
-  EXPECT_NE(refusal_with("MASTER_PORT", "65536").find("a whole number from 1 to 65535"), std::string::npos);
+  EXPECT_NE(refusal_with("MASTER_PORT", "65536").find("an integer from 1 to 65535"), std::string::npos);
   EXPECT_NE(refusal_with("MASTER_ADDR", "").find("MASTER_ADDR=''"), std::string::npos);
   EXPECT_NE(refusal_with("TORCHELASTIC_USE_AGENT_STORE", "1").find("expected True or False"),
             std::string::npos);

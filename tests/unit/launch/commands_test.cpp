@@ -71,7 +71,7 @@ TEST(Commands, ThatAreUnknownNameTheNearest) {
 
 TEST(Commands, OfToolsRefuseTheToolsOptionsBeforeARankStarts) {
   EXPECT_EQ(launch({"bench", "comm", "--nproc-per-node", "2", "--iterations=0"}).err,
-            "lockstep bench: --iterations '0': expected a whole number of at most 32 bits, at least 1.\n");
+            "lockstep bench: --iterations '0': expected a 32-bit integer, at least 1.\n");
   EXPECT_EQ(launch({"test", "--timeout", "soon"}).err,
             "lockstep test: --timeout 'soon': expected a number.\n");
 }

@@ -86,9 +86,10 @@ TEST(NamedErrorFile, SaysWhatIsWrong) {
   EXPECT_EQ(named(R"({"message": "x"})"), "");
   EXPECT_EQ(named_error_file(path, true), path);
   EXPECT_EQ(named(""), path + " (empty)");
-  EXPECT_EQ(named("{"), path + " (broken: no JSON in torchrun's form)");
+  EXPECT_EQ(named("{"), path + " (damaged: not JSON in torchrun's format)");
   EXPECT_EQ(named(std::string(5 << 20, ' ')), path + " (not read, as it is too long)");
-  EXPECT_EQ(named_error_file(folder.path(), false), folder.path() + " (not read, as it is no regular file)");
+  EXPECT_EQ(named_error_file(folder.path(), false),
+            folder.path() + " (not read, as it is not a regular file)");
 }
 
 TEST(FailureReport, NamesTheCauseFirst) {
@@ -101,10 +102,9 @@ TEST(FailureReport, NamesTheCauseFirst) {
   EXPECT_EQ(failure_report(records, 2),
             "lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) was killed by SIGKILL (Killed)\n"
             "  line 1\n  line 2\n"
-            "  Nobody here sent it. No cgroup tells whether the kernel's OOM killer did: see dmesg, or the "
-            "memory limit "
-            "of the job.\n"
-            "lockstep run: rank 0 was killed by SIGTERM (Terminated) after it was told to stop\n"
+            "  The launcher did not send it. No cgroup tells whether the kernel's OOM killer did: see dmesg, "
+            "or the memory limit of the job.\n"
+            "lockstep run: rank 0 was killed by SIGTERM (Terminated) after it was asked to stop\n"
             "lockstep run: rank 1 exited with code 0\n"
             "lockstep run: root cause: rank 2 (local rank 2, pid 102, prog) was killed by SIGKILL (Killed): "
             "line 1\n");
@@ -125,7 +125,7 @@ TEST(FailureReport, SaysOfASigkillWhatIsKnown) {
                      "had 2.5 GiB)"),
       std::string::npos)
       << report(1);
-  EXPECT_NE(report(0).find("the kernel's OOM killer has killed no process of this job: somebody else did"),
+  EXPECT_NE(report(0).find("the kernel's OOM killer killed no process of this job: another process did"),
             std::string::npos)
       << report(0);
   EXPECT_NE(report(std::nullopt).find("see dmesg"), std::string::npos);
@@ -263,7 +263,7 @@ TEST(RootCause, MayBeARankThatWasStopped) {
   const std::string report = failure_report(failures, 2);
   EXPECT_TRUE(
       report.starts_with("lockstep run: FAILED: rank 2 (local rank 2, pid 102, prog) reported an error, and "
-                         "then was told to stop\n  DataError: y\nlockstep run: rank 0"))
+                         "then was stopped\n  DataError: y\nlockstep run: rank 0"))
       << report;
 }
 

@@ -108,7 +108,7 @@ TEST(Launcher, TheExitCodeIsTheFirstFailures) {
   EXPECT_EQ(lines_with(result.err, "FAILED: rank 1 (local rank 1, pid "), 1) << result.err;
   EXPECT_EQ(lines_with(result.err, ", sh) exited with code 7"), 2) << "first and last: " << result.err;
   EXPECT_EQ(
-      lines_with(result.err, "ranks 0, 2 were killed by SIGTERM (Terminated) after they were told to stop"),
+      lines_with(result.err, "ranks 0, 2 were killed by SIGTERM (Terminated) after they were asked to stop"),
       1)
       << result.err;
 }
@@ -119,7 +119,7 @@ TEST(Launcher, SignalsOfRanksAreNamed) {
   EXPECT_NE(crash.err.find("SIGSEGV (Segmentation fault)"), std::string::npos) << crash.err;
   const Finished killed = launch(shell({}, "kill -KILL $$"));
   EXPECT_EQ(killed.status, 137);
-  EXPECT_NE(killed.err.find("Nobody here sent it"), std::string::npos) << killed.err;
+  EXPECT_NE(killed.err.find("The launcher did not send it"), std::string::npos) << killed.err;
   EXPECT_EQ(killed.err.find("killed by the kernel's OOM killer"), std::string::npos) << killed.err;
 }
 
@@ -143,7 +143,7 @@ TEST(Launcher, ARankThatIgnoresSigtermIsKilled) {
                        "trap '' TERM; " + note_pid(pid) + "while :; do sleep 0.1; done"));
   EXPECT_EQ(result.status, 5);
   EXPECT_NE(result.err.find("they are killed (--shutdown-timeout)"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("SIGKILL (Killed) after it was told to stop"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("SIGKILL (Killed) after it was asked to stop"), std::string::npos) << result.err;
   EXPECT_TRUE(await_end(await_number(pid)));
 }
 

@@ -201,7 +201,7 @@ TEST(LauncherOutput, TheReportHasTheLastWordsOfARankThatFailed) {
 TEST(LauncherOutput, ABrokenErrorFileIsNamed) {
   const Finished result = talk({}, "echo '{' > $TORCHELASTIC_ERROR_FILE; exit 3");
   EXPECT_EQ(result.status, 3);
-  EXPECT_NE(result.err.find("error.json (broken: no JSON in torchrun's form)"), std::string::npos)
+  EXPECT_NE(result.err.find("error.json (damaged: not JSON in torchrun's format)"), std::string::npos)
       << result.err;
   const Finished fifo = talk({}, "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3");
   EXPECT_EQ(fifo.status, 3);

@@ -130,7 +130,7 @@ TEST(Trace, RefusesWhatIsNone) {
   const TemporaryFolder folder;
   EXPECT_THROWS(read_traces(folder.path()), DataError, "holds no trace-rank-N.json", "LOCKSTEP_TRACE_DIR");
   lockstep::testing::write_bytes(folder / "trace-rank-0.json", R"({"rank": "zero"})");
-  EXPECT_THROWS(read_traces(folder.path()), DataError, "trace-rank-0.json' is no trace of a rank");
+  EXPECT_THROWS(read_traces(folder.path()), DataError, "trace-rank-0.json' is not a trace of a rank");
   EXPECT_THROWS(read_traces(folder / "absent"), DataError, "cannot read the folder");
 }
 

@@ -82,7 +82,7 @@ TEST(Hang, NamesTheRankThatIsStoppedWhateverTheOthersDo) {
   EXPECT_EQ(
       text_of({working(0, "saving a checkpoint", 33), held(waiting(1, "all_reduce", 5, 33), 'T')}),
       "rank 1 (node1, pid 71) has not moved for 33 s: it is stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT "
-      "lets it go on; last seen in all_reduce #5; rank 0 is in saving a checkpoint, step 57 for 33 s");
+      "continues it; last seen in all_reduce #5; rank 0 is in saving a checkpoint, step 57 for 33 s");
   for (const char state : {'T', 't', 'D'}) {
     const auto found =
         find_hang({working(0, "forward", 33), held(waiting(1, "all_reduce", 5, 33), state)}, seconds(30));

@@ -469,7 +469,7 @@ TEST(Pretrained, WhatDoesNotFitIsNamed) {
   EXPECT_THROWS(load_gpt2(folder.path()), DataError,
                 "transformer.wte.weight' is Float [50, 24], expected Float [50, 27]");
   std::ofstream(folder.path() / "config.json") << R"({"model_type": "gpt2", "n_layer": "two"})";
-  EXPECT_THROWS(load_gpt2(folder.path()), DataError, "'n_layer' is \"two\", expected a whole number");
+  EXPECT_THROWS(load_gpt2(folder.path()), DataError, "'n_layer' is \"two\", expected an integer");
 }
 
 }  // namespace

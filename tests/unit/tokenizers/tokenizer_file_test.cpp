@@ -63,7 +63,7 @@ TEST(TokenizerFile, NamesThePlaceOfWhatIsWrong) {
   const auto refuse = [](const char* place, const json& value, const char* where, const char* what) {
     EXPECT_THROWS(loaded(with(word_piece(), place, value)), DataError, "made.json", where, what);
   };
-  refuse("/model/vocab/ab", "x", "model.vocab.ab", "a whole number");
+  refuse("/model/vocab/ab", "x", "model.vocab.ab", "an integer");
   refuse("/model/vocab/ab", -1, "model.vocab.ab", "-1");
   refuse("/model/vocab/ab", 0, "model.vocab", "have the same id 0");
   refuse("/model/vocab/ab", 2'000'000'000, "model.vocab", "2000000000");

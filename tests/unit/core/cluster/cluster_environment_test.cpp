@@ -91,7 +91,7 @@ TEST(SlurmStep, ABatchScriptSubmittedFromAStepIsNone) {
 
 TEST(SlurmStep, ContradictionsAreNamed) {
   expect_refusal(with(cyclic(), {{"SLURM_NODEID", "2"}}),
-                 "SLURM_NODEID='2': expected a whole number from 0 to 1");
+                 "SLURM_NODEID='2': expected an integer from 0 to 1");
   expect_refusal(with(cyclic(), {{"SLURM_STEP_TASKS_PER_NODE", "3"}}), "on 2 nodes (SLURM_STEP_NODELIST)");
   expect_refusal(with(cyclic(), {{"SLURM_STEP_TASKS_PER_NODE", "2(x2),x"}}),
                  "expected numbers as in 2,1(x3)");

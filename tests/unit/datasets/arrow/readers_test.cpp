@@ -112,7 +112,7 @@ TEST(Load, UnknownAndMissingFiles) {
   EXPECT_THROWS((read("bin", "????")), DataError, "LoadOptions::format");
   EXPECT_THROWS((ArrowDataset::load("/nowhere/x.arrow")), DataError, "/nowhere/x.arrow");
   EXPECT_THROWS((read("arrow", "")), DataError, "empty");
-  EXPECT_THROWS((read("arrow", "hello, this is no arrow file")), DataError, "data.arrow");
+  EXPECT_THROWS((read("arrow", "hello, this is not an arrow file")), DataError, "data.arrow");
   EXPECT_THROWS((read("parquet", "PAR1 and then nothing PAR1")), DataError, "data.parquet", "Parquet");
 }
 
