@@ -26,4 +26,14 @@ int test_command(const Words& words, std::ostream& out, std::ostream& err);
 int tokenizer_command(const Words& words, std::ostream& out, std::ostream& err);
 int trace_command(const Words& words, std::ostream& out, std::ostream& err);
 
+/// A file under examples/ that a project of 'lockstep new' takes over; where "custom_trainer" stands in it,
+/// the project's name is to stand.
+struct ProjectFile {
+  std::string name;
+  std::string text;
+};
+
+/// All of them. Written by launch/CMakeLists.txt.
+const std::vector<ProjectFile>& project_files();
+
 }  // namespace lockstep::launch

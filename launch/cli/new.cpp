@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "cli/commands.hpp"
-#include "cli/new_project.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"

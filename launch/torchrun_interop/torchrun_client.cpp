@@ -40,13 +40,6 @@ std::vector<std::int64_t> read_numbers(const std::string& text) {
   return numbers;
 }
 
-/// Ranks of other nodes are not seen.
-CoordinatorOptions alone(CoordinatorOptions options) {
-  options.min_nodes = options.max_nodes = 1;
-  options.sees_all_ranks = false;
-  return options;
-}
-
 }  // namespace
 
 TorchrunClient::TorchrunClient(Options options, const std::vector<net::Address>& store)
@@ -81,8 +74,12 @@ std::vector<CoordinatorMessage> TorchrunClient::work(Time now) {
   for (const auto& message : delivered) {
     if (const auto* place = std::get_if<Assignment>(&message)) {
       place_ = *place;
+      CoordinatorOptions job = options_.job;
+      job.min_nodes = job.max_nodes = 1;
+      // Those of other nodes are not seen.
+      job.sees_all_ranks = false;
       CoordinatorActions& actions = *this;
-      coordinator_.emplace(alone(options_.job), actions, now).on_join(0, info, now);
+      coordinator_.emplace(job, actions, now).on_join(0, info, now);
     } else {
       inbox_.push_back(message);
     }
