@@ -1,6 +1,5 @@
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <filesystem>
 
@@ -53,12 +52,9 @@ OptionTable<NewOptions> new_options() {
 }
 
 /// CMake has targets of these names in every project.
-bool is_taken_by_cmake(const std::string& name) {
-  constexpr std::array<std::string_view, 13> kTargets{
-      "all",       "clean",   "help",      "install",    "package",    "package_source", "test",
-      "RUN_TESTS", "INSTALL", "ALL_BUILD", "ZERO_CHECK", "edit_cache", "rebuild_cache"};
-  return std::ranges::count(kTargets, name) > 0;
-}
+constexpr const char* kTargetsOfCMake[] = {
+    "all",       "clean",   "help",      "install",    "package",    "package_source", "test",
+    "RUN_TESTS", "INSTALL", "ALL_BUILD", "ZERO_CHECK", "edit_cache", "rebuild_cache"};
 
 bool names_a_program(const std::string& name) {
   const auto fits = [](unsigned char sign) { return std::isalnum(sign) != 0 || sign == '_' || sign == '-'; };
@@ -98,7 +94,7 @@ int new_command(const Words& words, std::ostream& out, std::ostream&) {
         "'{}' does not end in a program's name: letters, digits, '_' and '-', with a letter first.",
         parsed->options.folder);
   }
-  if (is_taken_by_cmake(name)) {
+  if (std::ranges::count(kTargetsOfCMake, name) > 0) {
     throw formatted<UsageError>("CMake has a target '{}' of its own in every project: choose another name.",
                                 name);
   }

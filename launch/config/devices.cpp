@@ -26,13 +26,6 @@ BindingMode mode_of(const RunOptions& options, int ranks, int gpus) {
   return ranks > 1 && gpus == 0 ? BindingMode::block : BindingMode::none;
 }
 
-CpuBinding binding_of(const Topology& topology, const CpuSet& cpus) {
-  const CpuSet nodes = nodes_of(topology, cpus);
-  CpuBinding binding{.cpus = cpus};
-  if (nodes.size() == 1 && topology.nodes.size() > 1) binding.memory_node = *nodes.begin();
-  return binding;
-}
-
 }  // namespace
 
 int visible_gpus(const Environment& environment, const std::string& folder) {
@@ -99,7 +92,11 @@ std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const
     cpus.resize(static_cast<std::size_t>(ranks));
   }
   std::vector<CpuBinding> result;
-  for (const auto& set : cpus) result.push_back(binding_of(topology, set));
+  for (const auto& set : cpus) {
+    result.push_back({.cpus = set});
+    const CpuSet nodes = nodes_of(topology, set);
+    if (nodes.size() == 1 && topology.nodes.size() > 1) result.back().memory_node = *nodes.begin();
+  }
   return result;
 }
 

@@ -63,7 +63,8 @@ std::vector<at::Tensor> trained_alone() {
 
 /// Each global batch is divided between the ranks, and again into micro-batches. `own` gives the options of
 /// this kind of training.
-void train_divided(Accelerator& accelerator, std::int64_t micro_batches, bool weighted) {
+template <std::int64_t micro_batches, bool weighted>
+void train_divided(Accelerator& accelerator) {
   auto network = make_network();
   torch::optim::SGD sgd(network->parameters(), 0.05);
   auto [model, optimizer] = accelerator.prepare(network, sgd);
@@ -88,10 +89,6 @@ void train_divided(Accelerator& accelerator, std::int64_t micro_batches, bool we
   for (std::size_t i = 0; i < found.size(); ++i)
     require_close(found[i], wanted[i], 1e-4, "the weights and those of one process");
 }
-
-void trains_as_one(Accelerator& accelerator) { train_divided(accelerator, 1, false); }
-void accumulates(Accelerator& accelerator) { train_divided(accelerator, 3, false); }
-void weighs(Accelerator& accelerator) { train_divided(accelerator, 2, true); }
 
 void schedules_by_steps(Accelerator& accelerator) {
   auto network = make_network();
@@ -158,7 +155,8 @@ struct Training {
   torch::optim::Adam adam;
 };
 
-void save_and_go_on(Accelerator& accelerator, bool asynchronous) {
+template <bool asynchronous>
+void save_and_go_on(Accelerator& accelerator) {
   const SharedFolder folder(accelerator);
   Training training(accelerator);
   training.step(accelerator);
@@ -171,9 +169,6 @@ void save_and_go_on(Accelerator& accelerator, bool asynchronous) {
   require(torch::equal(training.network->weight, wanted), "training went on differently after loading");
   accelerator.free_memory();
 }
-
-void resumes(Accelerator& accelerator) { save_and_go_on(accelerator, false); }
-void resumes_from_asynchronous(Accelerator& accelerator) { save_and_go_on(accelerator, true); }
 
 void models_come_back(Accelerator& accelerator) {
   const SharedFolder folder(accelerator);
@@ -280,13 +275,13 @@ constexpr Check kChecks[] = {{"the main process goes first", main_goes_first},
                              {"gather takes different numbers of rows", gathers_uneven_rows},
                              {"reduce adds up", reduces},
                              {"loaders divide the data", shards_the_data},
-                             {"many ranks train as one", trains_as_one},
-                             {"micro-batches add up to a batch", accumulates},
-                             {"weighted losses do not depend on the division", weighs},
+                             {"many ranks train as one", train_divided<1, false>},
+                             {"micro-batches add up to a batch", train_divided<3, false>},
+                             {"weighted losses do not depend on the division", train_divided<2, true>},
                              {"schedules count optimizer steps", schedules_by_steps},
                              {"autocast computes in bfloat16", computes_in_half_width},
-                             {"a checkpoint brings training back", resumes},
-                             {"so does one that is written beside the training", resumes_from_asynchronous},
+                             {"a checkpoint brings training back", save_and_go_on<false>},
+                             {"so does one that is written beside the training", save_and_go_on<true>},
                              {"models are saved and loaded, in parts too", models_come_back}};
 
 void run_check(Accelerator& accelerator, const Check& check) {
