@@ -92,7 +92,7 @@ Trains a small network on images.
   files                       Files to read.
 
 options:
-  -h, --help                  Shows this text and ends.
+  -h, --help                  Show this help and exit.
   -e, --epochs N              Passes over the training data. [at least 1; default: 10]
   --device {auto,cpu}         Where to train. [default: auto]
 
@@ -106,10 +106,10 @@ files:
 TEST(OptionsText, MarkdownTable) {
   EXPECT_EQ(small_table().markdown_table(), R"(| flag | JSON key | value | default | meaning |
 | --- | --- | --- | --- | --- |
-| `-e`, `--epochs` | `epochs` | a whole number of at most 64 bits, at least 1 | `10` | Passes over the training data. |
+| `-e`, `--epochs` | `epochs` | a 64-bit integer, at least 1 | `10` | Passes over the training data. |
 | `--device` | `device` | one of auto, cpu | `auto` | Where to train. |
 | `--resume` | `resume` | true or false | `off` | Goes on from the last checkpoint, if there is one in the folder for results; begins anew where there is none. |
-| `--data` | `data` | a text |  | The data set: a\|b. |
+| `--data` | `data` | a string |  | The data set: a\|b. |
 )");
 }
 
