@@ -30,7 +30,7 @@ Manifest read_manifest(const fs::path& checkpoint) {
   return manifest::from_text(text, "'" + path.string() + "'");
 }
 
-/// The digest of every file in the folder, of which some are known.
+/// Completes the known digests with those of all other files in the folder.
 FileDigests digests_in(const fs::path& folder, FileDigests known) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
@@ -64,7 +64,7 @@ std::vector<fs::path> checkpoint_folders(const fs::path& folder) {
 
 bool has_manifest(const fs::path& path) { return fs::exists(path / kManifestFileName); }
 
-/// Somebody else's folder must not be lost because a step has the same number.
+/// A folder that is not a checkpoint must not be replaced because of its name.
 void check_replaceable(const fs::path& path) {
   if (!fs::exists(fs::symlink_status(path)) || has_manifest(path)) return;
   throw UsageError(
@@ -72,7 +72,7 @@ void check_replaceable(const fs::path& path) {
       ", so it is not a checkpoint of Lockstep and is not replaced. Move it away, or save elsewhere.");
 }
 
-/// Those whose age cannot be told first: they may be the newest, and must be spoken of.
+/// Those of unknown age first: they may be the newest, and must be reported.
 std::vector<Checkpoint> candidates_in(const fs::path& folder) {
   std::vector<Checkpoint> candidates;
   for (const auto& path : checkpoint_folders(folder)) {
@@ -92,7 +92,7 @@ std::int64_t next_sequence(const fs::path& folder) {
 
 using Checkpoints = std::vector<Checkpoint>;
 
-/// Those that can be used, the newest first, and those that cannot.
+/// The usable ones, newest first, and the others.
 std::pair<Checkpoints, Checkpoints> sorted_out(const Checkpoints& all,
                                                const std::vector<BadCheckpoint>& bad) {
   std::pair<Checkpoints, Checkpoints> result;
@@ -119,8 +119,8 @@ std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOption
   return best;
 }
 
-/// Removes the oldest of `whole` (newest first) until no more than the limit are left, or only those that
-/// stay.
+/// Removes the oldest of `whole` (newest first) until the limit is met, or only those that must be kept are
+/// left.
 void limit_to(std::vector<Checkpoint>& whole, const RotationOptions& options) {
   for (std::size_t i = whole.size();
        i-- > 1 && whole.size() > static_cast<std::size_t>(options.total_limit);) {
@@ -167,7 +167,7 @@ std::vector<Checkpoint> list_checkpoints(const fs::path& folder) {
     try {
       checkpoints.push_back({path, read_manifest(path).info});
     } catch (const DataError&) {
-      checkpoints.push_back({path, {}});  // verify_checkpoint says what is wrong.
+      checkpoints.push_back({path, {}});  // verify_checkpoint reports the reason.
     }
   }
   std::sort(checkpoints.begin(), checkpoints.end(), [](const Checkpoint& one, const Checkpoint& other) {

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// The step in a name that checkpoint_name() gave; nothing for another name.
+/// The step in a name that checkpoint_name() returned; empty for any other name.
 std::optional<std::int64_t> step_in_name(const std::string& name);
 
 }  // namespace lockstep

@@ -13,10 +13,10 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "lockstep checkpoint";
 constexpr const char* kOwnChecksum = "manifest_crc32c";
-/// The document, its files, one file: a manifest is no deeper.
+/// Nesting depth of a manifest: the document, its files, one file.
 constexpr int kDeepest = 4;
 
-/// The checksum of a document, whatever blanks it was written with.
+/// The checksum of a document, independent of its whitespace.
 std::string checksum_of(const json& document) {
   const std::string text = document.dump();
   return checksum_text(crc32c(text.data(), text.size()));
@@ -79,7 +79,7 @@ json info_to_json(const CheckpointInfo& info) {
                 {"sequence", info.sequence},
                 {"lockstep_version", info.lockstep_version},
                 {"libtorch_version", info.libtorch_version}};
-  // JSON has no word for a number that is not finite, and no comparison has an answer for it.
+  // JSON cannot represent numbers that are not finite, and they cannot be compared.
   if (info.metric && std::isfinite(*info.metric)) document["metric"] = *info.metric;
   return document;
 }
@@ -102,7 +102,7 @@ std::string to_text(const Manifest& manifest) {
   document["format"] = kFormat;
   document["version"] = kVersion;
   document["files"] = files_to_json(manifest.files);
-  // A path may be of bytes that are no UTF-8: they are replaced before the checksum is taken.
+  // A path may not be UTF-8: invalid bytes are replaced before the checksum is computed.
   document = json::parse(document.dump(-1, ' ', false, json::error_handler_t::replace));
   document[kOwnChecksum] = checksum_of(document);
   return document.dump(2) + "\n";

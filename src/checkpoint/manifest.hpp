@@ -10,11 +10,11 @@
 
 namespace lockstep::manifest {
 
-// The text of a manifest. Knows nothing of LibTorch.
+// The text of a manifest. Independent of LibTorch.
 
-/// The version of the format that this library writes and the only one that it reads.
+/// The format version that this library writes, and the only one that it reads.
 constexpr int kVersion = 1;
-/// A manifest that is longer is refused unread: some thousand files of a few hundred bytes each.
+/// Maximum size of a manifest that is read: enough for tens of thousands of files.
 constexpr std::uint64_t kLongest = 16U << 20U;
 
 struct Manifest {
@@ -23,16 +23,15 @@ struct Manifest {
   std::map<std::string, FileDigest> files;
 };
 
-/// What a manifest says about its checkpoint, and back. Throws what the JSON library throws.
+/// Converts the description of a checkpoint to JSON and back. Throws the exceptions of the JSON library.
 nlohmann::json info_to_json(const CheckpointInfo& info);
 CheckpointInfo info_from_json(const nlohmann::json& document);
 
-/// JSON, with a checksum of its own.
+/// JSON that includes its own checksum.
 std::string to_text(const Manifest& manifest);
 
-/// Throws DataError, saying `name`, for anything but what to_text writes: no JSON, a field that is missing or
-/// of the wrong kind, another version, a checksum that does not fit, a file name that leads out of the
-/// folder.
+/// Throws DataError, with `name` in its text, for anything that to_text does not write: invalid JSON, a field
+/// that is missing or of the wrong type, another version, a wrong checksum, a file name outside the folder.
 Manifest from_text(std::string_view text, const std::string& name);
 
 }  // namespace lockstep::manifest

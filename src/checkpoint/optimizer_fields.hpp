@@ -13,12 +13,11 @@
 
 namespace lockstep::optimizer_fields {
 
-// The fields of LibTorch's optimizers and of ours under torch.optim's names: one table for writing, checking
-// and reading.
-// visit_options(options, f) calls f(name, field&) for each option, a number, a bool or a
-// tuple; visit_state(state, f) for what is kept for
-// each parameter: an std::int64_t or a tensor, which is undefined where the options need none. An option that
-// LibTorch's class lacks has a third argument, what a file without it means: files go both ways.
+// The fields of LibTorch's and Lockstep's optimizers, with torch.optim's names: one table for writing,
+// checking and reading. visit_options(options, f) calls f(name, field&) for each option: a number, a bool or
+// a tuple. visit_state(state, f) does so for the state of a parameter: an std::int64_t or a tensor, which is
+// undefined if the options do not need it. For an option that LibTorch's class lacks, a third argument is its
+// value in files without it, so that either class reads the other's files.
 
 template <class Options, class Visit>
 void visit_adam_options(Options& options, const Visit& visit) {
@@ -111,7 +110,7 @@ struct Adagrad {
   }
 };
 
-/// One of ours: named and kept as LibTorch's, with a plain struct of options.
+/// One of Lockstep's optimizers: the name and state of LibTorch's, and a plain struct of options.
 template <class Class, class Fields, class Libtorch>
 struct Fused : Libtorch {
   using Optimizer = Class;
@@ -144,7 +143,7 @@ struct FusedAdamW : Fused<optim::AdamW, optim::AdamWOptions, AdamW> {
 using FusedAdam = Fused<optim::Adam, optim::AdamOptions, Adam>;
 using FusedSgd = Fused<optim::SGD, optim::SgdOptions, Sgd>;
 
-/// Calls `action(Kind{})` for the optimizer's kind; false when it is none of these, or derived from one.
+/// Calls `action(Kind{})` for the optimizer's kind; false if it is none of these, or derived from one.
 template <class Action>
 bool with_kind(const torch::optim::Optimizer& optimizer, const Action& action) {
   const auto try_kind = [&](auto kind) {

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using torch::optim::Optimizer;
 
-/// A parameter of an optimizer under its name.
+/// A parameter of an optimizer with its name.
 using Parameter = NamedTensor;
 using Groups = std::vector<std::vector<Parameter>>;
 
@@ -141,7 +141,7 @@ void check_tensors(Kind, const TensorMap& tensors, const Groups& groups, const s
          std::to_string(tensors.size() - known) + " of its tensors belong to no parameter of the program");
 }
 
-/// What the options say, into options of their kind. A value of another kind throws what JSON throws.
+/// Reads the options from JSON. A value of the wrong type throws the JSON library's exception.
 template <class Kind>
 void read_options(Kind, const json& group, typename Kind::Options& options) {
   Kind::visit_options(options, [&](const char* name, auto& value, auto... otherwise) {
@@ -177,7 +177,7 @@ void take(const at::Tensor& saved, const at::Tensor&, std::int64_t& place) {
   place = saved.item<std::int64_t>();
 }
 
-/// The state of one parameter, or nothing where it has none.
+/// The state of one parameter; null if it has none.
 template <class Kind>
 std::unique_ptr<torch::optim::OptimizerParamState> restored(Kind, const TensorMap& tensors,
                                                             const Parameter& parameter) {

@@ -74,13 +74,13 @@ Header header_of(const TensorMap& forms, const TensorMetadata& metadata = {}) {
   return header;
 }
 
-/// The tensor's elements one after another in this host's memory; the same storage where that is so already.
+/// The tensor's elements, contiguous and in host memory; shares the storage if they already are.
 at::Tensor plain(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
 at::ScalarType scalar_type(const std::string& dtype) {
-  // The header was checked: every dtype that it knows is in the table.
+  // The header was checked: the table contains every dtype that it may have.
   return std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& known) { return known.name == dtype; })
       ->type;
 }

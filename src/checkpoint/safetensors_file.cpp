@@ -19,7 +19,7 @@ Header read_header(InputFile& file, const std::string& name) {
 
 File::File(const std::filesystem::path& path)
     : path_(path), file_(path), header_(read_header(file_, path.string())) {
-  // The entries cover the data without a hole, so they tell where it begins.
+  // The entries cover the data without gaps, so the largest end is the size of the data.
   std::uint64_t data_bytes = 0;
   for (const auto& entry : header_.entries) data_bytes = std::max(data_bytes, entry.end);
   data_begin_ = file_.size() - data_bytes;

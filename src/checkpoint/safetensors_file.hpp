@@ -8,8 +8,8 @@
 
 namespace lockstep::safetensors {
 
-/// A safetensors file whose tensors are read as plain bytes, in any order. Knows nothing of LibTorch. Throws
-/// DataError for a file that breaks the format, as parse_header does. *Local*; one thread at a time.
+/// A safetensors file whose tensors are read as raw bytes, in any order. Independent of LibTorch. Throws
+/// DataError for an invalid file, as parse_header does. *Local*; one thread at a time.
 class File {
  public:
   explicit File(const std::filesystem::path& path);
@@ -17,7 +17,7 @@ class File {
   const std::filesystem::path& path() const noexcept { return path_; }
   const Header& header() const noexcept { return header_; }
 
-  /// `bytes` bytes of a tensor, from its byte `offset` on.
+  /// Reads `bytes` bytes of a tensor, from its byte `offset`.
   void read(const Entry& entry, std::uint64_t offset, void* data, std::size_t bytes) const;
 
  private:
@@ -27,7 +27,7 @@ class File {
   std::uint64_t data_begin_ = 0;
 };
 
-/// Reads the header of a file whose first byte comes next; `name` is the file's in messages.
+/// Reads the header of a file that is positioned at its first byte; `name` is used in messages.
 Header read_header(InputFile& file, const std::string& name);
 
 }  // namespace lockstep::safetensors

@@ -12,7 +12,7 @@ namespace lockstep::safetensors {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
-/// A hostile file may hold names of many megabytes; a log line should not.
+/// A malicious file may contain names of many megabytes, which must not be logged.
 constexpr std::size_t kNameShown = 200;
 
 /// In the order of a file: the reference implementation writes its dtypes from the last declared to the
@@ -38,8 +38,8 @@ std::string shown(const Entry& entry) {
          "], data_offsets [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "])";
 }
 
-/// The bytes that dtype and shape ask for; false where a product passes 2^63 - 1. Zeros are left out of the
-/// products, because LibTorch computes strides from the other dimensions even of a tensor without elements.
+/// The number of bytes of the dtype and shape; false if a product exceeds 2^63 - 1. Dimensions of 0 are left
+/// out of the product, because LibTorch computes strides from the other dimensions even for empty tensors.
 bool find_bytes(const Entry& entry, std::uint64_t element, std::uint64_t& bytes) {
   auto product = static_cast<std::int64_t>(element);
   bool empty = false;
@@ -160,8 +160,8 @@ std::uint64_t checked_header_length(std::string_view first_bytes, std::uint64_t 
 Header parse_header(std::string_view json, std::uint64_t data_bytes, const std::string& file) {
   Header header = read_json(json, file);
   for (const auto& entry : header.entries) check_entry(entry, data_bytes, file);
-  // The format orders the bytes, not the header's keys. Tensors without bytes go before those that begin
-  // there.
+  // The format orders the bytes, not the keys of the header. Empty tensors are sorted before others with the
+  // same offset.
   std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& left, const auto& right) {
     return std::tuple(left.begin, left.end) < std::tuple(right.begin, right.end);
   });

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kMetadata = "__metadata__";
 
-/// Follows the parser's events through the one shape that a header may have:
+/// Checks the parser's events against the only structure that a header may have:
 /// {"__metadata__": {text: text}, name: {"dtype": text, "shape": [number], "data_offsets": [number, number]}}
 class Reader final : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -178,7 +178,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> fields_;
 };
 
-/// Escapes what JSON demands and nothing else, with the short forms where there are some.
+/// Only escapes what JSON requires, in the short forms if there are any.
 std::string json_text(std::string_view text) {
   static constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
   static constexpr std::string_view kLetters = "\"\\bfnrt";
@@ -214,7 +214,7 @@ std::string written(const std::map<std::string, std::string>& metadata) {
 }  // namespace
 
 Header read_json(std::string_view json, const std::string& file) {
-  // The parser skips a byte order mark and takes a zero byte for the end; the format knows neither.
+  // The parser skips a byte order mark and ends at a zero byte; the format allows neither.
   if (json.empty() || json.front() != '{') {
     throw DataError("'" + file + "' is not a valid safetensors file: its header does not begin with '{'.");
   }

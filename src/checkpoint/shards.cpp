@@ -13,9 +13,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Names = std::vector<std::string>;
 
-/// The longest index that is read: a million tensors of a hundred letters.
+/// Maximum size of an index that is read: a million tensors with names of a hundred characters.
 constexpr std::uint64_t kLongestIndex = 200U << 20U;
-/// The document and its two objects.
+/// Nesting depth: the document and its two objects.
 constexpr int kDeepest = 3;
 
 std::vector<Names> split(const TensorSizes& tensors, std::uint64_t largest) {

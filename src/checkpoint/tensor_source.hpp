@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// Tensors that are made or read one at a time, when they are asked for.
+/// Tensors that are created or read one at a time, on request.
 struct TensorSource {
   /// Their names, dtypes and shapes: the tensors themselves, or meta tensors.
   TensorMap forms;
@@ -17,20 +17,20 @@ struct TensorSource {
   TensorMetadata metadata = {};
 };
 
-/// Of tensors that are there.
+/// A source of existing tensors.
 TensorSource source_of(TensorMap tensors);
 
-/// All of them.
+/// Gets all tensors of a source.
 TensorMap get_tensors(const TensorSource& source);
 
-/// Their names in the order in which the format has them.
+/// The tensors' names in the order of the file format.
 std::vector<std::string> names_in_file_order(const TensorMap& forms);
 
-/// As save_file. Asks for each tensor once, in that order, and holds one at a time.
+/// As save_file. Gets each tensor once, in that order, and holds one at a time.
 FileDigest save_file_from(const TensorSource& source, const std::filesystem::path& path);
 
-/// A file whose header was read and checked, and whose tensors are not; safetensors.safe_open. Throws
-/// DataError as load_file does, get_tensor for a file that became shorter or cannot be read.
+/// Opens a file and checks its header, without reading tensors; safetensors.safe_open. Throws DataError as
+/// load_file does; get_tensor throws it if the file was truncated or cannot be read.
 TensorSource safe_open(const std::filesystem::path& path);
 
 }  // namespace lockstep
