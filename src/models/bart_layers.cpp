@@ -11,7 +11,7 @@ using torch::nn::Embedding;
 using torch::nn::LayerNorm;
 using torch::nn::Linear;
 
-/// Places are counted from 2 in the files' tables.
+/// Offset of positions in the files' embedding tables.
 constexpr std::int64_t kFirstPlace = 2;
 
 LayerNorm bart_norm(std::int64_t width) { return LayerNorm(torch::nn::LayerNormOptions({width})); }
@@ -116,7 +116,7 @@ KeyValueCache::Layer BartDecoderLayerImpl::source_keys_body(const at::Tensor& st
 at::Tensor BartDecoderLayerImpl::body(const at::Tensor& states, const KeyValueCache::Layer& source,
                                       const AttentionMask& source_mask, KeyValueCache* cache,
                                       std::size_t layer) {
-  // A single token may look at everything in the cache.
+  // A single token may attend to everything in the cache.
   const AttentionMask before{.causal = states.size(1) > 1};
   at::Tensor next = attention_norm_(states + dropped(attention_(states, before, cache, layer)));
   next = source_norm_(next + dropped(source_attention_->across(next, source, source_mask)));

@@ -21,10 +21,10 @@ class BartAttentionImpl : public torch::nn::Module {
  public:
   BartAttentionImpl(std::int64_t width, std::int64_t heads, double dropout);
 
-  /// Of `states` on themselves; with a cache, on what it has as well, to which they are added.
+  /// Self-attention of `states`; with a cache, also on its content, to which they are appended.
   at::Tensor forward(const at::Tensor& states, const AttentionMask& mask, KeyValueCache* cache = nullptr,
                      std::size_t layer = 0);
-  /// Of `states` on keys and values of other states.
+  /// Attention of `states` on keys and values of other states.
   at::Tensor across(const at::Tensor& states, const KeyValueCache::Layer& others, const AttentionMask& mask);
   /// The keys and values of `states` for across().
   KeyValueCache::Layer keys_of(const at::Tensor& states);
@@ -38,8 +38,8 @@ class BartAttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BartAttention);
 
-/// The two linear layers of a layer, with what goes round them and the norm after it. The names are the
-/// layer's own, so this is a base class of layers and no module in them.
+/// The two linear layers of a layer, with the residual connection and the norm after it. Their names are
+/// those of the layer itself, so this is a base class and not a submodule.
 class BartFeedForward : public torch::nn::Module {
  protected:
   BartFeedForward(const BartConfig& config, std::int64_t inner);
@@ -68,13 +68,13 @@ class BartEncoderLayerImpl : public BartFeedForward, public Unit {
 };
 TORCH_MODULE(BartEncoderLayer);
 
-/// What a decoder knows beside its own tokens.
+/// The context of a decoder's tokens.
 struct BartContext {
-  /// Keys and values of the encoder's states, a pair a layer.
+  /// Keys and values of the encoder's states, one pair per layer.
   const KeyValueCache* source = nullptr;
-  /// The source's padding.
+  /// Mask of the source's padding.
   AttentionMask source_mask;
-  /// Tokens before these, while texts are generated.
+  /// Keys and values of earlier tokens, during generation.
   KeyValueCache* cache = nullptr;
 };
 
@@ -94,8 +94,8 @@ class BartDecoderLayerImpl : public BartFeedForward, public Unit {
 };
 TORCH_MODULE(BartDecoderLayer);
 
-/// Tokens and learned places, normalised: the beginning of encoder and decoder. The token embedding is shared
-/// and belongs to the body.
+/// Normalized token and learned position embeddings: the first part of encoder and decoder. The token
+/// embedding is shared and belongs to the body.
 class BartSideImpl : public torch::nn::Module {
  public:
   BartSideImpl(const BartConfig& config, const torch::nn::Embedding& tokens);

@@ -124,7 +124,7 @@ class BertSelfAttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BertSelfAttention);
 
-/// A linear layer, dropout, and the sum with what went round them, normalised.
+/// A linear layer and dropout with a residual connection, then normalization.
 class BertOutputLayerImpl : public torch::nn::Module {
  public:
   BertOutputLayerImpl(const BertConfig& config, std::int64_t inputs) {
@@ -340,7 +340,7 @@ BertForSequenceClassification load_bert_classifier(const std::filesystem::path& 
   auto names = names_of_bert();
   names.new_heads.push_back("classifier.");
   auto tensors = state_of(*model);
-  // A classifier of other classes is another head, whatever its name.
+  // A classifier with other classes is a different head, even with the same name.
   const auto is_head = [](const NamedTensor& entry) { return entry.name.starts_with("classifier."); };
   if (new_head) tensors.erase(std::remove_if(tensors.begin(), tensors.end(), is_head), tensors.end());
   auto found = load_pretrained(folder, tensors, names);

@@ -26,16 +26,16 @@ std::string first_line(const std::exception& error) {
       ". A package runs on the kind of machine that it was compiled for, with the same LibTorch.");
 }
 
-/// A package names libtorch.so, unless it was compiled without. It lies beside the part of LibTorch that this
-/// process has loaded, where the dynamic linker does not look by itself.
+/// A package depends on libtorch.so, unless it was compiled without it. The library is in the folder of the
+/// part of LibTorch that this process has loaded, where the dynamic linker does not search.
 void load_whole_libtorch() {
   Dl_info part{};
   if (::dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &part) == 0) return;
   const auto whole = std::filesystem::path(part.dli_fname).parent_path() / "libtorch.so";
-  ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);  // Where it fails, the package says what is missing.
+  ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);  // If it fails, the package reports what is missing.
 }
 
-/// The one that compiled code is to find as the current device, and changes; none where this process has no
+/// The device that must be current for the compiled code, which may change it; none if this process has no
 /// GPU.
 std::optional<at::Device> gpu(int index) {
   const int count = cuda_device_count();

@@ -25,7 +25,7 @@ void RowBeams::finish(Beam beam) {
   if (finished_.size() > static_cast<std::size_t>(config_->num_beams)) finished_.pop_back();
 }
 
-/// The best running beam is judged as if it ended at its present length: its score can only sink.
+/// The best running beam is scored as if it ended at its current length: its score can only decrease.
 bool RowBeams::can_improve() const {
   if (finished_.size() < static_cast<std::size_t>(config_->num_beams)) return true;
   if (config_->early_stopping || running_.empty()) return false;
@@ -44,7 +44,7 @@ void RowBeams::step(const std::vector<Continuation>& best, std::vector<std::int6
     const bool ends = way.token == config_->eos_token_id ||
                       beam.tokens.size() == static_cast<std::size_t>(config_->max_new_tokens);
     if (ends) {
-      // An end that is not among the best as they stand is no better than a beam that goes on.
+      // An end that is not among the best `beams` continuations is not better than a running beam.
       if (rank < beams && !done_) finish(std::move(beam));
     } else if (next.size() < beams) {
       next.push_back(std::move(beam));
@@ -76,7 +76,7 @@ void check(const at::Tensor& tokens, const GenerationConfig& config) {
   }
 }
 
-/// Without the tokens that together have less than 1 - top_p of the probability.
+/// Masks the tokens outside the top_p probability mass.
 at::Tensor within_top_p(const at::Tensor& logits, double top_p) {
   const auto [sorted, order] = logits.sort(-1);
   at::Tensor out = sorted.softmax(-1).cumsum(-1) <= 1 - top_p;
@@ -115,7 +115,7 @@ at::Tensor one_text_a_row(const TokenModel& model, const at::Tensor& tokens, con
   return all;
 }
 
-/// Beams for all rows of a batch; the model's rows are the rows' running beams, one row after the other.
+/// Beams of all rows of a batch; the model's rows are the rows' running beams, one row after another.
 class BeamSearch {
  public:
   BeamSearch(const TokenModel& model, const at::Tensor& tokens, const GenerationConfig& config)
@@ -137,7 +137,8 @@ class BeamSearch {
     return std::all_of(rows_.begin(), rows_.end(), [](const RowBeams& row) { return row.done(); });
   }
 
-  /// The last tokens of the beams that go on. A finished row keeps its place in the batch until all are.
+  /// Returns the last tokens of the running beams. A finished row keeps its place in the batch until all have
+  /// finished.
   at::Tensor step(const at::Tensor& log_probs) {
     std::vector<std::int64_t> origins, tokens, from;
     std::int64_t first = 0;

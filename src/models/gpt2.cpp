@@ -76,7 +76,7 @@ LayerNorm layer_norm(const Gpt2Config& config) {
   return LayerNorm(torch::nn::LayerNormOptions({config.n_embd}).eps(config.layer_norm_epsilon));
 }
 
-/// A linear layer whose weight is [inputs, outputs]: GPT-2's files have it so.
+/// A linear layer whose weight is [inputs, outputs], as in GPT-2's files.
 class Conv1DImpl : public torch::nn::Module {
  public:
   Conv1DImpl(std::int64_t inputs, std::int64_t outputs, double spread) {
@@ -95,7 +95,7 @@ class Conv1DImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Conv1D);
 
-/// What came before and who may look at whom, for one forward pass.
+/// Mask and cache of one forward pass.
 struct Context {
   AttentionMask mask;
   KeyValueCache* cache = nullptr;
@@ -154,7 +154,7 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
   }
 
   at::Tensor forward(const at::Tensor& states, const Context& context, std::size_t layer) {
-    // A second run would add to the cache once more.
+    // A second run would append to the cache again.
     if (context.cache) return through_once(*this, &Gpt2BlockImpl::body, states, context, layer);
     return through(*this, &Gpt2BlockImpl::body, states, context, layer);
   }
@@ -171,8 +171,8 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
 };
 TORCH_MODULE(Gpt2Block);
 
-/// Tokens see those before them, and no padding. A mask that hides a token from itself would leave rows
-/// without any key: padding tokens see themselves.
+/// Tokens attend to earlier ones, but not to padding. Padding tokens attend to themselves, because otherwise
+/// their rows would have no key.
 AttentionMask causal_mask(const at::Tensor& attention_mask) {
   if (!attention_mask.defined()) return {.causal = true};
   const std::int64_t length = attention_mask.size(1);
@@ -181,12 +181,12 @@ AttentionMask causal_mask(const at::Tensor& attention_mask) {
   return {.mask = padding_mask(attention_mask).logical_and(before).logical_or(at::eye(length, options))};
 }
 
-/// The places of tokens of which the first has the place `begin`.
+/// The positions of tokens, of which the first is `begin`.
 at::Tensor places(const at::Tensor& ids, std::int64_t begin) {
   return torch::arange(begin, begin + ids.size(1), ids.options().dtype(at::kLong));
 }
 
-/// Where a row has several texts one after another, tokens see those before them in their own.
+/// If a row has several texts one after another, tokens attend to earlier ones of their own text.
 AttentionMask mask_of_texts(const at::Tensor& position_ids) {
   const at::Tensor same = same_text_mask(position_ids);
   if (!same.defined()) return {.causal = true};
@@ -212,13 +212,13 @@ class Gpt2BodyImpl : public torch::nn::Module {
     torch::nn::init::normal_(tokens_->weight, 0, config.initializer_range);
     torch::nn::init::normal_(places_->weight, 0, config.initializer_range);
     blocks_ = register_module("h", torch::nn::ModuleList());
-    // The layers that end a residual branch begin smaller, by the number of branches.
+    // The last layers of residual branches are initialized with smaller values, by the number of branches.
     const double spread = config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
     for (std::int64_t i = 0; i < config.n_layer; ++i) blocks_->push_back(made(Gpt2Block(config, spread)));
     norm_ = register_module("ln_f", layer_norm(config));
   }
 
-  /// Logits.
+  /// Returns the logits.
   at::Tensor forward(const at::Tensor& ids, const Context& context, const at::Tensor& places) {
     at::Tensor states = dropout_(tokens_(ids) + places_(places));
     std::size_t layer = 0;
@@ -267,7 +267,7 @@ at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, 
     throw UsageError("this GPT-2 takes at most " + std::to_string(config_.n_positions) +
                      " tokens; these would be " + std::to_string(begin + input_ids.size(1)));
   }
-  // A single new token may look at everything before it.
+  // A single new token may attend to everything before it.
   if (begin > 0 && input_ids.size(1) != 1) throw UsageError("tokens after the first come one at a time");
   return transformer_->forward(input_ids, {.mask = {.causal = begin == 0}, .cache = &cache},
                                places(input_ids, begin));

@@ -8,7 +8,7 @@
 
 namespace lockstep::models {
 
-/// A module's parameters and buffers, as Python's state_dict has them.
+/// A module's parameters and buffers, in the order of Python's state_dict.
 inline std::vector<NamedTensor> state_of(torch::nn::Module& module) {
   return parallel::named_state_of(module);
 }

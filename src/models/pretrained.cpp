@@ -27,7 +27,7 @@ bool ends(const std::string& name, const Names& endings) {
                      [&](const std::string& ending) { return name.ends_with(ending); });
 }
 
-/// Finds the model's tensors in the files' and keeps account of what has no counterpart.
+/// Matches the model's tensors with those of the files, and records those without a counterpart.
 class Match {
  public:
   Match(TensorSource source, const std::vector<NamedTensor>& tensors, const PretrainedNames& names)
@@ -39,7 +39,7 @@ class Match {
 
   void throw_if_wrong(const std::filesystem::path& file) const { complaints_.throw_if_any(file); }
 
-  /// Reads one tensor at a time.
+  /// Copies the values, one tensor at a time.
   PretrainedReport copy() {
     const at::NoGradGuard no_grad;
     for (const auto& target : targets_) {

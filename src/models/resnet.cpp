@@ -18,7 +18,7 @@ Conv2d conv(std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_
   return Conv2d(torch::nn::Conv2dOptions(from, to, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-/// What brings a block's input to the form of its output.
+/// Converts a block's input to the shape of its output.
 Sequential downsample(std::int64_t from, std::int64_t to, std::int64_t stride) {
   return Sequential(conv(from, to, 1, stride), BatchNorm2d(to));
 }

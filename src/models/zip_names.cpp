@@ -10,10 +10,11 @@
 namespace lockstep::models {
 namespace {
 
-/// Sizes of the archive's records without their variable parts, and the longest comment that may follow.
+/// Sizes of the archive's records without their variable parts, and the maximum length of the comment at its
+/// end.
 constexpr std::uint64_t kEndSize = 22, kEnd64LocatorSize = 20, kEnd64Size = 56, kEntrySize = 46,
                         kLongestComment = 65535;
-/// A directory larger than this belongs to no model.
+/// Maximum size of a central directory.
 constexpr std::uint64_t kLargestDirectory = 256 << 20;
 
 std::uint64_t number(std::string_view bytes, std::size_t at, std::size_t size) {
@@ -45,7 +46,7 @@ class Archive {
   std::uint64_t size_ = 0;
 };
 
-/// The central directory, or nothing.
+/// The central directory; empty if there is none.
 std::string directory_of(Archive& archive) {
   const std::uint64_t tail = std::min(archive.size(), kEndSize + kLongestComment + kEnd64LocatorSize);
   const std::string end = archive.read(archive.size() - tail, tail);

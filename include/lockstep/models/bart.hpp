@@ -13,11 +13,11 @@
 
 namespace lockstep::models {
 
-/// The sizes of an encoder-decoder, with the field names and defaults of Hugging Face's config.json of a
+/// Configuration of an encoder-decoder, with the field names and defaults of Hugging Face's config.json for
 /// BART.
 struct BartConfig {
   std::int64_t vocab_size = 50265;
-  /// The longest input in tokens.
+  /// Maximum input length in tokens.
   std::int64_t max_position_embeddings = 1024;
   /// The width; a multiple of both numbers of heads.
   std::int64_t d_model = 1024;
@@ -32,35 +32,35 @@ struct BartConfig {
   double attention_dropout = 0.0;
   double activation_dropout = 0.0;
   double init_std = 0.02;
-  /// Multiply token embeddings by the root of d_model.
+  /// Multiply token embeddings by the square root of d_model.
   bool scale_embedding = false;
   std::int64_t pad_token_id = 1;
   std::int64_t bos_token_id = 0;
   std::int64_t eos_token_id = 2;
-  /// What a decoder's input begins with.
+  /// First token of a decoder's input.
   std::int64_t decoder_start_token_id = 2;
 
-  /// Reads config.json, or the one in a folder. Throws DataError, naming file and field, for another model's
-  /// and for a field out of range.
+  /// Reads config.json, or the one in a folder. Throws DataError, which names file and field, if it is of
+  /// another model or a field is out of range.
   static BartConfig from_file(const std::filesystem::path& path);
-  /// As the text of a config.json of a BartForConditionalGeneration.
+  /// The text of a config.json of a BartForConditionalGeneration.
   std::string to_json() const;
 };
 
 class BartBodyImpl;
 
-/// A transformer of encoder and decoder for pairs of texts (Vaswani et al., 2017, in the form of BART, Lewis
-/// et al., 2020), with the parameter names of Hugging Face's BartForConditionalGeneration. Encoder, decoder
-/// and head share one token embedding, which is written once.
+/// An encoder-decoder transformer for pairs of texts (Vaswani et al., 2017, in the form of BART, Lewis et
+/// al., 2020), with the parameter names of Hugging Face's BartForConditionalGeneration. Encoder, decoder and
+/// head share one token embedding, which is saved once.
 class BartForConditionalGenerationImpl : public torch::nn::Module {
  public:
-  /// New weights, normal with init_std. Throws UsageError for sizes that do not fit each other.
+  /// New weights, normal with init_std. Throws UsageError if the sizes do not fit each other.
   explicit BartForConditionalGenerationImpl(const BartConfig& config = {});
   ~BartForConditionalGenerationImpl() override;
 
   /// Logits [rows, target tokens, vocab_size]. `input_ids` [rows, source tokens] with `attention_mask` (1 for
-  /// tokens, 0 for padding; undefined: none); `decoder_input_ids` [rows, target tokens], as shift_right makes
-  /// them.
+  /// tokens, 0 for padding; undefined: no padding); `decoder_input_ids` [rows, target tokens], as returned by
+  /// shift_right.
   at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
                      const at::Tensor& decoder_input_ids);
 
@@ -76,17 +76,16 @@ class BartForConditionalGenerationImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BartForConditionalGeneration);
 
-/// The decoder's input for these labels: moved right by one behind decoder_start_token_id; -100 becomes
+/// The decoder's input for these labels: shifted right by one after decoder_start_token_id; -100 becomes
 /// padding.
 at::Tensor shift_right(const at::Tensor& labels, const BartConfig& config);
 
-/// The mean cross-entropy of logits [rows, tokens, vocabulary] against labels [rows, tokens]; -100 does not
-/// count.
+/// The mean cross entropy of logits [rows, tokens, vocabulary] and labels [rows, tokens]; -100 is ignored.
 at::Tensor sequence_loss(const at::Tensor& logits, const at::Tensor& labels);
 
-/// Target texts for source texts: int64 [rows, 1 + at most max_new_tokens], beginning with
-/// decoder_start_token_id. No gradients; the model should be in evaluation mode. End and padding are the
-/// configuration's where `config` has none. *Local*.
+/// Generates target texts for source texts: int64 [rows, 1 + at most max_new_tokens], starting with
+/// decoder_start_token_id. No gradients; the model should be in evaluation mode. End and padding tokens
+/// default to those of the model's configuration. *Local*.
 at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input_ids,
                     const at::Tensor& attention_mask = {}, GenerationConfig config = {});
 

@@ -15,45 +15,45 @@
 
 namespace lockstep::models {
 
-/// A BERT's sizes, with the field names and defaults of Hugging Face's config.json (bert-base).
+/// Configuration of a BERT, with the field names and defaults of Hugging Face's config.json (bert-base).
 struct BertConfig {
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
-  /// Divides hidden_size.
+  /// Must divide hidden_size.
   std::int64_t num_attention_heads = 12;
   std::int64_t intermediate_size = 3072;
   std::string hidden_act = "gelu";
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
-  /// The longest input in tokens.
+  /// Maximum input length in tokens.
   std::int64_t max_position_embeddings = 512;
   std::int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
   std::int64_t pad_token_id = 0;
-  /// Classes of a BertForSequenceClassification.
+  /// Number of classes of a BertForSequenceClassification.
   std::int64_t num_labels = 2;
-  /// Their names by number, num_labels of them; empty: LABEL_0, LABEL_1, ... (see class_names.hpp).
+  /// Names of the classes by number, num_labels of them; empty: LABEL_0, LABEL_1, ... (see class_names.hpp).
   std::vector<std::string> id2label = {};
 
-  /// Reads config.json, or the one in a folder. Where it has "id2label", that says how many classes there
-  /// are, as in transformers. Throws DataError, naming file and field, for another model's, for a field out
-  /// of range, and for what is not implemented (relative positions, a decoder).
+  /// Reads config.json, or the one in a folder. If it has "id2label", that defines the number of classes, as
+  /// in transformers. Throws DataError, which names file and field, if it is of another model, if a field is
+  /// out of range, and for features that are not implemented (relative positions, a decoder).
   static BertConfig from_file(const std::filesystem::path& path);
-  /// As the text of a config.json, with the class names as id2label and label2id. `architecture` is the class
-  /// that the weights belong to in Python. Throws UsageError where id2label does not name num_labels classes.
+  /// The text of a config.json, with the class names as id2label and label2id. `architecture` is the class of
+  /// the weights in Python. Throws UsageError if id2label does not name num_labels classes.
   std::string to_json(const std::string& architecture) const;
 };
 
-/// What a BERT gives back.
+/// The output of a BERT.
 struct BertOutput {
   /// [rows, tokens, hidden_size]
   at::Tensor last_hidden_state;
   /// [rows, hidden_size]; undefined for a model without a pooling layer.
   at::Tensor pooler_output;
 };
-/// For DistributedDataParallel.
+/// Used by DistributedDataParallel.
 void visit_tensors_of(BertOutput& output, const auto& visit) {
   visit(output.last_hidden_state);
   if (output.pooler_output.defined()) visit(output.pooler_output);
@@ -63,21 +63,21 @@ class BertEmbeddingsImpl;
 class BertEncoderImpl;
 class BertPoolerImpl;
 
-/// BERT (Devlin et al., 2019) with the parameter names of Hugging Face's BertModel. Attention goes through
+/// BERT (Devlin et al., 2019) with the parameter names of Hugging Face's BertModel. Attention uses
 /// scaled_dot_product_attention.
 class BertModelImpl : public torch::nn::Module {
  public:
-  /// New weights, as Python's class draws them (normal with initializer_range; biases zero). Throws
-  /// UsageError for sizes that do not fit each other.
+  /// New weights, initialized as in Python's class (normal with initializer_range; biases zero). Throws
+  /// UsageError if the sizes do not fit each other.
   explicit BertModelImpl(const BertConfig& config = {}, bool add_pooling_layer = true);
   ~BertModelImpl() override;
 
-  /// `input_ids` are integers [rows, tokens]; `attention_mask` is 1 for tokens and 0 for padding, likewise
-  /// [rows, tokens] (undefined: no padding); `token_type_ids` likewise (undefined: all 0). `position_ids`,
-  /// integers of the same shape below max_position_embeddings: each token's place in its text (undefined: 0,
-  /// 1, ... in each row). Where they do not go on by 1 begins another text, and tokens see their own alone,
-  /// unless there is an attention_mask: see flatten_collate(). Throws UsageError for another shape or too
-  /// many tokens.
+  /// `input_ids` are integers [rows, tokens]. `attention_mask` [rows, tokens] is 1 for tokens and 0 for
+  /// padding (undefined: no padding). `token_type_ids` has the same shape (undefined: all 0). `position_ids`,
+  /// integers of the same shape below max_position_embeddings, is each token's position in its text
+  /// (undefined: 0, 1, ... in each row). Without an attention_mask, a position that is not the previous one
+  /// plus 1 starts another text, and tokens only attend to their own text: see flatten_collate(). Throws
+  /// UsageError for other shapes or too many tokens.
   BertOutput forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
                      const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {});
 
@@ -94,15 +94,15 @@ TORCH_MODULE(BertModel);
 /// A BERT with a linear layer on its pooled output, as Hugging Face's BertForSequenceClassification.
 class BertForSequenceClassificationImpl : public torch::nn::Module {
  public:
-  /// Throws UsageError where `config` names another number of classes than it has.
+  /// Throws UsageError if `config` does not name as many classes as it has.
   explicit BertForSequenceClassificationImpl(const BertConfig& config = {});
 
   /// Logits [rows, num_labels]; inputs as for BertModel.
   at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
                      const at::Tensor& token_type_ids = {});
 
-  /// Names the classes by number, for save_pretrained. *Local*. Throws UsageError unless there are num_labels
-  /// names.
+  /// Sets the names of the classes by number, for save_pretrained. *Local*. Throws UsageError unless there
+  /// are num_labels names.
   void set_id2label(std::vector<std::string> names);
   const BertConfig& config() const noexcept { return config_; }
 
@@ -114,14 +114,14 @@ class BertForSequenceClassificationImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BertForSequenceClassification);
 
-/// Reads a folder with config.json and weights, as Hugging Face's save_pretrained and save_pretrained() below
-/// leave it. A file with other heads serves, and so does one of a model with a head. *Local*. Throws
+/// Reads a folder with config.json and weights, as written by Hugging Face's save_pretrained or by
+/// save_pretrained() below. The file may have other heads, or be of a model with a head. *Local*. Throws
 /// DataError.
 BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer = true);
-/// Likewise with a classifier of `num_labels` classes (0: as many as the configuration says). A classifier
-/// that the files do not have, or that has another number of classes, is new, and so is any with
-/// `new_classifier`; `report` says so. The configuration's class names are those of its own classifier: one
-/// of another number of classes, or made new on request, has none until set_id2label.
+/// The same with a classifier of `num_labels` classes (0: as in the configuration). The classifier is newly
+/// initialized if the files do not have one, if theirs has another number of classes, or with
+/// `new_classifier`; `report` says so. The class names of the configuration belong to its own classifier: one
+/// with another number of classes, or one that is new on request, has none until set_id2label.
 BertForSequenceClassification load_bert_classifier(const std::filesystem::path& folder,
                                                    std::int64_t num_labels = 0,
                                                    PretrainedReport* report = nullptr,

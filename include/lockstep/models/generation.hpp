@@ -9,47 +9,50 @@
 
 namespace lockstep::models {
 
-/// How generate() chooses tokens, with the names, defaults and meaning of Hugging Face's GenerationConfig.
+/// Options of generate(), with the names, defaults and meaning of Hugging Face's GenerationConfig.
 struct GenerationConfig {
-  /// Tokens to add at most.
+  /// Maximum number of tokens to add.
   std::int64_t max_new_tokens = 20;
-  /// Ends a text; it is part of the result. Without one every text has max_new_tokens.
+  /// Ends a text; included in the result. Without it, every text has max_new_tokens.
   std::optional<std::int64_t> eos_token_id = {};
-  /// Fills up texts that ended before others; the end token where it is not given.
+  /// Pads texts that ended before others; by default the end token.
   std::optional<std::int64_t> pad_token_id = {};
 
-  /// Draw tokens by their probabilities instead of taking the best.
+  /// Sample tokens by their probabilities instead of taking the best.
   bool do_sample = false;
   /// Divides the logits; above 0. For do_sample.
   double temperature = 1.0;
-  /// Draw among this many best tokens; 0: all. For do_sample.
+  /// Sample from this many best tokens; 0: all. For do_sample.
   std::int64_t top_k = 50;
-  /// Draw among the best tokens that together have this probability. For do_sample.
+  /// Sample from the best tokens that together have this probability. For do_sample.
   double top_p = 1.0;
-  /// Drives the draws: the same seed gives the same texts, whatever other random numbers the program draws.
+  /// Seed of the samples: the same seed gives the same texts, independently of other random numbers of the
+  /// program.
   std::uint64_t seed = 0;
 
-  /// Texts followed at once for each row; 1: none but the best. Not together with do_sample.
+  /// Number of beams per row; 1: greedy search. Not together with do_sample.
   std::int64_t num_beams = 1;
-  /// A finished text's score is the sum of its log-probabilities divided by its new tokens to this power.
+  /// A finished text's score is the sum of its log-probabilities divided by (number of new
+  /// tokens)^length_penalty.
   double length_penalty = 1.0;
-  /// End as soon as num_beams texts are finished; else when no unfinished one can get better.
+  /// Stop as soon as num_beams texts are finished; otherwise when no unfinished one can become better.
   bool early_stopping = false;
 };
 
-/// A model as generate() sees it: something that takes tokens, keeps what it has seen, and says what comes
-/// next.
+/// The interface of a model to generate(): it takes tokens, keeps those that it has seen, and returns the
+/// logits of the next one.
 struct TokenModel {
-  /// `tokens` are [rows, n], the next ones of each row; returns logits [rows, vocabulary] for the token after
-  /// the last of them.
+  /// `tokens` [rows, n] are the next ones of each row; returns the logits [rows, vocabulary] of the token
+  /// after the last of them.
   std::function<at::Tensor(const at::Tensor& tokens)> next;
-  /// Row i goes on from what the row `rows[i]` has seen; `rows` are integers, as many as rows shall be.
+  /// Row i continues from the state of row `rows[i]`; `rows` are integers, and their number is the new number
+  /// of rows.
   std::function<void(const at::Tensor& rows)> reorder;
 };
 
-/// Goes on from `tokens`, integers [rows, length], and returns them with the new ones, [rows, length + at
-/// most max_new_tokens]. The same tokens as Hugging Face's generate for the same logits, greedy and by beams.
-/// Draws are its own. *Local*. Throws UsageError for settings that contradict each other.
+/// Continues `tokens`, integers [rows, length], and returns them with the new ones, [rows, length + at most
+/// max_new_tokens]. Greedy and beam search give the same tokens as Hugging Face's generate for the same
+/// logits; samples differ. *Local*. Throws UsageError if options contradict each other.
 at::Tensor generate(const TokenModel& model, const at::Tensor& tokens, const GenerationConfig& config);
 
 }  // namespace lockstep::models

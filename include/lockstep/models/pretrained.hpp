@@ -8,44 +8,44 @@
 
 namespace lockstep::models {
 
-/// The file that describes a model, beside its weights: Hugging Face's name.
+/// The file with a model's configuration, beside its weights: Hugging Face's name.
 constexpr const char* kConfigFileName = "config.json";
 
-/// How the names in a file of weights relate to a model's.
+/// How the names in a weights file correspond to a model's names.
 struct PretrainedNames {
-  /// What the names of the body begin with in a model with a head ("bert.", "transformer."): a file may have
-  /// it where the model has not, and the other way round.
+  /// Prefix of the body's names in a model with a head ("bert.", "transformer."): either the file or the
+  /// model may lack it.
   std::string base_prefix = {};
-  /// Beginnings of the model's names that a file may lack: a new head keeps the values that it was made with.
+  /// Prefixes of the model's names that a file may lack: a new head keeps its initial values.
   std::vector<std::string> new_heads = {};
-  /// Beginnings of names that the file may lack or have in another shape: a head of other classes is replaced
-  /// by the new one of the model, which keeps its values.
+  /// Prefixes of names that the file may lack or have with another shape: the model's new head keeps its
+  /// initial values and replaces the file's head.
   std::vector<std::string> replaced_heads = {};
-  /// Beginnings of the file's names that a model may lack: the heads of other tasks.
+  /// Prefixes of the file's names that a model may lack: heads of other tasks.
   std::vector<std::string> other_heads = {};
-  /// Ends of names in the file that hold no weights: masks and positions that old versions wrote.
+  /// Suffixes of names in the file that are not weights: masks and positions that old versions wrote.
   std::vector<std::string> constants = {};
 };
 
-/// What happened to names that have no counterpart.
+/// The names without a counterpart.
 struct PretrainedReport {
-  /// The model's tensors that the files lack and that PretrainedNames lets be new.
+  /// The model's tensors that are missing in the files and that PretrainedNames allows to be new.
   std::vector<std::string> initialized;
-  /// The files' tensors that the model has no use for.
+  /// The files' tensors that the model does not use.
   std::vector<std::string> unused;
 };
 
-/// Copies a pretrained model's values into `tensors` (a module's parameters and buffers; a shared one may be
-/// under any of its names). `path` is a safetensors file, or a folder with model.safetensors or, for one in
-/// several files, model.safetensors.index.json: as Hugging Face's save_pretrained and Accelerator::save_model
-/// write them. Floating-point values are converted to the model's dtype. *Local*. Throws DataError, listing
-/// what is missing, not known, or of another shape or kind; then nothing has been copied.
+/// Copies a pretrained model's values into `tensors` (a module's parameters and buffers; a shared one may
+/// have any of its names). `path` is a safetensors file, or a folder with model.safetensors or, if sharded,
+/// model.safetensors.index.json, as written by Hugging Face's save_pretrained and Accelerator::save_model.
+/// Floating-point values are converted to the model's dtype. *Local*. Throws DataError, which lists missing
+/// and unknown tensors and those of another shape or kind; then nothing has been copied.
 PretrainedReport load_pretrained(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                                  const PretrainedNames& names = {});
 
 /// Writes `folder`/model.safetensors (each shared tensor once, under its first name) and `folder`/config.json
-/// with this text: what load_pretrained and Hugging Face's from_pretrained read. Each file appears whole or
-/// not at all; the configuration comes last. *Local*. Throws Error when writing fails.
+/// with this text, for load_pretrained and Hugging Face's from_pretrained. Each file appears complete or not
+/// at all; the configuration is written last. *Local*. Throws Error if writing fails.
 void save_pretrained(const std::filesystem::path& folder, const std::vector<NamedTensor>& tensors,
                      const std::string& config);
 

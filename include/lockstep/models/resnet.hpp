@@ -15,12 +15,12 @@ namespace lockstep::models {
 struct ResNetOptions {
   /// Blocks in each of the four stages.
   std::array<std::int64_t, 4> layers = {2, 2, 2, 2};
-  /// Blocks of three convolutions (1x1, 3x3, 1x1) and four times the width, instead of two.
+  /// Blocks of three convolutions (1x1, 3x3, 1x1) with four times the width, instead of two convolutions.
   bool bottleneck = false;
   std::int64_t num_classes = 1000;
   std::int64_t in_channels = 3;
-  /// For small images such as CIFAR's: a first convolution of 3x3 with stride 1, and no pooling after it. The
-  /// other names and shapes stay as they are.
+  /// For small images such as CIFAR's: the first convolution is 3x3 with stride 1, without pooling after it.
+  /// All other names and shapes are unchanged.
   bool small_images = false;
 
   static ResNetOptions resnet18(std::int64_t num_classes = 1000) { return {.num_classes = num_classes}; }
@@ -29,12 +29,12 @@ struct ResNetOptions {
   }
 };
 
-/// A residual network (He et al., 2016; in bottlenecks the stride is in the 3x3 convolution) with the
-/// parameter names of torchvision's ResNet, so that its weights, saved as safetensors, load here and the
-/// other way round. New weights are drawn as torchvision draws them: the same ones for the same seed.
+/// A residual network (He et al., 2016; in bottlenecks the 3x3 convolution has the stride) with the parameter
+/// names of torchvision's ResNet: weights saved as safetensors can be loaded in both directions. New weights
+/// are initialized as in torchvision: the same values for the same seed.
 class ResNetImpl : public torch::nn::Module {
  public:
-  /// Throws UsageError for sizes that are not positive.
+  /// Throws UsageError unless all sizes are positive.
   explicit ResNetImpl(const ResNetOptions& options = {});
 
   /// `images` is floating point [rows, in_channels, height, width]; returns logits [rows, num_classes].

@@ -11,7 +11,7 @@ namespace lockstep::models {
 
 struct SmallConvNetOptions {
   std::int64_t channels = 1;
-  /// Pixels; both even.
+  /// In pixels; both must be even.
   std::int64_t height = 8;
   std::int64_t width = 8;
   std::int64_t classes = 10;
@@ -21,7 +21,7 @@ struct SmallConvNetOptions {
 /// hidden layer of 128. About 151,000 parameters for 8x8 images.
 class SmallConvNetImpl : public torch::nn::Module {
  public:
-  /// Throws UsageError for sizes that are not positive, or odd heights and widths.
+  /// Throws UsageError unless all sizes are positive and height and width are even.
   explicit SmallConvNetImpl(const SmallConvNetOptions& options = {});
 
   /// `images` is floating point [rows, channels, height, width]; returns logits [rows, classes]. *Local*.

@@ -14,24 +14,25 @@ namespace lockstep::models {
 struct SyncBatchNormOptions {
   std::int64_t num_features = 0;
   double eps = 1e-5;
-  /// The share of a new batch in the running statistics; nothing: the plain mean over all batches.
+  /// The weight of a new batch in the running statistics; unset: the mean over all batches.
   std::optional<double> momentum = 0.1;
   bool affine = true;
   bool track_running_stats = true;
 };
 
-/// Batch normalisation over the batches of all ranks together: torch.nn.SyncBatchNorm, for inputs of two
-/// dimensions and more. Parameters and buffers have the names and shapes of torch::nn::BatchNorm1d to 3d, so
-/// that their checkpoints fit.
+/// Batch normalization over the batches of all ranks together: torch.nn.SyncBatchNorm, for inputs of two or
+/// more dimensions. Parameters and buffers have the names and shapes of torch::nn::BatchNorm1d to 3d, so that
+/// their checkpoints can be loaded.
 ///
-/// A model names it where it would name BatchNorm2d: in C++ a module that was made with BatchNorm2d cannot be
-/// converted, because its forward calls that very type.
+/// Use it in the model in place of BatchNorm2d: in C++ a module with a BatchNorm2d cannot be converted,
+/// because its forward calls that type.
 class SyncBatchNormImpl : public torch::nn::Module {
  public:
-  /// Throws UsageError without features.
+  /// Throws UsageError if num_features is below 1.
   SyncBatchNormImpl(const SyncBatchNormOptions& options, const ProcessGroup& group);
 
-  /// In training *Collective*: see sync_batch_norm. In evaluation *Local*, by the running statistics.
+  /// *Collective* in training, and in evaluation without track_running_stats: see sync_batch_norm. Otherwise
+  /// *Local*, with the running statistics.
   at::Tensor forward(const at::Tensor& input);
 
   at::Tensor weight, bias;
