@@ -153,7 +153,7 @@ struct TrainingArguments {
   IntervalStrategy eval_strategy = IntervalStrategy::no;
   /// Unset: logging_steps.
   std::optional<Duration> eval_steps = {};
-  /// No evaluation before this many steps, or epochs ("2ep").
+  /// No evaluation before this many steps, or epochs ("2ep", or a plain number with IntervalStrategy::epoch).
   Duration eval_delay = 0;
   /// Compute the loss and no metrics.
   bool prediction_loss_only = false;
