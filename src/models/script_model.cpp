@@ -58,14 +58,18 @@ at::Tensor ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::In
                                    const std::string& what) {
   const at::NoGradGuard no_grad;
   const bool trains = module_.hasattr("training") && is_training();
+  const auto refuse = [&](const std::string& why) {
+    train(trains);
+    throw UsageError(what + ": " + why);
+  };
   at::Tensor result;
   eval();
   try {
     result = forward(inputs);
   } catch (const c10::Error& error) {
-    throw UsageError(what + ": " + error.what_without_backtrace());
+    refuse(error.what_without_backtrace());
   } catch (const std::runtime_error& error) {
-    throw UsageError(what + ": " + error.what());
+    refuse(error.what());
   }
   train(trains);
   const bool fits = std::equal(expected.begin(), expected.end(), result.sizes().begin(), result.sizes().end(),
