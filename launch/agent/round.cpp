@@ -67,7 +67,6 @@ void Round::prepare() {
   check_script(config_);
   oom_kills_before_ = oom_kills();
   const bool alone = spec_.place.group_world_size == 1;
-  // Never in a log folder, which may lie on a network file system.
   monitor_.emplace(supervisor_.folder.path(), spec_.place, config_.local_world_size,
                    alone ? "" : host_name());
   next_look_ = net::Clock::now() + HeartbeatMonitor::kInterval;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "core/cpu_set.hpp"
 #include "failure/error_file.hpp"
@@ -133,8 +132,7 @@ std::string in_one_line(const ProcessFailure& failure) {
 
 /// "rank 0", "ranks 0, 2-31".
 std::string rank_list(const std::vector<int>& ranks) {
-  const std::set<int> numbers(ranks.begin(), ranks.end());
-  std::string text = cpu_list_text(numbers);
+  std::string text = cpu_list_text({ranks.begin(), ranks.end()});
   for (auto at = text.find(','); at != std::string::npos; at = text.find(',', at + 2))
     text.insert(at + 1, " ");
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;

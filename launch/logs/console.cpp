@@ -69,12 +69,12 @@ void AsyncWriter::run() {
     if (waiting_.empty()) return;
     const std::string lines = std::move(waiting_.front());
     waiting_.pop_front();
-    const bool discard = broken_;
     lock.unlock();
-    const bool written = discard || write_all(descriptor_, lines);
+    const bool written = write_all(descriptor_, lines);
     lock.lock();
-    broken_ = broken_ || !written;
     bytes_ -= lines.size();
+    broken_ = !written;
+    if (broken_) return waiting_.clear();
   }
 }
 

@@ -9,7 +9,6 @@
 #include <climits>
 #include <cstring>
 #include <functional>
-#include <ranges>
 
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
@@ -146,7 +145,11 @@ std::vector<std::size_t> ranks_by_node(const std::vector<Groups>& nodes, std::si
     return static_cast<double>(nodes[i].size()) / static_cast<double>(result[i] + 1);
   };
   for (std::size_t given = nodes.size(); given < ranks; ++given) {
-    ++result[std::ranges::max(std::views::iota(std::size_t{0}, nodes.size()), {}, share)];
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < nodes.size(); ++i) {
+      if (share(i) > share(best)) best = i;
+    }
+    ++result[best];
   }
   return result;
 }

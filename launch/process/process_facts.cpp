@@ -1,5 +1,6 @@
 #include "process/process_facts.hpp"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,9 +12,9 @@
 #include <sstream>
 
 #include "core/cpu_set.hpp"
+#include "core/file_system.hpp"
 #include "core/variables.hpp"
-#include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
+#include "net/file_descriptor.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -38,14 +39,24 @@ std::string first_line(const fs::path& path) {
 }
 
 std::optional<std::string> read_end(const fs::path& path, std::size_t most) {
-  try {
-    const InputFile file(path);
-    std::string text(std::min<std::uint64_t>(file.size(), most), '\0');
-    file.read_at(file.size() - text.size(), text.data(), text.size());
-    return text;
-  } catch (const DataError&) {
-    return std::nullopt;
+  // Not an InputFile: most ranks leave no error file, and it would throw for each of them.
+  const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  std::string text(std::min(size, most), '\0');
+  const auto start = static_cast<off_t>(size - text.size());
+  std::size_t length = 0;
+  while (length < text.size()) {
+    const ssize_t count = file_system::uninterrupted([&] {
+      return pread(file.get(), text.data() + length, text.size() - length,
+                   start + static_cast<off_t>(length));
+    });
+    if (count <= 0) break;
+    length += static_cast<std::size_t>(count);
   }
+  text.resize(length);
+  return text;
 }
 
 std::string value_in(const fs::path& path, std::string_view key) {

@@ -45,6 +45,11 @@ sigset_t taken_signals(const std::vector<int>& end_signals) {
   return set;
 }
 
+timespec until(net::Deadline deadline) {
+  const auto left = std::max(deadline - net::Clock::now(), net::Clock::duration::zero());
+  return {left / std::chrono::seconds(1), (left % std::chrono::seconds(1)).count()};
+}
+
 [[noreturn]] void fail_to_watch(const char* what) {
   throw formatted<Error>("cannot watch signals: {}: {}.", what, std::strerror(errno));
 }
@@ -146,8 +151,9 @@ int SignalFd::wait(net::Deadline deadline, const std::vector<int>& inputs) {
     if (read(descriptor_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
       return static_cast<int>(info.ssi_signo);
     if (net::Clock::now() >= deadline) return 0;
-    const auto left = static_cast<int>(net::left_until(deadline).count());
-    if (poll(entries.data(), entries.size(), left) < 0 && errno != EINTR) fail_to_watch("poll");
+    // To the nanosecond: whole milliseconds would make the launcher's end, a chain of short waits, slower.
+    const timespec left = until(deadline);
+    if (ppoll(entries.data(), entries.size(), &left, nullptr) < 0 && errno != EINTR) fail_to_watch("ppoll");
     // Signals first: ranks that write without end must not drown them.
     const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
     if (entries[0].revents == 0 && std::any_of(entries.begin() + 1, entries.end(), is_ready)) return 0;

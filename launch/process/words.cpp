@@ -19,10 +19,11 @@ bool in_name(char letter) { return std::isalnum(static_cast<unsigned char>(lette
 
 /// How many letters of `text` are the macro's name, which it begins with as `${name}` or `$name`; 0: none.
 std::size_t name_length(std::string_view text, const std::string& name) {
+  if (!text.starts_with('$')) return 0;
   if (text.starts_with("${" + name + "}")) return name.size() + 3;
   const std::size_t length = name.size() + 1;
   const bool ends = length >= text.size() || !in_name(text[length]);
-  return text.starts_with("$" + name) && ends ? length : 0;
+  return text.substr(1).starts_with(name) && ends ? length : 0;
 }
 
 /// The name in the source, or what was given where it is none of C++.
