@@ -143,7 +143,7 @@ std::optional<std::string> StepSync::loss_of(int member) const {
   if (control(member).presence.load() == Presence::left)
     return fmt::format("{} left the group at its operation #{}", members_.called(member), begun);
   if (!peer.process.has_ended()) return std::nullopt;
-  return fmt::format("{} (pid {}) has ended; the last operation that it began is #{}",
+  return fmt::format("{} (pid {}) has ended; the last operation that it started is #{}",
                      members_.called(member), peer.pid, begun);
 }
 
@@ -196,7 +196,7 @@ void LivenessCheck::check_time(const std::vector<int>& missing,
   std::vector<int> names;
   for (const int rank : missing) {
     names.push_back(members.name(rank));
-    text += fmt::format("{}{} did not come, the last operation that it began is #{}",
+    text += fmt::format("{}{} did not arrive; the last operation that it started is #{}",
                         text.empty() ? "" : "; ", members.called(rank), sync_.control(rank).begun.load());
   }
   throw TimeoutError(

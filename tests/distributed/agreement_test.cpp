@@ -73,7 +73,7 @@ TEST(Worlds, WithTwoProcessesOfRankZeroAreRefused) {
   const auto second = start_probe({"join_within", "3000"}, by_hand(0, 2, port));
   const std::string all = first->wait().err + second->wait().err;
   EXPECT_EQ(count_lines_with(all, "rank 0 cannot listen on port " + std::to_string(port)), 1) << all;
-  EXPECT_EQ(count_lines_with(all, "rank 1 did not come"), 1) << all;
+  EXPECT_EQ(count_lines_with(all, "rank 1 did not arrive"), 1) << all;
 }
 
 TEST(Worlds, WithoutRankZeroGiveUpAndSayWhoIsMissing) {
@@ -89,7 +89,7 @@ TEST(Worlds, WithoutTheOthersGiveUpAndSayWhoIsMissing) {
   const Finished alone = start_probe({"join_within", "1000"}, by_hand(0, 3, free_port()))->wait();
   EXPECT_EQ(alone.status, kTimeoutExitCode);
   EXPECT_TRUE(is_readable(alone));
-  EXPECT_TRUE(contains_all(error_of_rank(alone, 0), {"timed out after 1000 ms: ranks 1, 2 did not come"}));
+  EXPECT_TRUE(contains_all(error_of_rank(alone, 0), {"timed out after 1000 ms: ranks 1, 2 did not arrive"}));
 }
 
 /// An unrelated program that listens on a port of the loopback interface.

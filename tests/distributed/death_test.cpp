@@ -98,8 +98,8 @@ TEST(AStoppedRank, IsNamedByTheBarrier) {
   EXPECT_EQ(job.status, kTimeoutExitCode);
   EXPECT_TRUE(is_readable(job));
   for (const int rank : {0, 2}) {
-    EXPECT_TRUE(
-        contains_all(error_of_rank(job, rank), {"barrier #1 timed out after 1000 ms: rank 1 did not come"}));
+    EXPECT_TRUE(contains_all(error_of_rank(job, rank),
+                             {"barrier #1 timed out after 1000 ms: rank 1 did not arrive"}));
   }
   // A rank that has reported its error may still be ending when the others are stopped: one line for both.
   const int alone = count_lines_with(job.err, "lockstep run: rank 1 was killed by SIGTERM");

@@ -212,7 +212,7 @@ class Images(unittest.TestCase):
         self.refuses(self.path("text.jpg"), b"no image", "neither a JPEG nor a PNG")
         broken = bytearray(encoded["png"])
         broken[len(broken) // 2] ^= 0x55
-        self.refuses(self.path("broken.png"), bytes(broken), "broken")
+        self.refuses(self.path("broken.png"), bytes(broken), "damaged")
         deep = Image.fromarray(numpy.arange(10000, dtype=numpy.uint16).reshape(100, 100))
         memory = io.BytesIO()
         deep.save(memory, "png")

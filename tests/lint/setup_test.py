@@ -225,7 +225,7 @@ class Machine(unittest.TestCase):
         status, printed, _ = self.setup("demo")
         self.assertEqual(status, 1)
         self.assertIn("no route to host", printed)
-        self.assertIn("name a LibTorch of your own: make demo CMAKE_PREFIX_PATH=", printed)
+        self.assertIn("name an existing LibTorch: make demo CMAKE_PREFIX_PATH=", printed)
         self.assertFalse(os.path.exists(os.path.join(self.root, "tree", ".venv", "lockstep-complete")))
 
     def test_pip_is_shown_at_work(self):

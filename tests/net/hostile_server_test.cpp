@@ -72,7 +72,7 @@ TEST(HostileServer, SilenceEndsAtTheDeadline) {
 
 TEST(HostileServer, AnotherProgramIsNamed) {
   const Hostile server([](int socket) { send_all(socket, "HTTP/1.1 400 Bad Request\r\n\r\n", soon()); });
-  EXPECT_THROWS(server.connect(soon()), CommunicationError, "no store");
+  EXPECT_THROWS(server.connect(soon()), CommunicationError, "neither a store nor");
 }
 
 TEST(HostileServer, ClosingIsAnError) {

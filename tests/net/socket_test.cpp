@@ -83,7 +83,7 @@ TEST(Socket, APortInUseNamesItsHolder) {
 
 TEST(Socket, AnotherHostsAddressIsNamed) {
   EXPECT_THROWS(listen_at(*Address::numeric("192.0.2.1", 0)), CommunicationError, "192.0.2.1:0",
-                "no address of this host");
+                "not an address of this host");
 }
 
 TEST(Connect, WaitsForAListener) {

@@ -76,8 +76,8 @@ TEST_F(Elastic, ANodeThatComesIsTakenInAndOneThatGoesIsDoneWithout) {
   first->signal(SIGTERM);
   const Finished end = first->wait();
   EXPECT_EQ(end.status, 128 + SIGTERM);
-  EXPECT_TRUE(has(end.err, "came: the ranks are started anew with it"));
-  EXPECT_TRUE(has(end.err, "the job goes on without it"));
+  EXPECT_TRUE(has(end.err, "joined: restarting the ranks with it"));
+  EXPECT_TRUE(has(end.err, "the job continues without it"));
 }
 
 TEST_F(Elastic, ALostNodeIsReplacedByAnother) {

@@ -127,8 +127,8 @@ TEST(Timeouts, NameWhoDidNotCome) {
           FAIL() << "a barrier of one rank";
         } catch (const TimeoutError& error) {
           EXPECT_EQ(error.missing_ranks(), std::vector<int>{1});
-          EXPECT_TRUE(contains_all(error.what(), {"barrier #1 timed out after 300 ms: rank 1 did not come",
-                                                  "the last operation that it began is #0"}));
+          EXPECT_TRUE(contains_all(error.what(), {"barrier #1 timed out after 300 ms: rank 1 did not arrive",
+                                                  "the last operation that it started is #0"}));
         }
         waiting = 1;
       },

@@ -19,7 +19,8 @@ constexpr std::size_t kStep = 64 * 1024;
 
 void check_answer(std::uint64_t count, std::uint64_t limit, const char* what) {
   if (count <= limit) return;
-  throw CommunicationError(fmt::format("the store answered with a {} of {}: that is no store.", what, count));
+  throw CommunicationError(
+      fmt::format("the store answered with a {} of {}: that is not a store.", what, count));
 }
 
 void check_request(const char* what, std::size_t length, std::uint64_t limit) {

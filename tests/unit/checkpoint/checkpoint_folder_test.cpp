@@ -219,7 +219,7 @@ TEST(Manifest, RefusesWhatIsNone) {
 TEST(Manifest, LeadsOutOfNoFolder) {
   for (const auto* name : {"../x", "/etc/passwd", "a/b", "..", ".", ""}) {
     const auto text = manifest::to_text({.info = {}, .files = {{name, {1, 1}}}});
-    EXPECT_THROWS(manifest::from_text(text, "m"), DataError, "no plain file name");
+    EXPECT_THROWS(manifest::from_text(text, "m"), DataError, "not a plain file name");
   }
 }
 

@@ -105,12 +105,12 @@ TEST(SafetensorsHostile, RefuseImpossibleSizes) {
   for (int i = 0; i < 64; ++i) many += ",1";
   expect_refused({
       {"negative dimension", "{" + tensor("a", "[-1]", 0, 4) + "}", 4, {"'a'", "negative number -1"}},
-      {"fraction", "{" + tensor("a", "[1.0]", 0, 4) + "}", 4, {"'a'", "1.0", "no whole number"}},
+      {"fraction", "{" + tensor("a", "[1.0]", 0, 4) + "}", 4, {"'a'", "1.0", "not an integer"}},
       {"exponent", "{" + tensor("a", "[1e0]", 0, 4) + "}", 4, {"'a'", "1e0"}},
       {"dimension past 2^64",
        "{" + tensor("a", "[99999999999999999999]", 0, 4) + "}",
        4,
-       {"no whole number below 2^64"}},
+       {"not an integer below 2^64"}},
       {"dimension past 2^63",
        "{" + tensor("a", "[9223372036854775808]", 0, 4) + "}",
        4,

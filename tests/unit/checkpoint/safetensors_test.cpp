@@ -150,7 +150,7 @@ TEST(Safetensors, HugeClaimsAllocateNothing) {
 TEST(Safetensors, SaysWhyAFileCannotBeReadOrWritten) {
   const TemporaryFolder folder;
   EXPECT_THROWS(load_file(folder / "absent"), DataError, "absent", "No such file");
-  EXPECT_THROWS(load_file(folder.path()), DataError, "no regular file");
+  EXPECT_THROWS(load_file(folder.path()), DataError, "not a regular file");
   EXPECT_THROWS(save_file({{"a", at::ones({1})}}, folder / "absent/m"), Error, "absent/m", "No such file");
 }
 

@@ -223,7 +223,7 @@ TEST(ProcessGroup, ABarrierNamesWhoDidNotCome) {
   run_group(4, [&](const ProcessGroup& group) {
     if (group.rank() == 1 || group.rank() == 3) return;
     const auto text = message_of<TimeoutError>([&] { group.barrier(milliseconds(300)); });
-    EXPECT_NE(text.find("barrier #1 timed out after 300 ms: ranks 1, 3 did not come"), std::string::npos)
+    EXPECT_NE(text.find("barrier #1 timed out after 300 ms: ranks 1, 3 did not arrive"), std::string::npos)
         << text;
     EXPECT_NE(text.find("rank " + std::to_string(group.rank()) + " of 4"), std::string::npos) << text;
     // And where they are instead.

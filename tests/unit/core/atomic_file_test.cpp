@@ -155,10 +155,10 @@ TEST(InputFile, ReadsInPiecesAndKnowsItsSize) {
 TEST(InputFile, RefusesWhatIsNoRegularFile) {
   const TemporaryFolder folder;
   EXPECT_THROWS(InputFile(folder / "absent"), DataError, "absent", "No such file");
-  EXPECT_THROWS(InputFile(folder.path()), DataError, "no regular file");
-  EXPECT_THROWS(InputFile("/dev/zero"), DataError, "no regular file");
+  EXPECT_THROWS(InputFile(folder.path()), DataError, "not a regular file");
+  EXPECT_THROWS(InputFile("/dev/zero"), DataError, "not a regular file");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_THROWS(InputFile(folder / "pipe"), DataError, "no regular file");
+  EXPECT_THROWS(InputFile(folder / "pipe"), DataError, "not a regular file");
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ TEST(Idx, RefusesWhatItCannotWrite) {
 TEST(Idx, SaysWhyAFileCannotBeRead) {
   const TemporaryFolder folder;
   EXPECT_THROWS(read_idx(folder / "absent"), DataError, "absent", "No such file");
-  EXPECT_THROWS(read_idx(folder.path()), DataError, "no regular file");
+  EXPECT_THROWS(read_idx(folder.path()), DataError, "not a regular file");
 }
 
 // The numbers are NumPy's over sklearn.datasets.load_digits().

@@ -363,7 +363,7 @@ TEST(StreamLoader, SizeSkippingAndRefusals) {
   EXPECT_THROW(static_cast<void>(loader.shard(2, 0)), UsageError);
   DataLoader twice = DataLoader(tensors(split_dataset_by_node(data, 0, 2)), {.batch_size = 4})
                          .shard(2, 0, at::kCPU, {.even_batches = false});
-  EXPECT_TRUE(contains_all(message_of<DataError>([&] { read(twice); }), {"divided", "whole stream"}));
+  EXPECT_TRUE(contains_all(message_of<DataError>([&] { read(twice); }), {"already split", "whole stream"}));
   DataLoader other(tensors(numbers({11})), {.batch_size = 4});
   EXPECT_EQ(read(other, 1).size(), 1U);
   EXPECT_NO_THROW(loader.load_state(other.state())) << "a generator has no names";

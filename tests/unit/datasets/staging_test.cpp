@@ -133,7 +133,7 @@ TEST(Staging, ListsThatLieAreRefused) {
   EXPECT_THROWS(with_list(R"({"_data_files": [{"filename": "/etc/passwd"}]})"), DataError, "'/etc/passwd'");
   EXPECT_THROWS(with_list(R"({"_data_files": [{"filename": "gone.arrow"}]})"), DataError, "gone.arrow");
   EXPECT_THROWS(with_list(R"({"_data_files": 3})"), DataError, "_data_files");
-  EXPECT_THROWS(with_list("[]"), DataError, "no JSON object");
+  EXPECT_THROWS(with_list("[]"), DataError, "not a JSON object");
   EXPECT_THROWS(with_list("{"), DataError, "state.json");
 }
 
@@ -156,7 +156,8 @@ TEST(Staging, WhatIsNoCopyIsNotReplaced) {
   EXPECT_THROWS(stage_files(plan_staging(folder / "set"), folder / "mine"), UsageError,
                 "is not a staged copy");
   EXPECT_EQ(read_bytes(folder / "mine" / "thesis"), "years of work");
-  EXPECT_THROWS(stage_files(plan_staging(folder / "set"), folder / "set" / "copy"), UsageError, "lies in");
+  EXPECT_THROWS(stage_files(plan_staging(folder / "set"), folder / "set" / "copy"), UsageError,
+                "is inside the source");
 }
 
 TEST(Staging, OneOfManyProcessesCopies) {

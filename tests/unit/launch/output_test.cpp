@@ -205,7 +205,7 @@ TEST(LauncherOutput, ABrokenErrorFileIsNamed) {
       << result.err;
   const Finished fifo = talk({}, "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3");
   EXPECT_EQ(fifo.status, 3);
-  EXPECT_NE(fifo.err.find("no regular file"), std::string::npos) << fifo.err;
+  EXPECT_NE(fifo.err.find("not a regular file"), std::string::npos) << fifo.err;
 }
 
 TEST(LauncherOutput, WrongUseIsNamed) {

@@ -90,7 +90,7 @@ TEST(TokenizerFile, RefusesBrokenJson) {
   }
   EXPECT_THROWS(Tokenizer::from_json("{\"a\":1,\"a\":2}", "x.json"), DataError, "x.json", "'a' twice");
   EXPECT_THROWS(Tokenizer::from_json(std::string(100'000, '['), "x.json"), DataError, "64 levels deep");
-  EXPECT_THROWS(Tokenizer::from_json("\"\xFF\"", "x.json"), DataError, "no valid UTF-8", "byte 1");
+  EXPECT_THROWS(Tokenizer::from_json("\"\xFF\"", "x.json"), DataError, "not valid UTF-8", "byte 1");
   EXPECT_THROWS(Tokenizer::from_file("/no/such/tokenizer.json"), DataError, "/no/such/tokenizer.json");
 }
 

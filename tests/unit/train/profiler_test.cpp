@@ -74,7 +74,7 @@ TEST(Profiler, RefusesWhatRecordsNothingAndASecondOne) {
   EXPECT_THROWS(Profiler({.schedule_option = {.active = 0}}, 0), UsageError, "active >= 1", "active=0");
   const TemporaryFolder folder;
   Profiler first({.schedule_option = {.warmup = 0}, .output_trace_dir = folder.path()}, 0);
-  EXPECT_THROWS(Profiler({}, 0), UsageError, "records in this thread already");
+  EXPECT_THROWS(Profiler({}, 0), UsageError, "already has a profiler");
 }
 
 TEST(Profiler, SaysWhereATraceCannotBeWritten) {

@@ -69,13 +69,13 @@ TEST(JsonLines, TypesAreFoundOverTheWholeFile) {
 TEST(JsonLines, ErrorsNameTheLine) {
   EXPECT_THROWS((read("jsonl", "{\"a\": 1}\n{\"a\": \"x\"}\n")), DataError, "line 2", "'a'", "string",
                 "int64");
-  EXPECT_THROWS((read("jsonl", "{\"a\": 1}\n{\"a\": \n")), DataError, "line 2", "no valid JSON");
+  EXPECT_THROWS((read("jsonl", "{\"a\": 1}\n{\"a\": \n")), DataError, "line 2", "not valid JSON");
   EXPECT_THROWS((read("jsonl", "{\"a\": 1, \"a\": 2}\n")), DataError, "twice");
   EXPECT_THROWS((read("jsonl", "3\n")), DataError, "line 1", "object");
   // Arrow's parser reads memory that is not its own.
   EXPECT_THROWS((read("jsonl", "null\n{\"a\": 1}\n")), DataError, "line 1", "object");
   EXPECT_THROWS((read("jsonl", "{\"a\": 1}\nnull\n")), DataError, "line 2", "object");
-  EXPECT_THROWS((read("jsonl", "{\"a\": 1} null\n")), DataError, "line 1", "no valid JSON");
+  EXPECT_THROWS((read("jsonl", "{\"a\": 1} null\n")), DataError, "line 1", "not valid JSON");
   EXPECT_EQ(rows(read("jsonl", "{\"a\": \"}\\\"{\"}\n")), "{\"a\": \"}\\\"{\"}\n");
   EXPECT_THROWS((read("jsonl", std::string(100000, '['))), DataError, "levels deep");
   EXPECT_THROWS((read("jsonl", "")), DataError, "no rows");

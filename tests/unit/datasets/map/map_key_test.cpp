@@ -57,7 +57,7 @@ TEST(MapKey, IsComputedAnewWhenWhatDecidesChanges) {
   options.load_from_cache = false;
   EXPECT_TRUE(computed(numbers(21)));
   options.parameters = "[1]";
-  EXPECT_THROWS(computed(numbers(20)), UsageError, "no JSON object");
+  EXPECT_THROWS(computed(numbers(20)), UsageError, "not a JSON object");
 }
 
 /// Labels of a file far above what was once sampled, corrected in place: same size, same name.

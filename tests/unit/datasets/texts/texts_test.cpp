@@ -254,7 +254,7 @@ TEST(LoadSquad, NamesThePlaceThatIsNotAsExpected) {
     EXPECT_THROWS(load_squad(folder / "b.json"), DataError, "b.json", place, found);
   };
   expect_refusal("\"data\"", "\"rows\"", "a list at 'data'", "nothing");
-  expect_refusal("\"Ein B\\u00e4r.\"", "7", "a text at 'data[0].paragraphs[0].context'", "number");
+  expect_refusal("\"Ein B\\u00e4r.\"", "7", "a string at 'data[0].paragraphs[0].context'", "number");
   expect_refusal("4,", "-4,", "'data[0].paragraphs[0].qas[0].answers[0].answer_start'", "number");
   expect_refusal("\"answers\": []", "\"a\": []", "a list at 'data[0].paragraphs[0].qas[1].answers'",
                  "nothing");
