@@ -136,8 +136,8 @@ TEST(ReplyReader, RefusesWhatNoStoreSays) {
   EXPECT_EQ(reader_of(wire_number(2) + wire_number(0) + wire_number(1) + "x").texts(),
             (std::vector<std::string>{"", "x"}));
   EXPECT_EQ(reader_of(wire_number(static_cast<std::uint64_t>(-5))).number(), -5);
-  EXPECT_THROWS(reader_of(wire_number((1 << 30) + 1)).text(), CommunicationError, "that is no store");
-  EXPECT_THROWS(reader_of(wire_number((1 << 24) + 1)).texts(), CommunicationError, "that is no store");
+  EXPECT_THROWS(reader_of(wire_number((1 << 30) + 1)).text(), CommunicationError, "that is not a store");
+  EXPECT_THROWS(reader_of(wire_number((1 << 24) + 1)).texts(), CommunicationError, "that is not a store");
   EXPECT_THROWS(reader_of(wire_number(1 << 30)).text(), CommunicationError, "the end");
   EXPECT_THROWS(reader_of("").byte(), CommunicationError, "the end");
 }
