@@ -47,7 +47,7 @@ TEST(Refused, AnUnknownFlag) {
 }
 TEST(Refused, NoEpochs) { expect_refusal({"--epochs", "0"}, 2, {"--epochs", "'0'", "at least 1"}); }
 TEST(Refused, ABatchSizeOfLetters) {
-  expect_refusal({"--batch-size", "x"}, 2, {"--batch-size", "'x'", "number"});
+  expect_refusal({"--batch-size", "x"}, 2, {"--batch-size", "'x'", "integer"});
 }
 TEST(Refused, FractionsAboveTheWhole) {
   expect_refusal({"--validation-fraction", "0.6", "--test-fraction", "0.6"}, 2,
