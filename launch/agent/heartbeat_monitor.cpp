@@ -1,6 +1,7 @@
 #include "agent/heartbeat_monitor.hpp"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -34,8 +35,10 @@ HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& 
 }
 
 HeartbeatMonitor::~HeartbeatMonitor() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    unlink(file(rank).c_str());
+    unlink(stacks_file(file(rank)).c_str());
+  }
 }
 
 std::vector<StackTarget> HeartbeatMonitor::stack_targets(const std::vector<Worker>& workers) const {
