@@ -35,6 +35,9 @@ class Agent {
   /// Throws SpawnError when the program cannot be started in a job of one node; nothing runs then.
   int run();
 
+  /// The signal that ended the job if it came twice, and nothing was waited for any more; else 0.
+  int forced_by() const noexcept { return force_kill_ ? end_signal_ : 0; }
+
  private:
   void run_round(const Assignment& place);
   /// False when the ranks cannot be started here, which is reported to the coordinator; a job of one node

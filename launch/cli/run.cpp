@@ -1,4 +1,7 @@
 
+#include <csignal>
+#include <ctime>
+
 #include "agent/agent.hpp"
 #include "agent/open_coordinator.hpp"
 #include "agent/worker_spec.hpp"
@@ -16,8 +19,18 @@ int exit_status(const LaunchConfig& config, int status) {
   return config.options.torchrun_exit_codes && status != 0 ? 1 : status;
 }
 
+/// Ends this process by the signal after a second, unless it has ended by then.
+void raise_soon(int number) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = number;
+  timer_t timer{};
+  const itimerspec one_second{.it_interval = {}, .it_value = {.tv_sec = 1, .tv_nsec = 0}};
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) timer_settime(timer, 0, &one_second, nullptr);
+}
+
 int launch(const LaunchConfig& config, Environment environment) {
-  // Goes last: while it waits for a reader, signals act as on any program.
+  // Destroyed last: while it waits for a reader, signals have their default action.
   Console console(environment);
   // Before the first line, and so before any thread: the orphan reaper is forked by it.
   ProcessSupervisor supervision(environment, config.end_signals, config.options.keep_daemons);
@@ -29,7 +42,11 @@ int launch(const LaunchConfig& config, Environment environment) {
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value;
   supervision.tag.add_to(environment);
   try {
-    return exit_status(config, Agent(config, environment, supervision, *coordinator, console).run());
+    Agent agent(config, environment, supervision, *coordinator, console);
+    const int status = agent.run();
+    // The second signal has been handled: no third one is needed if nobody reads the console.
+    if (agent.forced_by() != 0) raise_soon(agent.forced_by());
+    return exit_status(config, status);
   } catch (const SpawnError& error) {
     console.say(error.what());
     return exit_status(config, error.exit_code());

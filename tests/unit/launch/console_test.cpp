@@ -191,6 +191,21 @@ TEST(LauncherConsole, ItsSignalsWorkWhileNobodyReads) {
   EXPECT_NE(launcher.wait().status, 0);
 }
 
+TEST(LauncherConsole, ASecondSignalEndsItWhileNobodyReads) {
+  const ScratchFolder folder;
+  Pipe pipe;
+  LauncherProcess launcher =
+      launch_into(pipe.ends[1], {"run", "--tee=1", "sh", "-c",
+                                 "trap '' TERM; echo $$ > " + folder.file("new") + "; mv " +
+                                     folder.file("new") + " " + folder.file("pid") + "; yes"});
+  const pid_t rank = await_number(folder.file("pid"));
+  launcher.signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  launcher.signal(SIGTERM);
+  EXPECT_TRUE(await_end(rank));
+  EXPECT_NE(launcher.wait().status, 0);
+}
+
 /// What a launcher prints on a terminal.
 std::string on_a_terminal(const Environment& variables) {
   int terminal = -1;
