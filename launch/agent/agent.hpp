@@ -35,8 +35,8 @@ class Agent {
   /// Throws SpawnError when the program cannot be started in a job of one node; nothing runs then.
   int run();
 
-  /// The signal that ended the job if it came twice, and nothing was waited for any more; else 0.
-  int forced_by() const noexcept { return force_kill_ ? end_signal_ : 0; }
+  /// Whether a second signal ended the job at once.
+  bool was_forced() const noexcept { return force_kill_; }
 
  private:
   void run_round(const Assignment& place);

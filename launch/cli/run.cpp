@@ -1,6 +1,7 @@
+#include <unistd.h>
 
-#include <csignal>
-#include <ctime>
+#include <chrono>
+#include <thread>
 
 #include "agent/agent.hpp"
 #include "agent/open_coordinator.hpp"
@@ -8,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
+#include "net/signal_free_thread.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/worker_group.hpp"
 
@@ -19,14 +21,14 @@ int exit_status(const LaunchConfig& config, int status) {
   return config.options.torchrun_exit_codes && status != 0 ? 1 : status;
 }
 
-/// Ends this process by the signal after a second, unless it has ended by then.
-void raise_soon(int number) {
-  sigevent event{};
-  event.sigev_notify = SIGEV_SIGNAL;
-  event.sigev_signo = number;
-  timer_t timer{};
-  const itimerspec one_second{.it_interval = {}, .it_value = {.tv_sec = 1, .tv_nsec = 0}};
-  if (timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) timer_settime(timer, 0, &one_second, nullptr);
+/// Exits with the status soon, unless the process has ended by then: a reader that has stopped reading does
+/// not keep the launcher any longer.
+void exit_soon(int status) {
+  static constexpr std::chrono::seconds kTimeToPrint{2};
+  net::signal_free_thread([status] {
+    std::this_thread::sleep_for(kTimeToPrint);
+    _exit(status);
+  }).detach();
 }
 
 int launch(const LaunchConfig& config, Environment environment) {
@@ -43,10 +45,9 @@ int launch(const LaunchConfig& config, Environment environment) {
   supervision.tag.add_to(environment);
   try {
     Agent agent(config, environment, supervision, *coordinator, console);
-    const int status = agent.run();
-    // The second signal has been handled: no third one is needed if nobody reads the console.
-    if (agent.forced_by() != 0) raise_soon(agent.forced_by());
-    return exit_status(config, status);
+    const int status = exit_status(config, agent.run());
+    if (agent.was_forced()) exit_soon(status);
+    return status;
   } catch (const SpawnError& error) {
     console.say(error.what());
     return exit_status(config, error.exit_code());

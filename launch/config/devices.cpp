@@ -76,8 +76,7 @@ std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const
     if (cpus.empty() && options.cpu_binding == "block") {
       throw formatted<UsageError>(
           "--cpu-binding block: {} ranks, but only {} CPUs that this job may use ({}). Start fewer ranks, or "
-          "use "
-          "--cpu-binding none.",
+          "use --cpu-binding none.",
           ranks, allowed.size(), cpu_list_text(allowed));
     }
   } else {

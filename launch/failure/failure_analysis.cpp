@@ -81,12 +81,10 @@ std::string sender_of_kill(const ProcessFailure& failure) {
   }
   if (failure.oom_kills) {
     return "  The launcher did not send it, and the kernel's OOM killer killed no process of this job: "
-           "another "
-           "process did (kill -9, or the batch system).\n";
+           "another process did (kill -9, or the batch system).\n";
   }
   return "  The launcher did not send it. No cgroup tells whether the kernel's OOM killer did: see dmesg, or "
-         "the "
-         "memory limit of the job.\n";
+         "the memory limit of the job.\n";
 }
 
 /// A traceback ends with the message in most cases.

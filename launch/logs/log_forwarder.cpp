@@ -104,9 +104,13 @@ bool LogFile::write(std::string_view text) {
     bytes_ = 0;
   }
   if (!file_) return true;
-  bytes_ += std::ssize(text);
+  // A file that could not be written counts as empty, and takes no other one's place.
   const bool written = write_all(file_.get(), text);
-  if (!written) file_.reset();
+  if (written) {
+    bytes_ += std::ssize(text);
+  } else {
+    file_.reset();
+  }
   return written;
 }
 
