@@ -146,7 +146,9 @@ bool StoreBarrier::wait_for_all(const std::string& keys, Deadline deadline, cons
   for (const auto begun = Clock::now();;) {
     const Milliseconds left = left_until(deadline);
     if (store_.wait(done, probe ? std::min(left, kSlice) : left)) return true;
-    if (left_until(deadline) == Milliseconds(0)) return false;
+    // A store that returns early without a probe is not asked again and again.
+    const bool early = !probe && since(begun) < left;
+    if (early || left_until(deadline) == Milliseconds(0)) return false;
     const std::string why = probe ? probe_missing(probe, keys, since(begun)) : "";
     // The last one may have come, and left again, while this rank looked.
     if (!why.empty() && !store_.contains(done)) throw CommunicationError(who() + " failed: " + why);

@@ -1,5 +1,6 @@
 #include "comm/backend/cpu_work.hpp"
 
+#include <system_error>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -97,6 +98,10 @@ void MessageWork::complete(FuturePointer future) {
       [self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this), future = std::move(future)] {
         try {
           OperationQueue::let_next_begin();
+        } catch (const std::system_error&) {
+          // No further worker can be started: the next message waits for one that is free.
+        }
+        try {
           self->wait(kNoTimeout);
           future->markCompleted(c10::IValue(self->result()));
         } catch (...) {

@@ -209,8 +209,12 @@ json FlightRecorder::dump(const std::string& reason) const {
     result["entries"].push_back(
         entry_of(*record, groups_[static_cast<std::size_t>(record->id.group)], offset));
   }
-  const std::lock_guard spans_lock(span_log().mutex);
-  for (const auto& span : span_log().spans) {
+  // Copied: threads that end a range must not wait for the JSON.
+  const std::vector<SpanRecord> spans = [] {
+    const std::lock_guard spans_lock(span_log().mutex);
+    return span_log().spans;
+  }();
+  for (const auto& span : spans) {
     result["spans"].push_back({{"name", span.name},
                                {"thread", span.thread},
                                {"begin_ns", span.begin + offset},
