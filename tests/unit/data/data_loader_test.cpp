@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/data/image_transforms.hpp"
 #include "support/gpu.hpp"
 #include "support/throws.hpp"
 #include "unit/data/probe.hpp"
@@ -286,6 +287,37 @@ TEST(DataLoader, CopiesToACudaDeviceBesideTheHost) {
   }
   DataLoader pinned(rows, {.batch_size = 5, .num_workers = 1, .pin_memory = true});
   for (auto& batch : pinned) EXPECT_TRUE(batch["x"].is_pinned());
+}
+
+/// Four samples; the third was replaced, and says so.
+class WithAReplacedSample final : public Dataset {
+ public:
+  std::int64_t size() const override { return 4; }
+  Example get(std::int64_t index, const SampleContext&) const override {
+    Example example{{"x", at::scalar_tensor(index, at::kLong)}};
+    example.valid = {index != 2};
+    return example;
+  }
+};
+
+TEST(DataLoader, RowsThatADataSetMarksStayMarked) {
+  const auto data = std::make_shared<WithAReplacedSample>();
+  const auto by_hand = [](std::vector<Example> examples) {
+    return Batch{{"x", at::zeros({static_cast<std::int64_t>(examples.size())})}};
+  };
+  const auto transformed =
+      std::make_shared<TransformedDataset>(data, [](Batch batch, std::span<const SampleContext>) {
+        return Batch{{"x", batch["x"] + 1}};
+      });
+  const auto expect_marked = [](DataLoader loader, const char* how) {
+    for (const auto& batch : loader)
+      EXPECT_EQ(batch.valid, (std::vector<bool>{true, true, false, true})) << how;
+  };
+  expect_marked(DataLoader(data, {.batch_size = 4}), "get_batch");
+  expect_marked(DataLoader(data, {.batch_size = 4, .collate = default_collate}), "default_collate");
+  expect_marked(DataLoader(data, {.batch_size = 4, .collate = by_hand}), "a function of one's own");
+  expect_marked(DataLoader(transformed, {.batch_size = 4}), "transformed");
+  expect_marked(DataLoader(transformed, {.batch_size = 4, .collate = default_collate}), "both");
 }
 
 TEST(DataLoader, RefusesOptionsOutOfRange) {
