@@ -18,11 +18,11 @@
 namespace lockstep::launch {
 namespace {
 
-/// How long a node that was asked to end, and has ended its ranks, waits for the coordinator's answer.
+/// How long a node that ends, and whose ranks have ended, waits for the coordinator's answer.
 constexpr std::chrono::seconds kFinishAckTime{5};
 
-/// Where rank 0 can serve the ranks' own store, for users who have switched the launcher's off as torchrun
-/// lets them (its c10d rendezvous alone does).
+/// The address of the ranks' own store on rank 0, if the user has disabled the launcher's store as in
+/// torchrun (whose c10d rendezvous is the only one that supports it).
 std::optional<net::HostPort> own_store(const LaunchConfig& config, const Environment& environment) {
   const auto off = find_variable(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
   if (off != "1" || config.backend_name != "c10d") return std::nullopt;
@@ -40,7 +40,7 @@ NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
           .max_nodes = config.max_nodes,
           .local_world_size = config.local_world_size,
           .role = config.options.role,
-          // Its folder may differ from node to node.
+          // The folder may differ between nodes.
           .program = std::filesystem::path(config.program).filename(),
           .arguments = fmt::format("{}", fmt::join(arguments, config.command.end(), " ")),
           .own_store = own_store(config, environment)};
@@ -70,7 +70,7 @@ int Agent::run() {
       wait_for_event();
     }
   }
-  // The coordinator's own node stays until all others have gone.
+  // The coordinator's own node stays until all others have left.
   while (!coordinator_.finished() && !force_kill_) wait_for_event();
   events_.finished(end_signal_);
   return *exit_code_;
@@ -89,7 +89,7 @@ void Agent::run_round(const Assignment& place) {
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) wait_for_event();
-  // What the ranks wrote comes before whatever is said of their end.
+  // The ranks' output is shown before anything is reported about their end.
   forwarder_.flush();
   held_stop_.reset();
   stacks_first_ = false;
@@ -107,10 +107,10 @@ void Agent::run_round(const Assignment& place) {
 bool Agent::start_ranks() {
   try {
     round_->prepare();
-    // The keep-alives to the coordinator do not wait until all of many ranks have started. Signals do: a rank
-    // that fails finds all others begun, and so does one that is asked to end.
+    // Keep-alives to the coordinator continue while many ranks start. Signals wait: if a rank fails or is
+    // stopped, all others have been started.
     while (round_->start_next()) {
-      // Where exec hangs, everything else goes on meanwhile.
+      // If exec hangs, everything else continues meanwhile.
       while (round_->is_starting()) wait_for_event();
       poll_coordinator(net::Clock::now());
     }
@@ -197,7 +197,7 @@ void Agent::on_child_ended() {
   const ProcessFailure failure = round_->first_failure();
   send(RankFailed{spec_.place.round, failure});
   if (!failure.timed_out() || round_->is_stopping()) return round_->stop_at_once();
-  stop_after_stacks();  // Those that it has waited for still run.
+  stop_after_stacks();  // The ranks that it waited for still run.
 }
 
 void Agent::on_message(const CoordinatorMessage& message) {
@@ -216,7 +216,7 @@ void Agent::on_message(const CoordinatorMessage& message) {
 
 void Agent::on_stop(const StopRound& stop) {
   if (next_ && next_->round == stop.round) {
-    // Start and stop came together: there is nothing to stop yet.
+    // Start and stop arrived together: nothing to stop yet.
     next_.reset();
     return send(RoundEnded{.round = stop.round, .ok = true});
   }
@@ -233,7 +233,7 @@ void Agent::obey_stop(const StopRound& stop) {
   if (stop.at_once) {
     round_->stop_at_once();
   } else if (!round_->is_stopping()) {
-    // Else the ranks have their signal: this is the coordinator's answer to ours, and a second one would
+    // Otherwise the ranks have their signal: this is the coordinator's answer to ours, and a second one would
     // kill.
     round_->stop(stop.signal);
   }
@@ -250,7 +250,7 @@ void Agent::on_hang(const HangFound& hang) {
     console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", seconds_text(hang.limit));
     return stop_after_stacks();
   }
-  // Another node ends the job; but these ranks are looked at before they are stopped.
+  // Another node ends the job; the stacks of these ranks are printed before they are stopped.
   if (hang.stuck.empty() || std::ranges::any_of(hang.stuck, is_here)) show_stacks_first();
 }
 
@@ -298,7 +298,7 @@ void Agent::on_lost(const std::string& why) {
 void Agent::send(const NodeMessage& message) { coordinator_.send(message, net::Clock::now()); }
 
 void Agent::report_end() {
-  // Ranks that are gone may be those that others wait for.
+  // Others may wait for ranks that have exited.
   if (round_->succeeded()) send(StatusReport{spec_.place.round, round_->statuses()});
   RoundEnded ended{.round = spec_.place.round, .ok = round_->succeeded(), .preempted = round_->preempted()};
   ended.step = round_->best_step();

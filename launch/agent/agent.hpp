@@ -14,25 +14,26 @@
 
 namespace lockstep::launch {
 
-/// Runs the ranks of one node, round after round, as the job's coordinator says. It sleeps until a rank ends,
-/// a signal comes, the coordinator speaks, or a time is over. One object a process, on its only thread that
-/// starts processes.
+/// Runs the ranks of one node, round by round, as the job's coordinator directs. It sleeps until a rank ends,
+/// a signal or a message of the coordinator arrives, or a deadline passes. One object per process, on the
+/// only thread that starts processes.
 ///
-/// - A rank fails: that is reported to the coordinator, and the others get SIGTERM, and SIGKILL when the
-/// shutdown timeout is over. Whether the ranks are started anew is the coordinator's decision. Where it had
-/// waited for others in vain, their stacks are shown first, on all nodes.
-/// - SIGTERM, SIGINT, SIGQUIT or SIGHUP comes: the ranks get the same signal, and the same time, and the
-/// coordinator learns that this node goes. A second one: SIGKILL at once.
-/// - SIGUSR1 and SIGUSR2 are passed on.
-/// - Whatever the ranks left running when they are gone gets SIGTERM, then SIGKILL.
+/// - A rank fails: this is reported to the coordinator. The other ranks get SIGTERM and, after the shutdown
+/// timeout, SIGKILL. The coordinator decides about a restart. If the rank had waited for others until its
+/// timeout, stacks are printed first, on all nodes.
+/// - A signal that ends the job (by default SIGTERM, SIGINT, SIGQUIT, SIGHUP): it is forwarded to the ranks,
+/// with the same timeout, and reported to the coordinator. A second one: SIGKILL at once.
+/// - SIGUSR1 and SIGUSR2 are forwarded.
+/// - Processes that outlive the ranks get SIGTERM, then SIGKILL.
 class Agent {
  public:
   /// All must outlive the agent.
   Agent(const LaunchConfig& config, const Environment& environment, ProcessSupervisor& supervisor,
         CoordinatorClient& coordinator, Console& console);
 
-  /// Runs the job to its end. Returns 0, the first failure's exit code, or 128 + the number of a signal.
-  /// Throws SpawnError when the program cannot be started in a job of one node; nothing runs then.
+  /// Runs the job to its end. Returns its exit status: 0, the first failure's exit code, 128 + a signal
+  /// number, or 1 if the coordinator was lost. In a job of one node, throws SpawnError if the program cannot
+  /// be started, and other exceptions if this host cannot start it.
   int run();
 
   /// Whether a second signal ended the job at once.
@@ -40,8 +41,8 @@ class Agent {
 
  private:
   void run_round(const Assignment& place);
-  /// False when the ranks cannot be started here, which is reported to the coordinator; a job of one node
-  /// throws instead.
+  /// False if the ranks cannot be started here, which is reported to the coordinator. Throws instead in a job
+  /// of one node.
   bool start_ranks();
   void wait_for_event();
   void poll_coordinator(net::Deadline now);
@@ -55,7 +56,7 @@ class Agent {
   void on_hang(const HangFound& hang);
   void stop_after_stacks();
   void show_stacks_first();
-  /// `node`: who wants them; nothing: this one.
+  /// `node`: the requester; nullopt: this node.
   void ask_for_stacks(std::optional<NodeId> node);
   void pass_on_stacks(const StackDump::Answer& stacks);
   void on_finish(const Finish& finish);
@@ -73,19 +74,19 @@ class Agent {
   WorkerSpec spec_;
   std::optional<Round> round_;
   StackDump stacks_;
-  /// The ranks hang, or one has waited for others in vain: they are not stopped before it is known
-  /// where they are. The order to stop waits meanwhile.
+  /// Stacks are printed before the ranks are stopped: they hang, or one waited for others until its timeout.
+  /// The stop is deferred meanwhile.
   bool stacks_first_ = false;
   std::optional<StopRound> held_stop_;
-  /// The round that the coordinator has assigned and that has not begun.
+  /// The round that the coordinator has assigned and that has not started.
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.
   std::optional<int> exit_code_;
   /// The first signal that asked the job to end; 0: none did.
   int end_signal_ = 0;
-  /// Another one came: nothing is waited for any more.
+  /// A second signal was received: nothing is awaited.
   bool force_kill_ = false;
-  /// When to go without the coordinator's answer to its end.
+  /// When to exit without the coordinator's answer.
   net::Deadline shutdown_deadline_ = net::Deadline::max();
 };
 

@@ -42,7 +42,7 @@ void EventLog::write(const std::string& state, const Worker* rank, const Ordered
   OrderedJson error = details.value("error", OrderedJson());
   if (rank != nullptr) {
     const int status = rank->status.value_or(0);
-    // Python's way to write how a process ended: minus the number of a signal.
+    // Python's exit code: the negative signal number.
     const int code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     more["local_rank"] = OrderedJson::array({rank->local_rank});
     more["role_rank"] = OrderedJson::array({place.first_role_rank + rank->local_rank});
@@ -51,7 +51,7 @@ void EventLog::write(const std::string& state, const Worker* rank, const Ordered
     more["worker_pid"] = OrderedJson::array({status != 0 ? OrderedJson(rank->pid) : OrderedJson()});
     if (status != 0) error = error_text(error_file(spec_, rank->local_rank), status);
   }
-  // torchrun's: JSON as a text within the JSON.
+  // In torchrun's format, some values are JSON in a string.
   const OrderedJson event = {
       {"name", "torchelastic.worker.status." + state},
       {"source", rank == nullptr ? "AGENT" : "WORKER"},

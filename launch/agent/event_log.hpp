@@ -12,28 +12,28 @@
 
 namespace lockstep::launch {
 
-/// The events of a job on this node, for `--event-log-handler console`: a line of JSON each, with the names
-/// and fields of torchrun's. As there, the ends of ranks are reported once, of the last round, and the agent
-/// "succeeds" when it has seen to its ranks to their end, whatever that was. Does nothing where nobody asked.
-/// For one thread.
+/// The events of a job on this node for `--event-log-handler console`: one line of JSON each, with torchrun's
+/// names and fields. As in torchrun, the ends of ranks are reported once, for the last round, and the agent
+/// "succeeds" whatever became of its ranks, unless a signal ended the job. Does nothing with another handler.
+/// Not thread-safe.
 class EventLog {
  public:
-  /// Both must outlive it. Times run from here.
+  /// Both must outlive it. Run times are measured from here.
   EventLog(const LaunchConfig& config, Console& console) : config_(config), console_(console) {}
 
-  /// The agent begins to wait for a round.
+  /// The agent starts waiting for a round.
   void waiting() { waiting_since_ = net::Clock::now(); }
-  /// The nodes have met, and a round begins.
+  /// The rendezvous is complete, and a round starts.
   void met() { met_ = net::Clock::now(); }
   /// The ranks have numbers and were started.
   void started(const WorkerSpec& spec, const std::vector<Worker>& workers);
-  /// No rank of the round is left.
+  /// All ranks of the round have ended.
   void ended(const std::vector<Worker>& workers);
-  /// The job is over; `signal_number` ended it, or 0.
+  /// The job is over; `signal_number` is the signal that ended it, or 0.
   void finished(int signal_number);
 
  private:
-  /// `rank`: null for an event of the agent. `details`: the members that only some events have.
+  /// `rank`: null for an event of the agent. `details`: members that only some events have.
   void write(const std::string& state, const Worker* rank, const nlohmann::ordered_json& details) const;
 
   const LaunchConfig& config_;

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// By the clock of the heartbeats, CLOCK_MONOTONIC. A time that a broken file gives may lie anywhere.
+/// Heartbeats use CLOCK_MONOTONIC, too. A damaged file may contain any time.
 milliseconds since(std::int64_t beat_time) {
   const auto passed = net::Clock::now().time_since_epoch() - std::chrono::nanoseconds(beat_time);
   return std::max(std::chrono::duration_cast<milliseconds>(passed), milliseconds(0));
@@ -29,7 +29,7 @@ HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& 
       ranks_(ranks),
       first_rank_(place.first_rank),
       node_(std::move(node)) {
-  std::error_code ignored;  // The first file says it better.
+  std::error_code ignored;  // The first file gives a better error.
   std::filesystem::create_directories(folder_, ignored);
   for (int rank = 0; rank < ranks; ++rank) make_heartbeat_file(file(rank));
 }
@@ -59,7 +59,7 @@ std::vector<RankStatus> HeartbeatMonitor::statuses(const std::vector<Worker>& wo
     rank.beat = read_heartbeat(file(worker.local_rank));
     if (rank.beat) {
       rank.still = since(rank.beat->beat_time);
-      // Looked up only where it may matter: a rank that has just beaten does what it says.
+      // Needed only for ranks without a recent heartbeat.
       if (const char state = rank.still >= kInterval ? process_stat(rank.beat->pid).state : 0; state != 0)
         rank.process_state = state;
     }

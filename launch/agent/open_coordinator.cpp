@@ -22,7 +22,7 @@ using net::Clock;
 
 constexpr std::chrono::seconds kResolveTime{20};
 
-/// Whether a signal has come that ends the job; it is blocked, and stays with the agent's SignalFd.
+/// Whether a signal that ends the job is pending. It is blocked; the agent's SignalFd will read it.
 bool end_signal_pending(const LaunchConfig& config) {
   sigset_t pending;
   sigemptyset(&pending);
@@ -49,13 +49,12 @@ bool is_loopback_name(const std::string& host) {
   return host == "localhost" || (numeric && numeric->is_loopback());
 }
 
-/// Where to listen for an endpoint that is this host: at its own address, if that is one of this host's. A
-/// name that means loopback on this host alone (as Debian's /etc/hosts has it) means something else to the
-/// others.
+/// Listens for an endpoint on this host: on its own address, if it is one of this host's. A name that means
+/// loopback on this host only (as in Debian's /etc/hosts) means another address to the other nodes.
 net::FileDescriptor listen_for(const LaunchConfig& config) {
   const std::string& host = config.endpoint.host;
   const std::uint16_t port = config.endpoint.port;
-  // The others come to the endpoint, this node's ranks to another address of this host.
+  // The other nodes connect to the endpoint, this node's ranks to another address of this host.
   if (config.backend == Backend::c10d && config.options.local_addr && *config.options.local_addr != host)
     return net::listen_everywhere(port);
   const auto addresses = addresses_of(config, host, port);
@@ -71,7 +70,7 @@ bool is_endpoint(const LaunchConfig& config) {
   try {
     return std::ranges::any_of(addresses_of(config, config.endpoint.host, 0), net::is_local);
   } catch (const CommunicationError&) {
-    // A name that nobody knows yet is not this host's: whoever joins goes on asking for it.
+    // A name that does not resolve yet is not this host's. The client that joins keeps resolving it.
     return false;
   }
 }
@@ -86,7 +85,7 @@ std::chrono::milliseconds join_timeout_of(const LaunchConfig& config) {
   return config.backend == Backend::static_ ? config.times.timeout : config.times.join_timeout;
 }
 
-/// How long a silent launcher is waited for: two keep-alives at least.
+/// How long a launcher may be silent: at least two keep-alives.
 std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24);
   const auto attempts = std::max<std::int64_t>(2, config.times.keep_alive_max_attempt);
@@ -95,7 +94,7 @@ std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
                                                std::chrono::seconds(1), kLongest);
 }
 
-/// What to run on the nodes that are missing.
+/// What to run on the missing nodes.
 std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoint) {
   const std::string where = "This node waits at " + endpoint.text();
   if (config.backend == Backend::alone) return "";
@@ -130,12 +129,12 @@ std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, 
                                                     const JobSecret& secret) {
   net::ServerOptions options;
   options.secret = secret.value;
-  // torchrun's agents may come from hosts where nobody can verify their user.
+  // torchrun's agents may connect from hosts where nobody can verify their user.
   options.every_host = config.backend == Backend::static_ || secret.is_none;
   options.verify_peer_uid = !secret.is_none;
   auto server = std::make_unique<net::Server>(std::move(listener), options);
   const std::uint16_t port = server->address().port();
-  // A static job's ranks get what was typed, on all nodes alike.
+  // A static job's ranks get the address as typed, on all nodes.
   const bool typed = config.backend == Backend::static_ || config.backend == Backend::alone;
   const std::string& host = config.endpoint.host;
   auto client = std::make_unique<LocalCoordinatorClient>(
@@ -150,7 +149,7 @@ std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, 
   return client;
 }
 
-/// `port_in_use`: what the system says of the endpoint's port, where this node was to listen there.
+/// `port_in_use`: the system's message about the endpoint's port, if this node tried to listen on it.
 std::unique_ptr<CoordinatorClient> join_coordinator(const LaunchConfig& config, const JobSecret& secret,
                                                     const std::string& port_in_use = "") {
   RemoteCoordinatorClient::Options options;
@@ -186,11 +185,11 @@ std::unique_ptr<CoordinatorClient> open_coordinator(const LaunchConfig& config, 
   try {
     listener = listen_for(config);
   } catch (const TimeoutError&) {
-    // A name server does not answer, and the job is to end: the agent, which waits for nobody, does so.
+    // A name server does not answer, and the job is to end: the agent, which never blocks, ends it.
     if (!end_signal_pending(config)) throw;
     return join_coordinator(config, secret);
   } catch (const net::AddressInUse& error) {
-    // Several launchers of one job may share a host: an address in use may be their coordinator's.
+    // Several launchers of one job may share a host: the port may be in use by their coordinator.
     if (config.backend == Backend::c10d && !config.is_host)
       return join_coordinator(config, secret, error.what());
     throw;

@@ -17,12 +17,11 @@
 namespace lockstep::launch {
 namespace {
 
-/// How long a process may need to vanish after SIGKILL. One that takes longer hangs in the kernel, and nobody
-/// can end it.
+/// Time for a process to disappear after SIGKILL. After that it hangs in the kernel and cannot be killed.
 constexpr std::chrono::seconds kKillTime{10};
 
-/// Of several ranks found dead at once, one that was killed by a signal came before one that exited: ranks
-/// that lose a partner exit with an error of their own.
+/// If several ranks are found dead at once, one that was killed by a signal is the first: ranks that lose a
+/// peer exit with their own error.
 std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::size_t>& failed) {
   const auto crashed =
       std::ranges::find_if(failed, [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
@@ -35,7 +34,7 @@ void make_folder(const std::filesystem::path& folder) {
   if (failure) throw formatted<Error>("cannot make the folder '{}': {}.", folder.string(), failure.message());
 }
 
-/// One error instead of one of each rank's interpreter.
+/// One error instead of one per rank from its interpreter.
 void check_script(const LaunchConfig& config) {
   constexpr int kPythonsStatus = 2;
   if (config.script.empty() || access(config.script.c_str(), F_OK) == 0) return;
@@ -45,7 +44,7 @@ void check_script(const LaunchConfig& config) {
                    kPythonsStatus);
 }
 
-/// A program that crashed could not look up how its functions are called in the source.
+/// A crashed program could not demangle the names of its functions.
 void make_stack_readable(nlohmann::json& error) {
   const auto stack = nlohmann::json::json_pointer("/message/extraInfo/py_callstack");
   if (error.is_object() && error.contains(stack) && error[stack].is_string())

@@ -22,10 +22,10 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::chrono::seconds kAnswerTimeout{10};
-/// SIGTERM lets a debugger leave the process that it has stopped.
+/// On SIGTERM, a debugger detaches from the process that it has stopped.
 constexpr std::chrono::seconds kDebuggerShutdownTimeout{1};
 constexpr std::chrono::milliseconds kLookInterval{10};
-/// More than this is no stack.
+/// The last bytes of a rank's stacks that are printed.
 constexpr std::size_t kLongestStack = 1 << 20;
 
 bool runs_python(pid_t process) {
@@ -33,7 +33,8 @@ bool runs_python(pid_t process) {
   return program.substr(program.rfind('/') + 1).starts_with("python");
 }
 
-/// In the child that becomes a debugger: the launcher's blocked signals and closed pipes are not for it.
+/// Runs in the child that becomes a debugger: resets the launcher's signal mask and SIGPIPE, and opens the
+/// streams.
 void prepare_debugger(const std::string& output_file) {
   sigset_t none;
   sigemptyset(&none);
@@ -59,7 +60,7 @@ std::optional<std::vector<std::string>> debugger_for(pid_t process, const std::s
   return std::nullopt;
 }
 
-/// One rank that has been asked.
+/// One rank that was asked.
 class StackDump::Request {
  public:
   Request(StackTarget target, const Environment& environment)
@@ -67,9 +68,9 @@ class StackDump::Request {
     unlink(file_.c_str());
     if (!ask_the_rank()) ask_a_debugger(environment);
   }
-  /// Does not wait for the debugger. Whoever reaps children takes note of its end.
+  /// Does not wait for the debugger; it is reaped with the other children.
   ~Request() {
-    // It leaves the rank on SIGTERM; without a rank there is nothing to leave.
+    // On SIGTERM it detaches from the rank; if the rank has ended, there is nothing to detach from.
     if (debugger_runs()) kill(debugger_, told_to_end_ || has_ended() ? SIGKILL : SIGTERM);
     unlink(file_.c_str());
   }
@@ -78,19 +79,19 @@ class StackDump::Request {
 
   bool is_answered() {
     if (rank_pid_ == 0) return !debugger_runs();
-    // One that is stopped (SIGSTOP) does nothing, signals included, until SIGCONT.
+    // A stopped process (SIGSTOP) handles no signals until SIGCONT.
     return read_end(file_, std::string_view(kEndOfStacks).size()) == kEndOfStacks || has_ended() ||
            process_stat(rank_pid_).state == 'T';
   }
 
-  /// Tells the debugger, once, to leave the process. False where none runs.
+  /// Sends SIGTERM to the debugger, once. False if none is running.
   bool end_debugger() {
     if (!debugger_runs()) return false;
     if (!std::exchange(told_to_end_, true)) kill(debugger_, SIGTERM);
     return true;
   }
 
-  /// What is there by now, as the launcher prints it.
+  /// The stacks so far, as the launcher prints them.
   std::string text() const {
     std::string stacks = read_end(file_, kLongestStack).value_or("");
     if (stacks.ends_with(kEndOfStacks)) {
@@ -111,7 +112,7 @@ class StackDump::Request {
                            : "no debugger is installed (eu-stack, gdb, py-spy)";
   }
 
-  /// It is a child of the launcher, which has taken note of its end.
+  /// It is a child of the launcher, which has reaped it.
   bool has_ended() const { return kill(target_.pid, 0) != 0 && errno == ESRCH; }
 
   bool debugger_runs() {
@@ -119,7 +120,7 @@ class StackDump::Request {
     return debugger_ != 0;
   }
 
-  /// The rank may be a child of what the launcher started (a shell); it is never a process outside of that
+  /// The rank may be a child of the process that the launcher started (a shell), but is always in its process
   /// group.
   bool ask_the_rank() {
     const auto record = read_heartbeat(target_.heartbeat_file);
@@ -135,14 +136,14 @@ class StackDump::Request {
     const auto command =
         debugger_for(target_.pid, find_variable(environment, "PATH").value_or("/usr/bin:/bin"));
     if (!command) return;
-    // Debuggers would ask servers for what is not on this host.
+    // Debuggers would query servers for missing debug information.
     environment.erase("DEBUGINFOD_URLS");
     try {
-      // Whether it begins is seen from what it prints: nothing waits for a file system that hangs.
+      // Its output shows whether it started: nothing waits for a file system that hangs.
       debugger_ = SpawnedProcess(*command, environment, [this] { prepare_debugger(file_); }).pid();
       asked_debugger_ = true;
     } catch (const Error&) {
-      // Then the kernel is asked.
+      // The kernel is asked instead.
     }
   }
 
@@ -150,7 +151,7 @@ class StackDump::Request {
   std::string file_;
   /// The process that was asked to write its stacks; 0: none.
   pid_t rank_pid_ = 0;
-  /// 0: none runs.
+  /// 0: not running.
   pid_t debugger_ = 0;
   bool asked_debugger_ = false;
   bool told_to_end_ = false;
@@ -180,7 +181,7 @@ std::optional<StackDump::Answer> StackDump::work(Time now) {
   const bool answered = std::ranges::all_of(requests_, &Request::is_answered);
   if (answered || now >= over + kDebuggerShutdownTimeout) return finish();
   if (now < over) return std::nullopt;
-  // Only debuggers are waited for after that.
+  // After that, only debuggers are awaited.
   return std::ranges::count_if(requests_, &Request::end_debugger) > 0 ? std::nullopt : finish();
 }
 

@@ -17,14 +17,14 @@ bool needs_thread_limit(const LaunchConfig& config, const Environment& parent) {
   return config.local_world_size > 1 && parent.find("OMP_NUM_THREADS") == parent.end();
 }
 
-/// `number`: of standard output or standard error.
+/// `number`: STDOUT_FILENO or STDERR_FILENO.
 net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                 int number, Sink sink, LogForwarder& forwarder) {
   const std::string name = number == STDOUT_FILENO ? "stdout.log" : "stderr.log";
   const auto folder = rank_folder(spec, local_rank);
   if (sink == Sink::console) return {};
   if (sink == Sink::nothing) return open_log("/dev/null");
-  // A file that is to stay small is written by the launcher.
+  // With --log-max-size the launcher writes the file.
   if (sink == Sink::file && config.log_max_bytes == 0) return open_log(folder / name);
   ForwardedStream stream{.local_rank = local_rank, .number = number, .shown = sink == Sink::forward};
   stream.prefix =
@@ -32,7 +32,7 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
   if (!config.log_dir.empty()) stream.copy.emplace(folder / name, config.log_max_bytes);
   stream.filters = number == STDOUT_FILENO ? config.options.duplicate_stdout_filters
                                            : config.options.duplicate_stderr_filters;
-  // All ranks append to one file, in whole lines.
+  // All ranks append whole lines to one file.
   if (stream.shown && !stream.filters.empty() && !config.log_dir.empty())
     stream.filtered.emplace(folder.parent_path() / ("filtered_" + name), 0);
   return forwarder.open(std::move(stream));
@@ -106,7 +106,7 @@ void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const 
 
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {
   WorkerSpec spec;
-  // When all nodes come and have as many ranks as this one.
+  // As if all nodes had joined, each with as many ranks as this one.
   spec.place = {.max_restarts = config.options.max_restarts,
                 .group_rank = config.node_rank.value_or(0),
                 .group_world_size = config.max_nodes,
