@@ -11,12 +11,12 @@
 namespace lockstep::launch {
 namespace {
 
-/// One that sends keep-alives, and is waited for at the end of the job.
+/// Sends keep-alives, and is awaited at the end of the job.
 bool is_remote_launcher(const Node& node) { return node.id != 0 && !node.info.is_torchrun; }
 
-/// However many nodes report.
+/// Hangs are not checked more often, however many nodes report.
 constexpr std::chrono::seconds kLookInterval{1};
-/// What one node's request may bring back from the others, so that the connection to it is not flooded.
+/// The most stacks that other nodes may send for one request, so that the connection is not flooded.
 constexpr std::size_t kMostStacks = 2 << 20;
 
 bool reports(const Node& node) { return node.active && !node.info.is_torchrun; }
@@ -73,7 +73,7 @@ void Coordinator::keep_failure(const ProcessFailure& failure) {
 }
 
 void Coordinator::on_rank_failed(const Node& node, const RankFailed& failed) {
-  // What ranks do while they are stopped for another reason is no failure.
+  // While ranks are stopped for another reason, their failures do not count.
   if (phase_ == Phase::stopping && reason_ != Reason::failure && reason_ != Reason::node_lost) return;
   keep_failure(failed.failure);
   if (phase_ != Phase::running) return;
@@ -86,7 +86,7 @@ void Coordinator::on_round_ended(Node& node, const RoundEnded& ended, Time now) 
   for (const auto& failure : ended.failures) keep_failure(failure);
   node.ended = true;
   if (node.drain_signal != 0 && reason_ != Reason::end) release(node);
-  // Ranks that saved their state and ended leave the others the time to do the same.
+  // If ranks save their state and exit, the others get the time to do the same.
   preempted_ = preempted_ || ended.preempted;
   in_order_ = in_order_ && (ended.ok || ended.preempted);
   if (!ended.ok && !ended.preempted && phase_ == Phase::running) stop(Reason::failure, SIGTERM);
@@ -118,7 +118,7 @@ void Coordinator::release(const Node& node) { actions_.send(node.id, Finish{128 
 void Coordinator::on_disconnect(NodeId id, const std::string& how, Time now) {
   const Node* node = find(id);
   if (node == nullptr) return;
-  // Once a node's ranks have ended, nothing depends on its launcher.
+  // Once a node's ranks have ended, its launcher is not needed.
   const bool counts = node->running() && phase_ != Phase::finishing;
   const bool expected = node->drain_signal != 0;
   const std::string text = node->text() + " " + how;
@@ -167,7 +167,7 @@ void Coordinator::check_all_ended(Time now) {
   }
 }
 
-/// Limits how long torchrun agents may go on once all other nodes have ended.
+/// Limits how long torchrun agents may continue after all other nodes have ended.
 void Coordinator::wait_for_torchrun(Time now) {
   const bool others =
       std::ranges::any_of(nodes_, [](const Node& node) { return node.running() && !node.info.is_torchrun; });
@@ -189,7 +189,7 @@ void Coordinator::after_round(Time now) {
 
 void Coordinator::after_failure(Time now) {
   const FailureSummary summary = options_.analyze(failures_);
-  // All that is known is said once, on the coordinator's own node; the others name the cause.
+  // The full report is printed once, on the coordinator's own node; the others name the cause.
   for (const auto& node : nodes_)
     actions_.send(node.id, Report{node.id == 0 ? summary.report : summary.headline});
   if (summary.preempted || has_torchrun_nodes() || !restart(now))
@@ -199,7 +199,7 @@ void Coordinator::after_failure(Time now) {
 void Coordinator::after_loss(Time now) {
   FailureSummary summary;
   if (!failures_.empty()) summary = options_.analyze(failures_);
-  // A rank that died of itself is the cause, even where its node went down after it.
+  // A rank that failed by itself is the cause, even if its node was lost afterwards.
   if (summary.has_own_cause) return after_failure(now);
   if (staying() >= options_.min_nodes) return gather(now);
   report("lockstep run: FAILED: " + losses_ + "\n");
@@ -210,7 +210,7 @@ bool Coordinator::has_torchrun_nodes() const {
   return std::ranges::any_of(nodes_, [](const Node& node) { return node.info.is_torchrun; });
 }
 
-/// The next round, where the policy allows one.
+/// Starts the next round, if the policy allows one.
 bool Coordinator::restart(Time now) {
   const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
   const auto decision = restarts_.after(lived, best_step_);
@@ -229,9 +229,9 @@ void Coordinator::on_status(Node& node, const StatusReport& report, Time now) {
   if (phase_ == Phase::running && now >= next_look_) detect_hangs(now);
 }
 
-/// Every rank of the job at the time of the oldest report, so that all were still together for as long as
-/// they say; none where a node has not reported yet. Times are the coordinator's: clocks of two hosts are not
-/// compared.
+/// All ranks of the job at the time of the oldest report, so that all stood still together for as long as
+/// their status says; empty if a node has not reported yet. Times are the coordinator's: clocks of different
+/// hosts are not compared.
 std::vector<RankStatus> Coordinator::all_ranks() const {
   Time oldest = Time::max();
   for (const auto& node : nodes_) {
@@ -265,8 +265,8 @@ void Coordinator::detect_hangs(Time now) {
                       .stuck = found->hang.stuck});
 }
 
-/// The rank in whose name the job fails: a stuck one where its node is still there to say so, else one that
-/// waits.
+/// The rank whose failure the hang becomes: a stuck one if its node still runs, otherwise the first one that
+/// runs.
 std::optional<int> Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const {
   for (const int rank : hang.stuck) {
     for (const auto& node : nodes_) {
@@ -300,7 +300,7 @@ void Coordinator::pass_on_stacks(const Node& from, const Stacks& stacks) {
 void Coordinator::gather(Time now) {
   phase_ = Phase::gathering;
   reason_ = Reason::membership;
-  // Nobody is awaited before the pause is over.
+  // The timeout starts after the pause.
   gathering_since_ = pause_end_.value_or(now);
   next_notice_ = gathering_since_ + kNoticeInterval;
   for (auto& node : nodes_) node.active = node.ended = false;

@@ -18,7 +18,7 @@
 
 namespace lockstep::launch {
 
-/// What the coordinator is told about the job when it begins.
+/// The job's options, as the coordinator needs them.
 struct CoordinatorOptions {
   using Milliseconds = std::chrono::milliseconds;
   std::string run_id = "none";
@@ -27,47 +27,47 @@ struct CoordinatorOptions {
   int max_restarts = 0;
   /// The first pause before a restart; see RestartPolicy.
   Milliseconds restart_backoff{0};
-  /// How long to wait for `min_nodes`, and the option that says it, for messages.
+  /// How long to wait for `min_nodes`, and the name of this option for messages.
   Milliseconds join_timeout = std::chrono::minutes(10);
   std::string join_timeout_option = "--rdzv-conf join_timeout";
   /// How long the first round waits for more nodes once `min_nodes` are there.
   Milliseconds last_call_timeout = std::chrono::seconds(30);
-  /// A node that is silent for so long is lost.
+  /// A node that is silent for this long is lost.
   Milliseconds keep_alive_timeout = std::chrono::seconds(15);
-  /// How long nodes may need to go once the job is over.
+  /// How long nodes may take to leave after the end of the job.
   Milliseconds close_timeout = std::chrono::seconds(30);
-  /// How long torchrun agents may work on when all other nodes have ended.
+  /// How long torchrun agents may continue after all other nodes have ended.
   Milliseconds exit_barrier_timeout = std::chrono::minutes(5);
-  /// When a hang of all nodes' ranks ends the job; 0: never.
+  /// After how long a hang of all nodes' ranks ends the job; 0: never.
   Milliseconds heartbeat_timeout{0};
-  /// Whether all ranks of the job are of nodes that can be known; see HangOptions.
+  /// Whether the heartbeats of all ranks of the job are known; see HangOptions.
   bool sees_all_ranks = true;
-  /// Where other nodes come to and what to run there, for messages; empty: nobody can come.
+  /// Address for other nodes, and what to run there, for messages; empty: no node can join.
   std::string how_to_join;
-  /// What a failed round comes to.
+  /// Summarizes a failed round.
   std::function<FailureSummary(const std::vector<ProcessFailure>&)> analyze = analyze_failures;
 };
 
-/// What the coordinator does to the world around it.
+/// The actions of the coordinator.
 class CoordinatorActions {
  public:
   virtual ~CoordinatorActions() = default;
   virtual void send(NodeId node, const CoordinatorMessage& message) = 0;
-  /// Ends the connection. The coordinator has forgotten the node.
+  /// Closes the connection; on_disconnect need not be called for it.
   virtual void dismiss(NodeId node) = 0;
-  /// A round begins (1: the first): whatever the ranks of an earlier one left in the store must be gone.
+  /// A round starts (the first is 1): data of earlier rounds must be removed from the store.
   virtual void begin_round(int round) = 0;
 };
 
-/// The one place where it is decided who takes part, when ranks start and stop, whether a failed job is
-/// started anew, and how it ends. A state machine without clock, sockets or threads: it is told what happens
-/// and when (on a clock of its own host alone; clocks of different hosts are never compared), and acts
-/// through CoordinatorActions.
+/// Decides which nodes take part, when ranks start and stop, whether a failed job is restarted, and how it
+/// ends. It is a state machine without clock, sockets or threads: it is called with events and their times,
+/// and acts through CoordinatorActions. All times are from its own host's clock; clocks of different hosts
+/// are never compared.
 ///
-/// A job goes through rounds. Each one gathers nodes, starts their ranks, and ends when all ranks have
-/// succeeded (the job is over) or when something happens: a rank fails (a restart is used up), a node comes
-/// while there is room, a node goes (no restart is used up as long as `min_nodes` are left), the job is told
-/// to end. Then all ranks are stopped, and the next round begins when no process of this one is left on any
+/// A job consists of rounds. A round gathers nodes, starts their ranks, and ends when all ranks have
+/// succeeded (the job is over) or one of these happens: a rank fails (this uses up a restart), a node joins
+/// while there is room, a node leaves (no restart is used up as long as `min_nodes` are left), or the job is
+/// asked to end. Then all ranks are stopped. The next round starts when no process of this one is left on any
 /// node.
 class Coordinator {
  public:
@@ -76,20 +76,21 @@ class Coordinator {
   /// The actions must outlive the coordinator.
   Coordinator(CoordinatorOptions options, CoordinatorActions& actions, Time now);
 
-  /// A node that has proved the job's secret says who it is. It gets a Reject when it cannot be part of this
-  /// job. The coordinator's own node has the id 0.
+  /// A node that has proved the job's secret joins. It gets a Reject if it cannot be part of this job. The
+  /// coordinator's own node has id 0.
   void on_join(NodeId id, const NodeInfo& info, Time now);
   void on_message(NodeId id, const NodeMessage& message, Time now);
-  /// The connection is gone; `how` ends the sentence "node 1 (...) ".
+  /// The connection is closed; `how` completes the sentence "node 1 (...) ".
   void on_disconnect(NodeId id, const std::string& how, Time now);
-  /// Somebody was turned away before it could join, once or again: `who` ("a launcher from 10.0.0.2") and
-  /// why. Told to all nodes at once, and again when the nodes do not come.
+  /// A client was refused before it could join: `who` ("a launcher from 10.0.0.2") and why. All nodes are
+  /// notified once, and again if the job does not get enough nodes in time. The same refusal may be passed
+  /// repeatedly.
   void on_refused(const std::string& who, const std::string& why);
   /// To be called at `deadline()`.
   void on_timer(Time now);
   Time deadline() const;
 
-  /// Whether the job is over and all nodes but the coordinator's own have gone.
+  /// Whether the job is over and all other nodes have left.
   bool finished() const;
 
  private:
@@ -138,9 +139,9 @@ class Coordinator {
   std::string refused() const;
 
   bool elastic() const { return options_.min_nodes < options_.max_nodes; }
-  /// Nodes that were not told to end.
+  /// The nodes that were not asked to end.
   int staying() const { return static_cast<int>(std::ranges::count(nodes_, 0, &Node::drain_signal)); }
-  /// torchrun agents cannot be told to start anew.
+  /// torchrun agents cannot be told to restart.
   bool has_torchrun_nodes() const;
 
   CoordinatorOptions options_;
@@ -151,30 +152,30 @@ class Coordinator {
   int round_ = 0;
   RestartPolicy restarts_;
   Time round_started_;
-  /// The most steps that a rank of this round has done, where ranks tell.
+  /// The largest number of steps that a rank of this round has completed, if known.
   std::optional<std::uint64_t> best_step_;
-  /// No round begins before it.
+  /// No round starts before this time.
   std::optional<Time> pause_end_;
   HangDetector hang_detector_;
   Time next_look_;
-  /// What told the job to end.
+  /// The signal that asked the job to end.
   int end_signal_ = 0;
-  /// Those of this round, in the order in which they were told of.
+  /// The failures of this round, in the order in which they were reported.
   std::vector<ProcessFailure> failures_;
-  /// A node's ranks of this round ended because they were asked to save their state.
+  /// The ranks of some node ended this round because they were asked to save their state.
   bool preempted_ = false;
-  /// And those of every other node that has ended so far have done the same, or have succeeded.
+  /// All nodes that have ended so far have saved their state or succeeded.
   bool in_order_ = true;
-  /// The nodes that were lost in this round, a line each.
+  /// The nodes that were lost in this round, one line each.
   std::string losses_;
-  /// Who was turned away, and why.
+  /// Who was refused, and why.
   std::map<std::string, std::string> refused_;
   Time gathering_since_;
   Time next_notice_;
-  // Time::max() where nothing is waited for.
+  // Time::max(): not waiting.
   Time last_call_ = Time::max();
   Time close_deadline_ = Time::max();
-  /// When torchrun agents, which say nothing before their end, must have ended once all others have.
+  /// When torchrun agents, which report only their end, must have ended after all other nodes.
   Time torchrun_deadline_ = Time::max();
 };
 

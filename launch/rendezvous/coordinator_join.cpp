@@ -1,4 +1,4 @@
-// Who may be part of the job, and what is said of those who are not, or not yet.
+// Which nodes may join, and the messages about those that may not, or have not yet.
 
 #include <fmt/format.h>
 
@@ -11,14 +11,15 @@
 namespace lockstep::launch {
 namespace {
 
-/// Hosts that are turned away; what more of them there are is an attack and not told.
+/// Further refusals are not reported, as they may be an attack.
 constexpr std::size_t kMostRefused = 16;
-/// As much of a command line as a message has room for.
+/// Characters of a command line that are shown in a message.
 constexpr std::size_t kMostArguments = 200;
 
 }  // namespace
 
-/// What the node says of the job that is not so, or why the job has no room for it.
+/// Why the node may not join, or an empty text: its options differ from the job's, or there is no room for
+/// it.
 std::string Coordinator::rejection(const NodeInfo& info) const {
   if (info.version != kProtocolVersion)
     return fmt::format(

@@ -35,8 +35,8 @@ std::string key_file(const Environment& environment) {
   return (config.empty() ? home + "/.config" : config) + "/lockstep/key";
 }
 
-/// Makes the key under another name and links it into place, so that of several nodes that do it at once one
-/// wins, and nobody reads half a key. Somebody else's key is as good.
+/// Creates the key under another name and links it into place: if several nodes do this at once, one of them
+/// wins, and a partial key is never read. An existing key is not an error.
 void make_key(const std::string& path) {
   std::error_code failure;
   const auto folder = std::filesystem::path(path).parent_path();
@@ -53,7 +53,7 @@ void make_key(const std::string& path) {
   if (!written) throw no_key("cannot write the key file '" + path + "': " + std::strerror(error) + ".");
 }
 
-/// The key; empty when there is none yet.
+/// The key; empty if there is none yet.
 std::string read_key(const std::string& path) {
   const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file && errno == ENOENT) return "";
@@ -69,7 +69,7 @@ std::string read_key(const std::string& path) {
   return {key.data(), key.size()};
 }
 
-/// The job's number, by whichever scheduler runs it.
+/// The job id of the scheduler.
 std::string scheduler_job(const Environment& environment) {
   for (const char* name : {"SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID"}) {
     if (const auto value = find_variable(environment, name)) return std::string(name) + "=" + *value;

@@ -9,22 +9,22 @@ namespace lockstep::launch {
 /// The secret that launchers and ranks of one job prove to each other before they are served.
 ///
 /// A job of one node generates its own. The launchers of several nodes take it from LOCKSTEP_JOB_TOKEN, which
-/// a batch script exports to all of them; where that is not set, it is worked out from a key that this user
-/// keeps in $XDG_CONFIG_HOME/lockstep/key (else ~/.config/lockstep/key; made at the first use, readable by
-/// its owner only), the run id, and the scheduler's number of the job. Homes that all nodes see, as on a
-/// cluster, need nothing else.
+/// a batch script exports to all of them. If that is not set, it is derived from a key of this user, the run
+/// id, and the scheduler's job id. The key is in $XDG_CONFIG_HOME/lockstep/key (otherwise
+/// ~/.config/lockstep/key); it is created on first use and is readable by its owner only. Nodes that share
+/// home directories, as on a cluster, need nothing else.
 struct JobSecret {
   std::string value;
-  /// Which secret this launcher uses and how all nodes get one, for messages about nodes that know another.
+  /// Which secret this launcher uses and how all nodes get one, for messages about nodes with another secret.
   std::string name;
   bool is_none = false;
 
-  /// A fresh one.
+  /// A random secret.
   static JobSecret generate();
-  /// The same on all nodes of the job. Throws UsageError, saying what to do, when there is none to be had: a
-  /// token that is too short, no home, a key file that others may read.
+  /// The same on all nodes of the job. Throws UsageError, with what to do, if there is none: a token that is
+  /// too short, no home directory, a key file that others may read.
   static JobSecret from_env(const std::string& run_id, const Environment& environment);
-  /// What everybody knows (--no-job-secret): for networks where every host is trusted.
+  /// A public value (--no-job-secret), for networks where every host is trusted.
   static JobSecret none(const std::string& run_id);
 };
 

@@ -11,9 +11,9 @@
 namespace lockstep::launch {
 namespace {
 
-/// How long a connection that has proved the secret may take to join.
+/// Time from proving the secret to joining.
 constexpr std::chrono::seconds kJoinTime{10};
-/// How long torchrun agents may need to close their connections to the store.
+/// Time for torchrun agents to close their connections to the store.
 constexpr std::chrono::seconds kStoreTime{2};
 constexpr std::chrono::milliseconds kStoreLook{20};
 
@@ -69,8 +69,8 @@ void LocalCoordinatorClient::send(const NodeMessage& message, Time now) {
 
 bool LocalCoordinatorClient::finished() const { return coordinator_.finished() && store_done_; }
 
-/// torchrun agents read the store once more when the job is over, and end with a stack trace where it has
-/// gone.
+/// torchrun agents read the store once more after the end of the job. If it is gone, they end with a stack
+/// trace.
 void LocalCoordinatorClient::wait_for_store_clients(Time now) {
   if (!coordinator_.finished() || store_done_) return;
   if (!store_deadline_) store_deadline_ = now + kStoreTime;
@@ -102,7 +102,7 @@ void LocalCoordinatorClient::guard_store(const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& error) {
-    // A full store, a counter that is none: whoever did it harms the nodes that need the store, not this one.
+    // A full store, a counter that is not a number: this harms the nodes that need the store, not this one.
     inbox_.push_back(Notice{std::string("the job's store: ") + error.what()});
   }
 }
@@ -126,7 +126,7 @@ void LocalCoordinatorClient::on_message(Peer& peer, const NodeMessage& message, 
 }
 
 void LocalCoordinatorClient::remove_closed(Time now) {
-  // The coordinator may dismiss further ones meanwhile: those are closed by then, and their turn comes.
+  // The coordinator may dismiss more peers meanwhile; they are closed then, so the loop finds them.
   const auto closed = [](const Peer& peer) { return peer.connection.closed(); };
   for (auto peer = peers_.begin(); (peer = std::ranges::find_if(peers_, closed)) != peers_.end();) {
     const NodeId id = peer->id;

@@ -15,31 +15,31 @@
 
 namespace lockstep::launch {
 
-/// Nodes that take part through keys of the job's store, without a connection of launchers: torchrun agents.
+/// Nodes that take part through keys of the job's store, without a launcher's connection: torchrun agents.
 class StoreNodes {
  public:
   virtual ~StoreNodes() = default;
-  /// Keys of the store have changed. Throws lockstep::Error where the store is not as it must be.
+  /// Keys of the store have changed. Throws lockstep::Error if the store has unexpected contents.
   virtual void on_keys(const std::vector<std::string>& keys, Coordinator::Time now) = 0;
-  /// The coordinator speaks to one of them. Throws as on_keys does.
+  /// A message of the coordinator to one of them. Throws as on_keys does.
   virtual void send(NodeId /*node*/, const CoordinatorMessage& /*message*/) {}
   /// Whether any take part.
   virtual bool any() const { return false; }
-  /// Whether a host without a launcher of this job may be theirs, so that its clients are served.
+  /// Whether a host without a launcher of this job may be one of them, so that its clients are served.
   virtual bool may_come_from(const net::Address& /*host*/) const { return false; }
 };
 
-/// The coordinator in this process, with the job's store and the connections of the other nodes' agents. The
-/// agent of this node reaches it by function calls alone; its id is 0.
+/// The coordinator in this process, with the job's store and the connections to the other nodes' agents. The
+/// agent of this node reaches it by function calls; its id is 0.
 class LocalCoordinatorClient final : public CoordinatorClient, private CoordinatorActions {
  public:
-  /// `master` is where the ranks of this node find the store that `server` serves. `secret_name` says which
-  /// secret launchers must prove, for messages.
+  /// `master` is the address of `server`'s store for the ranks of this node. `secret_name` is the secret that
+  /// launchers must prove, for messages.
   LocalCoordinatorClient(CoordinatorOptions options, std::unique_ptr<net::Server> server,
                          net::HostPort master, std::string secret_name = "");
 
   using MakeStoreNodes = std::function<std::unique_ptr<StoreNodes>(net::Server&, Coordinator&)>;
-  /// Lets such nodes take part, or turns them away; `make` may return none.
+  /// Accepts such nodes, or refuses them; `make` may return null.
   void allow(const MakeStoreNodes& make);
 
   int descriptor() const override { return poll_.get(); }
@@ -54,7 +54,7 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
     NodeId id = 0;
     MessageConnection connection;
     net::Address address;
-    /// It has said who it is.
+    /// It has sent its NodeInfo.
     bool joined = false;
     Time since;
   };
@@ -79,12 +79,12 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   std::string secret_name_;
   std::list<Peer> peers_;
   NodeId next_id_ = 1;
-  /// What the coordinator said to this node and `work` has not given out yet.
+  /// Messages of the coordinator to this node that `work` has not returned yet.
   std::vector<CoordinatorMessage> inbox_;
   Coordinator coordinator_;
   std::unique_ptr<StoreNodes> store_nodes_;
-  /// Once the job is over: how long the clients of torchrun agents may still need the store, and when they
-  /// are looked at again.
+  /// After the end of the job: how long clients of torchrun agents may still use the store, and when to check
+  /// them next.
   std::optional<Time> store_deadline_;
   std::optional<Time> next_store_look_;
   bool store_done_ = false;

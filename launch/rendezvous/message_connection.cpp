@@ -56,7 +56,7 @@ void MessageConnection::flush() {
       break;
     } else if (errno != EINTR) {
       const int error = errno;
-      // What the peer said before it went is still there.
+      // What the peer sent before it left can still be read.
       read_all();
       if (!closed()) why_closed_ = std::string("cannot be reached any more: ") + std::strerror(error);
     }
@@ -77,7 +77,7 @@ void MessageConnection::close(std::string why) {
 
 void MessageConnection::read_all() {
   std::array<char, 16 * 1024> buffer;
-  // Bounded, so that one peer cannot hold the others; what is left wakes the poll again.
+  // Limited, so that one peer does not block the others; poll reports the rest.
   for (int i = 0; i < 64 && !closed(); ++i) {
     const ssize_t count = recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (count > 0) {

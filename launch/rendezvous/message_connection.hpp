@@ -9,27 +9,27 @@
 
 namespace lockstep::launch {
 
-/// Messages over a connection that never blocks: each is the length of its JSON text (4 bytes, most
-/// significant first) and the text. For one thread.
+/// Messages over a non-blocking connection. Each is the length of its JSON text (4 bytes, big-endian) and the
+/// text. Not thread-safe.
 class MessageConnection {
  public:
-  /// Takes a connected socket, and what was read from it too early. The epoll descriptor `poll` becomes
-  /// readable when `receive` has something to do; -1: nobody polls.
+  /// Takes a connected socket, and the bytes that were already read from it. The epoll descriptor `poll`
+  /// becomes readable when `receive` has something to do; -1: no polling.
   explicit MessageConnection(net::FileDescriptor socket, int poll = -1, std::string read_ahead = "");
 
   bool closed() const noexcept { return !why_closed_.empty(); }
-  /// "closed its connection": ends a sentence about the peer. Empty as long as the connection is open.
+  /// Completes a sentence about the peer: "closed its connection". Empty while the connection is open.
   const std::string& why_closed() const noexcept { return why_closed_; }
 
-  /// Sends, or keeps for later what the peer does not take now. Does nothing on a closed connection. A peer
-  /// that reads nothing while megabytes are waiting is closed.
+  /// Sends the message, or buffers what the socket does not take now. Does nothing on a closed connection.
+  /// Closes the connection if the peer leaves megabytes unread.
   void send(const NodeMessage& message) { send_text(encode(message)); }
   void send(const CoordinatorMessage& message) { send_text(encode(message)); }
-  /// Ends the connection, after what the socket takes now; `why` is what `why_closed` says.
+  /// Closes the connection after sending what the socket takes now; `why` is returned by `why_closed`.
   void close(std::string why);
 
-  /// The messages that have come, from a node (NodeMessage) or from the coordinator (CoordinatorMessage). A
-  /// peer that breaks the form is closed. Sends on what waits, too.
+  /// The messages received from a node (NodeMessage) or from the coordinator (CoordinatorMessage). Closes the
+  /// connection if the peer violates the protocol. Also sends buffered data.
   template <class Message>
   std::vector<Message> receive();
 
@@ -42,7 +42,7 @@ class MessageConnection {
 
   net::FileDescriptor socket_;
   int poll_;
-  /// Whether something waits until the peer reads.
+  /// Whether buffered data wait for the socket.
   bool waits_to_send_ = false;
   std::string incoming_;
   std::string outgoing_;

@@ -15,18 +15,18 @@ namespace {
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-/// More ranks or nodes than this are a mistake or a lie.
+/// Larger numbers of ranks or nodes are errors or attacks.
 constexpr std::int64_t kLargest = 1 << 24;
 constexpr std::size_t kMostRanks = 1 << 16;
-/// A month; a rank that has not moved for longer is a lie.
+/// One month; a rank without progress for longer is an error.
 constexpr std::int64_t kLongestTime = 31LL * 24 * 3600 * 1000;
-/// Deeper nesting is not of this protocol, and would cost stack.
+/// Deeper nesting is not part of the protocol, and would need stack.
 constexpr int kDeepest = 16;
 
-/// Longer texts are cut where they are written.
+/// Longer texts are shortened by the sender.
 constexpr std::size_t kLongestText = 256 << 10;
 
-/// The numbers that a value of this type may be.
+/// The valid range of a type.
 template <class Value>
 constexpr std::pair<std::int64_t, std::int64_t> kBounds{0, kLargest};
 template <>
@@ -49,7 +49,7 @@ std::int64_t wall_clock() {
   return std::chrono::duration_cast<milliseconds>(since_1970).count();
 }
 
-/// Writes the values of one message under their keys.
+/// Writes the fields of one message.
 class Writer {
  public:
   template <class Value>
@@ -60,7 +60,7 @@ class Writer {
   void value(const char* key, const std::optional<Value>& value) {
     if (value) message[key] = json(*value);
   }
-  /// This host's time, as the message is sent now.
+  /// This host's time when the message is sent.
   void clock(const char* key, const std::optional<milliseconds>&) { message[key] = wall_clock(); }
 
   Json message = Json::object();
@@ -87,8 +87,8 @@ class Writer {
   }
 };
 
-/// Reads them back. Throws DataError, naming the key, for what is missing or not of its form; switches, and
-/// values of any kind, may be missing.
+/// Reads the fields of one message. Throws DataError that names the key if a value is missing or invalid.
+/// Optional values, booleans and values of type Json may be missing.
 class Reader {
  public:
   explicit Reader(const Json& message) : message_(message) {
@@ -111,8 +111,8 @@ class Reader {
   void value(const char* key, std::optional<Value>& value) const {
     if (message_.contains(key)) read(key, message_[key], value.emplace());
   }
-  /// By how much the clock of the host that sent the message is ahead, its way included; nothing where it
-  /// tells no time.
+  /// By how much the sender's clock is ahead, not corrected for the transfer time; nullopt if the message has
+  /// no time.
   void clock(const char* key, std::optional<milliseconds>& ahead) const {
     constexpr std::int64_t kMost = 1LL << 50;
     const auto time = message_.find(key);
@@ -148,7 +148,7 @@ class Reader {
     if (!json.is_string()) fail(key, "a string");
     text = json.get<std::string>();
   }
-  /// "10.0.0.1:29400"; no address for what is none.
+  /// "10.0.0.1:29400"; an empty address if invalid.
   static void read(const char* key, const Json& json, net::Address& address) {
     std::string text;
     read(key, json, text);
@@ -172,7 +172,8 @@ class Reader {
   const Json& message_;
 };
 
-// The values of each type, once for both directions. A key is the name of its field; counts begin with 1.
+// The fields of each type, for both directions. A key is the name of its field; LOCKSTEP_COUNT values are at
+// least 1.
 #define LOCKSTEP_VALUE(field) form.value(#field, message.field);
 #define LOCKSTEP_COUNT(field) form.value(#field, message.field, 1);
 #define LOCKSTEP_VALUES(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LOCKSTEP_VALUE, __VA_ARGS__))
@@ -197,7 +198,7 @@ LOCKSTEP_FIELDS(VerifyPeerUid, id, client, server)
 
 void fields(auto& form, NodeInfo& message) {
   LOCKSTEP_VALUES(version, run_id, host)
-  // What follows may look otherwise in another version, which the coordinator refuses by its number.
+  // The rest may differ in another version, which the coordinator refuses because of its number.
   if (message.version != kProtocolVersion) return;
   LOCKSTEP_VALUES(pid, node_rank, role, program, arguments, own_store)
   LOCKSTEP_COUNTS(min_nodes, local_world_size)
@@ -227,10 +228,10 @@ template <class Message>
 requires requires(Message message) { Message{std::move(message.text)}; }
 void fields(auto& form, Message& message) { form.value("text", message.text); }
 
-/// What is no UTF-8 becomes U+FFFD: ranks write what they like.
+/// Replaces invalid UTF-8 by U+FFFD, as ranks may write anything.
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// Takes from the failures of many ranks what makes them too long for a message.
+/// Removes details of failures that make the message too long.
 void fit_into_message(Json& message) {
   Json& failures = message["failures"];
   std::size_t size = dumped(message).size();

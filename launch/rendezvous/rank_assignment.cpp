@@ -34,7 +34,7 @@ std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes) {
   for (auto& node : nodes) {
     if (node.drain_signal == 0) result.push_back(&node);
   }
-  // Who is in stays in; of the others, first come, first served.
+  // Nodes of the last round have priority; the others follow in the order in which they joined.
   std::ranges::stable_partition(result, [](const Node* node) { return node->group_rank.has_value(); });
   if (result.size() > static_cast<std::size_t>(max_nodes)) result.resize(static_cast<std::size_t>(max_nodes));
   std::ranges::sort(result, comes_first);

@@ -13,32 +13,32 @@ namespace lockstep::launch {
 struct Node {
   NodeId id = 0;
   NodeInfo info;
-  /// Its number in the current round, or in the last one that it took part in.
+  /// Its number in the current round, or in the last one in which it took part.
   std::optional<int> group_rank;
   /// Whether its ranks belong to the current round.
   bool active = false;
-  /// Whether none of its processes of the current round is left.
+  /// Whether no process of its current round is left.
   bool ended = false;
-  /// The signal that told its launcher to end; 0: none did.
+  /// The signal by which its launcher was asked to end; 0: none.
   int drain_signal = 0;
   std::chrono::steady_clock::time_point last_heard;
-  /// How its ranks of the current round were at its last report; none: there was none.
+  /// Its ranks of the current round at the last report; empty: there was no report.
   std::vector<RankStatus> ranks;
   std::chrono::steady_clock::time_point reported;
-  /// Bytes of other nodes' stacks that it got since it last asked for them.
+  /// Bytes of other nodes' stacks that it received since its last request.
   std::size_t stacks_passed = 0;
 
   bool running() const { return active && !ended; }
   std::string text() const { return describe(info, active ? group_rank : info.node_rank); }
 };
 
-/// The nodes that may take part in the next round, in the order of their ranks, `max_nodes` at most: by node
-/// rank where the users gave them; else those of the last round in their order, then the coordinator's node,
-/// then by host name ("node9" before "node10") and process. Nodes that leave are left out.
+/// The nodes of the next round, at most `max_nodes`, in the order of their ranks: by node rank if users gave
+/// one; then those of the last round in their order; then the coordinator's node; then by host name ("node9"
+/// before "node10") and process. Nodes that were asked to end are left out.
 std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes);
 
-/// The places of the nodes in that order; round and restart counts are left to the caller. Ranks of a node
-/// are one block, and so are ranks of a role on a node, as torchrun numbers them.
+/// The assignments of the nodes in that order; the caller sets round and restart counts. Ranks of a node are
+/// consecutive, and so are its ranks within its role, as in torchrun.
 std::vector<Assignment> assign_ranks(const std::vector<Node*>& order);
 
 /// "node 0 = a (ranks 0-1), node 1 = b (rank 2)".
@@ -47,7 +47,7 @@ std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignme
 /// "1 node", "2 nodes".
 std::string nodes_text(int count);
 
-/// "2", or "2:4": numbers of nodes as --nnodes takes them.
+/// "2", or "2:4": numbers of nodes as in --nnodes.
 std::string range_text(int least, int most);
 
 }  // namespace lockstep::launch

@@ -18,11 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// One try; short, so that the end of the launcher does not wait for it. A look-up that takes longer goes on
-/// meanwhile, and the next try gets its answer.
+/// Time of one try: short, because the launcher's end waits for it. A slower name lookup continues in the
+/// background, and a later try gets its result.
 constexpr std::chrono::milliseconds kTryTime{1000};
 constexpr std::chrono::milliseconds kPause{100};
-/// A name that nobody knows for so long is a mistake, not a network that is coming up.
+/// A name that does not resolve for this long is a mistake, not a network that is still starting.
 constexpr std::chrono::seconds kNameTime{20};
 
 }  // namespace
@@ -125,7 +125,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::work(Time now) {
 
 std::vector<CoordinatorMessage> RemoteCoordinatorClient::search(Time now) {
   if (drain_signal_ != 0) {
-    // Nobody knows of this node yet.
+    // The coordinator does not know this node yet.
     over_ = true;
     return {Finish{128 + drain_signal_, nullptr}};
   }

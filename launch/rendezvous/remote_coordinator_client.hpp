@@ -18,28 +18,28 @@
 
 namespace lockstep::launch {
 
-/// The coordinator on another host, or in another launcher of this one.
+/// The coordinator on another host, or in another launcher on this host.
 ///
-/// A thread resolves its name and connects, again and again until it answers and has proved the job's secret,
-/// or the time is over; the agent goes on listening to signals, and what it sends meanwhile is kept. From
-/// then on the client sends a keep-alive at each interval; a coordinator that is silent for the
-/// keep-alive timeout is lost.
+/// A thread resolves its name and connects, repeatedly, until the coordinator has proved the job's secret or
+/// the join timeout is over. The agent still handles signals, and its messages are kept meanwhile. Once
+/// connected, the client sends a keep-alive at each interval; a coordinator that is silent for the keep-alive
+/// timeout is lost.
 class RemoteCoordinatorClient final : public CoordinatorClient {
  public:
   struct Options {
     net::HostPort endpoint;
     std::string secret;
-    /// Which secret that is, for messages.
+    /// Where the secret comes from, for messages.
     std::string secret_name;
     std::chrono::milliseconds join_timeout = std::chrono::minutes(10);
     std::chrono::milliseconds keep_alive_interval = std::chrono::seconds(5);
     std::chrono::milliseconds keep_alive_timeout = std::chrono::seconds(15);
-    /// What the ranks get for the coordinator's host; empty: the address by which it was reached.
+    /// The coordinator's host for the ranks; empty: the address by which it was reached.
     std::string master_host;
-    /// Where something listens already that can only be this job's coordinator, or a program in its way: what
-    /// the system said. Then one that does not answer as a coordinator is an error at once.
+    /// The system's message if the port is in use on this host, by this job's coordinator or by another
+    /// program. Then a program that does not answer is an error after 20 s instead of after the join timeout.
     std::string port_in_use;
-    /// Makes the client of a torchrun agent that hosts a plain store; none: such a host is refused.
+    /// Creates the client of a torchrun agent that hosts a plain store; null: such a host is refused.
     std::function<std::unique_ptr<CoordinatorClient>(const std::vector<net::Address>&)> torchrun;
   };
 
@@ -54,10 +54,10 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   bool finished() const override { return true; }
 
  private:
-  /// What the thread has come to: a connection, the addresses of a torchrun agent's store, or why neither.
+  /// The thread's result: a connection, the addresses of a torchrun agent's store, or an error message.
   using Result = std::variant<std::string, net::FileDescriptor, std::vector<net::Address>>;
 
-  // The thread's part. Both return nothing where it goes on.
+  // Called by the thread. nullopt: try again.
   void find_coordinator();
   std::optional<Result> try_once();
   std::optional<Result> on_control_error(const net::ControlError& error,
@@ -65,7 +65,7 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   void note_problem(const std::string& text);
   std::string problem();
 
-  // The agent's part.
+  // Called by the agent.
   std::vector<CoordinatorMessage> search(Time now);
   std::vector<CoordinatorMessage> settle(Time now);
   std::vector<CoordinatorMessage> receive(Time now);
@@ -75,17 +75,17 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   const Time join_deadline_;
   const Time name_deadline_;
   Time next_notice_;
-  /// Readable when the thread has concluded.
+  /// Readable when the thread has finished.
   net::FileDescriptor event_;
-  /// Of the thread until it has concluded.
+  /// Written by the thread, and read after it has finished.
   Result result_;
   std::mutex mutex_;
-  /// What the last try met with, under the mutex.
+  /// The error of the last try, guarded by the mutex.
   std::string problem_ = "no answer yet";
   std::atomic<bool> stop_ = false;
   std::vector<NodeMessage> unsent_;
   int drain_signal_ = 0;
-  /// The coordinator was lost or not found, or has ended the job: what becomes of the connection is no news.
+  /// The coordinator was lost or not found, or has ended the job: a closed connection is no longer reported.
   bool over_ = false;
 
   std::unique_ptr<CoordinatorClient> torchrun_;

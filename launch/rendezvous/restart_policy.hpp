@@ -7,26 +7,26 @@
 
 namespace lockstep::launch {
 
-/// Whether and when a job that failed is started anew. Attempts that lived less than 10 s are followed by a
-/// pause that doubles, up to 30 s. After three attempts in a row without progress it is given up though
-/// restarts are left: progress is a step beyond all earlier ones, or a life of more than a minute. Programs
-/// without a heartbeat show no progress, so for them the number of restarts alone decides, as with torchrun.
-/// Knows no clock: the caller measures.
+/// Whether and when a failed job is restarted. After an attempt that lasted less than 10 s there is a pause,
+/// which doubles each time, up to 30 s. After three attempts in a row without progress, no restart follows
+/// even if some are left. Progress is a step beyond those of all previous attempts, or an attempt that lasted
+/// more than a minute. Programs without a heartbeat show no progress: for them only the number of restarts
+/// counts, as with torchrun. Has no clock: the caller measures times.
 class RestartPolicy {
  public:
-  /// `backoff` is the first pause; 0: there are none, and the number of restarts alone decides.
+  /// `backoff` is the first pause; 0: no pauses, and only the number of restarts counts.
   RestartPolicy(int max_restarts, std::chrono::milliseconds backoff);
 
   struct Decision {
     bool again = false;
     std::chrono::milliseconds pause{0};
-    /// Why it is given up though restarts are left; else empty.
+    /// Why there is no restart although some are left; otherwise empty.
     std::string reason;
   };
-  /// One call for each attempt that failed; `step` is the most steps that a rank had done, nothing for
-  /// programs without a heartbeat.
+  /// To be called once per failed attempt. `step` is the largest number of steps that a rank has completed;
+  /// nullopt for programs without a heartbeat.
   Decision after(std::chrono::milliseconds lived, std::optional<std::uint64_t> step);
-  /// How many restarts were decided for.
+  /// How many restarts were granted.
   int used() const noexcept { return used_; }
 
  private:
