@@ -21,13 +21,13 @@ namespace {
 namespace fs = std::filesystem;
 using variables::whole_number;
 
-/// The lowest CPU of a list; `cpu` itself where the list is missing.
+/// The lowest CPU of a list; `cpu` itself if the list is missing.
 int lowest(const fs::path& list, int cpu) {
   const CpuSet cpus = parse_cpu_list(first_line(list));
   return cpus.empty() ? cpu : *cpus.begin();
 }
 
-/// Of the caches that hold data, the one of the highest level.
+/// The highest-level cache that holds data.
 int cache_of(const fs::path& folder, int cpu) {
   int highest = -1;
   int result = cpu;
@@ -48,9 +48,9 @@ Cpu read_cpu(const fs::path& folder, int cpu) {
 }
 
 struct Gpu {
-  /// As sysfs spells it: "0000:dc:00.0".
+  /// As in sysfs: "0000:dc:00.0".
   std::string address;
-  /// "GPU-...", where the driver tells it.
+  /// "GPU-...", if the driver reports it.
   std::string uuid;
 };
 
@@ -71,7 +71,7 @@ std::vector<Gpu> all_gpus(const std::string& sys, const std::string& proc) {
   return gpus;
 }
 
-/// The GPU that an entry of listed_devices names: a number, or a UUID, which may be cut short; null: none.
+/// The GPU of an entry of listed_devices: a number, or a UUID, which may be abbreviated; null: none.
 const Gpu* named(const std::string& entry, const std::vector<Gpu>& gpus) {
   if (entry.starts_with("MIG-")) {
     throw formatted<UsageError>(
@@ -95,7 +95,7 @@ int node_of(const Gpu& gpu, const std::string& sys) {
 
 using Groups = std::vector<CpuSet>;
 
-/// The CPUs in groups that have the same `key`, in the order of the keys.
+/// The CPUs grouped by `key`, in the order of the keys.
 Groups grouped(const Topology& topology, const CpuSet& cpus, int Cpu::*key) {
   std::map<int, CpuSet> groups;
   for (const int cpu : cpus) groups[topology.cpu(cpu).*key].insert(cpu);
@@ -104,7 +104,8 @@ Groups grouped(const Topology& topology, const CpuSet& cpus, int Cpu::*key) {
   return result;
 }
 
-/// The groups dealt into `parts` runs; the first ones have one group more where it does not come out even.
+/// Distributes the groups over `parts` contiguous runs; if they do not divide evenly, the first runs have one
+/// group more.
 Groups dealt(const Groups& groups, std::size_t parts) {
   Groups result(parts);
   const std::size_t each = groups.size() / parts;
@@ -117,8 +118,8 @@ Groups dealt(const Groups& groups, std::size_t parts) {
   return result;
 }
 
-/// The smallest pieces that a block consists of, by NUMA node: cores in the order in which they lie together,
-/// or, where ranks outnumber the cores, single CPUs.
+/// The smallest units of a block, per NUMA node: cores, adjacent ones together, or single CPUs if ranks
+/// outnumber the cores.
 std::vector<Groups> pieces_by_node(const Topology& topology, const CpuSet& allowed, std::size_t ranks) {
   const bool whole_cores = grouped(topology, allowed, &Cpu::core).size() >= ranks;
   std::vector<Groups> result;
@@ -137,8 +138,7 @@ std::vector<Groups> pieces_by_node(const Topology& topology, const CpuSet& allow
   return result;
 }
 
-/// How many ranks each node gets: as evenly by its pieces as whole ranks allow, and never more than it has
-/// pieces.
+/// Number of ranks per node: proportional to its units as far as possible, and never more than its units.
 std::vector<std::size_t> ranks_by_node(const std::vector<Groups>& nodes, std::size_t ranks) {
   std::vector<std::size_t> result(nodes.size(), 1);
   const auto share = [&](std::size_t i) {
@@ -163,7 +163,7 @@ CpuSet node_cpus(const Topology& topology, const CpuSet& allowed, int node) {
       node, cpu_list_text(allowed));
 }
 
-/// The CPUs of all nodes of the package that these lie on.
+/// The allowed CPUs of all nodes of the same package.
 CpuSet socket_cpus(const Topology& topology, const CpuSet& allowed, const CpuSet& usable) {
   const auto package_of = [&](const CpuSet& cpus) { return topology.cpu(*cpus.begin()).package; };
   CpuSet result;
@@ -184,7 +184,7 @@ CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_
       devices, cores.size(), cpu_list_text(usable));
 }
 
-/// Caches with more CPUs that may be used come first.
+/// Caches with more usable CPUs come first.
 CpuSet complex_cpus(const Topology& topology, const CpuSet& usable, std::size_t place) {
   Groups caches = grouped(topology, usable, &Cpu::cache);
   std::ranges::stable_sort(caches, std::greater(), std::ranges::size);
@@ -196,13 +196,13 @@ bool has_default_policy() {
   return syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) == 0 && mode == MPOL_DEFAULT;
 }
 
-/// Preferred and not bound: a full node must not end in the OOM killer.
+/// Preferred, not bound: a full node must not end in the OOM killer.
 bool prefer_memory_of(int node) {
   constexpr unsigned long kBits = 8 * sizeof(unsigned long);
   const auto number = static_cast<unsigned long>(node);
   std::vector<unsigned long> mask(number / kBits + 1, 0);
   mask[number / kBits] = 1UL << (number % kBits);
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than this number.
   return syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask.data(), mask.size() * kBits + 1) == 0;
 }
 
@@ -276,7 +276,7 @@ std::vector<CpuSet> cpu_blocks(const Topology& topology, const CpuSet& allowed, 
   const auto count = static_cast<std::size_t>(ranks);
   if (ranks < 1 || allowed.size() < count) return {};
   const auto nodes = pieces_by_node(topology, allowed, count);
-  // With fewer ranks than nodes, whole nodes for each.
+  // With fewer ranks than nodes, each rank gets whole nodes.
   if (count < nodes.size()) return dealt(grouped(topology, allowed, &Cpu::node), count);
   const auto shares = ranks_by_node(nodes, count);
   std::vector<CpuSet> result;
@@ -291,7 +291,7 @@ std::vector<CpuSet> cpus_by_device(BindingMode mode, const Topology& topology, c
   std::map<int, std::size_t> seen;
   for (const int node : device_nodes) {
     const CpuSet usable = node_cpus(topology, allowed, node);
-    // Among the devices of its node.
+    // Index among the devices of its node.
     const std::size_t place = seen[node]++;
     const auto count = static_cast<std::size_t>(std::ranges::count(device_nodes, node));
     if (mode == BindingMode::socket) result.push_back(socket_cpus(topology, allowed, usable));
@@ -331,8 +331,8 @@ ScopedBinding::ScopedBinding(const CpuBinding& binding) {
 
 ScopedBinding::~ScopedBinding() {
   if (has_policy_) syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL);
-  // Where the CPUs were taken away meanwhile, the launcher, which sleeps nearly always, runs on those of the
-  // rank.
+  // If this fails because the CPUs were withdrawn meanwhile, the launcher, which mostly sleeps, shares the
+  // rank's CPUs.
   if (!before_.empty()) bind_thread_to(before_);
 }
 

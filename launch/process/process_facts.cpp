@@ -39,7 +39,7 @@ std::string first_line(const fs::path& path) {
 }
 
 std::optional<std::string> read_end(const fs::path& path, std::size_t most) {
-  // Not an InputFile: most ranks leave no error file, and it would throw for each of them.
+  // Not an InputFile, which would throw for each rank without an error file.
   const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat status {};
   if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;

@@ -12,44 +12,44 @@
 
 namespace lockstep::launch {
 
-/// What /proc, /sys and cgroups tell. All *Local*, and nothing throws for what it finds; a process that is
-/// gone has no facts.
+/// Facts from /proc, /sys and cgroups. All functions are *Local*. None throws for missing files or processes;
+/// a process that has ended has no facts.
 
-/// The first line of a file; empty where there is none.
+/// The first line of a file; empty if there is none.
 std::string first_line(const std::filesystem::path& file);
-/// The last bytes of a regular file, at most `most`; nothing where there is none. Others, as a pipe that a
-/// rank may have put in its place, are not read: they might block.
+/// At most the last `most` bytes of a regular file; nullopt if there is none. Other kinds, such as a pipe
+/// that a rank has put in its place, are not read, as they might block.
 std::optional<std::string> read_end(const std::filesystem::path& file, std::size_t most);
-/// What follows `key`, a colon or '=' and blanks on the first line that begins with it, without quotes; empty
-/// where there is none.
+/// The value on the first line that starts with `key`: the text after it, without separators (blanks, ':',
+/// '=') and quotes. Empty if there is none.
 std::string value_in(const std::filesystem::path& file, std::string_view key);
-/// The entries of a folder, in the order of their names.
+/// The entries of a folder, sorted by name.
 std::vector<std::filesystem::path> entries_in(const std::filesystem::path& folder);
-/// The numbers n of the entries `<prefix>n` of a folder, with their paths, in the order of n.
+/// The entries `<prefix>n` of a folder by their number n.
 std::map<int, std::filesystem::path> numbered_entries(const std::filesystem::path& folder,
                                                       std::string_view prefix = "");
-/// The path of a program in the folders of `search_path`, as in PATH; empty where it is in none.
+/// The path of a program in the folders of `search_path`, a list like PATH; empty if not found.
 std::string find_program(const std::string& name, const std::string& search_path);
 
-/// The processes of the host, as far as they are seen from here; dead ones that nobody has reaped, too.
+/// The visible processes of the host, zombies included.
 std::vector<pid_t> all_processes();
 
-/// Whether the process has a handler for the signal: to others it must not be sent, as it would end them.
+/// Whether the process has a handler for the signal. Otherwise the signal would end it.
 bool handles_signal(pid_t process, int number);
-/// Whether the process blocks the signal, to read it where it likes.
+/// Whether the process blocks the signal, for example to read it later.
 bool blocks_signal(pid_t process, int number);
-/// The path of its program; empty where it cannot be seen.
+/// The path of its executable; empty if it cannot be read.
 std::string program_of(pid_t process);
-/// Whether it runs for the user who asks.
+/// Whether it belongs to the calling user.
 bool is_ours(pid_t process);
 
-/// For each thread its name, state, and where in the kernel it waits, as far as the kernel tells.
+/// Name and state of each thread, and where in the kernel it waits, as far as the kernel shows this.
 std::string threads_in_kernel(pid_t process);
 
-/// How many processes of this process's cgroup (and of those below it) the kernel's OOM killer has ended
-/// since the cgroup was made; nothing where no cgroup tells. The difference between two calls says whether a
-/// SIGKILL came from there. cgroup v2 (`memory.events`) and v1 (`memory.oom_control`). Tests name other
-/// files.
+/// How many processes of this process's cgroup (and of those below it) the kernel's OOM killer has killed
+/// since the cgroup was created; nullopt if no cgroup tells. The difference between two calls shows whether a
+/// SIGKILL came from it. Reads `memory.events` (cgroup v2) or `memory.oom_control` (v1). Tests pass other
+/// paths.
 std::optional<std::int64_t> oom_kills(const std::string& membership = "/proc/self/cgroup",
                                       const std::string& mount = "/sys/fs/cgroup");
 

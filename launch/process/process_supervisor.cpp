@@ -58,10 +58,10 @@ using file_system::uninterrupted;
 
 constexpr const char* kVariable = "LOCKSTEP_LAUNCHERS";
 constexpr const char* kProcessName = "lockstep-reaper";
-/// The message that ends an orphan reaper; no process group has this number.
+/// The message that ends an orphan reaper; not a valid process group.
 constexpr pid_t kFinish = 0;
 
-/// Another user's environment cannot be read.
+/// False for other users' processes, whose environment cannot be read.
 bool has_tag(pid_t process, const std::string& tag) {
   std::ifstream file(fmt::format("/proc/{}/environ", process), std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -71,16 +71,15 @@ bool has_tag(pid_t process, const std::string& tag) {
   return text.substr(begin, text.find('\0', begin + 1) - begin).find(tag) != std::string::npos;
 }
 
-/// Returns whether it was tagged. An orphan reaper of a launcher within a rank ends by itself, when it has
-/// done its work. The handle is held meanwhile, so that the process that was looked at gets the signal.
+/// Returns whether it was killed. The orphan reaper of a launcher within a rank is spared; it ends by itself
+/// when its work is done. The handle ensures that the signal goes to the process that was checked.
 bool kill_if_tagged(pid_t process, const std::string& tag) {
   const ProcessHandle handle(process);
   return has_tag(process, tag) && first_line(fmt::format("/proc/{}/comm", process)) != kProcessName &&
          handle.signal(SIGKILL);
 }
 
-/// Again and again until there is none, as what is killed may have started another one. What starts processes
-/// faster than they are killed for so long is left to others.
+/// Repeats until none is left, as a killed process may have started another one. Gives up after 10 s.
 void kill_tagged(const std::string& tag) {
   const auto deadline = net::Clock::now() + std::chrono::seconds(10);
   for (bool found = true; found && net::Clock::now() < deadline;) {
@@ -92,7 +91,7 @@ void kill_tagged(const std::string& tag) {
   }
 }
 
-/// The life of the orphan reaper. Never returns.
+/// The main function of the orphan reaper. Never returns.
 [[noreturn]] void await_launchers_end(int pipe, const std::string& folder, const std::string& tag) {
   sigset_t all;
   sigfillset(&all);
@@ -101,7 +100,7 @@ void kill_tagged(const std::string& tag) {
   prctl(PR_SET_NAME, kProcessName);
   std::set<pid_t> groups;
   pid_t message = 0;
-  // The pipe ends when the launcher is dead.
+  // The pipe is closed when the launcher is dead.
   while (uninterrupted([&] { return read(pipe, &message, sizeof message); }) == sizeof message) {
     if (message == kFinish) _exit(0);
     if (message > 0) {
@@ -121,19 +120,20 @@ void kill_tagged(const std::string& tag) {
 
 SignalFd::SignalFd(std::vector<int> end_signals) : end_signals_(std::move(end_signals)) {
   const sigset_t set = taken_signals(end_signals_);
-  // An inherited "ignored" would reap children by itself, and would hide the other signals from the ranks.
+  // If they were inherited as ignored, children would be reaped automatically, and ranks would not get the
+  // other signals.
   for (int number = 1; number < SIGRTMIN; ++number) {
     if (sigismember(&set, number) == 1) std::signal(number, SIG_DFL);
   }
   if (sigprocmask(SIG_BLOCK, &set, &original_mask_) != 0) fail_to_watch("sigprocmask");
   descriptor_ = net::FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!descriptor_) fail_to_watch("signalfd");
-  // A closed standard error must not end the launcher between starting the ranks and ending them.
+  // A closed standard error must not end the launcher before the ranks have ended.
   original_pipe_action_ = std::signal(SIGPIPE, SIG_IGN);
 }
 
 SignalFd::~SignalFd() {
-  // A request that came too late would end the process.
+  // A late request would otherwise end the process.
   std::signal(stacks_request(), SIG_IGN);
   restore_in_child();
 }
@@ -151,16 +151,17 @@ int SignalFd::wait(net::Deadline deadline, const std::vector<int>& inputs) {
     if (read(descriptor_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
       return static_cast<int>(info.ssi_signo);
     if (net::Clock::now() >= deadline) return 0;
-    // To the nanosecond: whole milliseconds would make the launcher's end, a chain of short waits, slower.
+    // In nanoseconds: rounding up to milliseconds would slow down the launcher's end, a series of short
+    // waits.
     const timespec left = until(deadline);
     if (ppoll(entries.data(), entries.size(), &left, nullptr) < 0 && errno != EINTR) fail_to_watch("ppoll");
-    // Signals first: ranks that write without end must not drown them.
+    // Signals first: continuous output of ranks must not delay them.
     const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
     if (entries[0].revents == 0 && std::any_of(entries.begin() + 1, entries.end(), is_ready)) return 0;
   }
 }
 
-// The C library keeps the first real-time signals for itself, and says at run time where its own end.
+// The C library reserves the first real-time signals, so SIGRTMIN is known only at run time.
 int stacks_request() noexcept { return SIGRTMIN + 4; }
 
 bool SignalFd::ends_job(int signal_number) const noexcept {
@@ -199,8 +200,8 @@ OrphanReaper::OrphanReaper(const std::string& folder, const std::string& tag) {
   if (pipe2(ends, O_CLOEXEC) != 0) throw formatted<Error>("cannot open a pipe: {}.", std::strerror(errno));
   const net::FileDescriptor reapers_end(ends[0]);
   pipe_ = net::FileDescriptor(ends[1]);
-  // fork() but without SIGCHLD at its end; all arguments are zero, so their order, which differs between
-  // architectures, does not matter.
+  // fork() without SIGCHLD at its end. All arguments are zero, so their order, which depends on the
+  // architecture, does not matter.
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL));
   if (pid_ < 0) {
     throw formatted<Error>("cannot start the orphan reaper: {}. Look at the limits on processes (ulimit -u).",

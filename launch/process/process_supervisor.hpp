@@ -13,29 +13,29 @@
 
 namespace lockstep::launch {
 
-/// Signals as events: blocked for the process and read one after the other, so that nothing happens in a
-/// signal handler and nothing is missed while the launcher is busy. One object a process, on its only thread.
+/// Signals as events: they are blocked for the process and read one by one. Nothing runs in a signal handler,
+/// and no signal is lost while the launcher is busy. One object per process, on its only thread.
 ///
-/// Taken: SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, the request for stacks and the signals
-/// that end a job. A SIGHUP that is ignored when the launcher starts, as under nohup, stays ignored.
+/// Covers SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, the request for stacks and the signals
+/// that end a job. If SIGHUP is ignored when the launcher starts, as under nohup, it stays ignored.
 class SignalFd {
  public:
-  /// `end_signals` are those that ask the job to end; the others that are taken are for the ranks alone.
-  /// Throws lockstep::Error when the system refuses.
+  /// `end_signals` ask the job to end; the others are only forwarded to the ranks. Throws lockstep::Error if
+  /// the system refuses.
   explicit SignalFd(std::vector<int> end_signals);
-  /// The signals act as before; requests for stacks are ignored from now on.
+  /// Restores the signals; requests for stacks are ignored from now on.
   ~SignalFd();
   SignalFd(const SignalFd&) = delete;
   SignalFd& operator=(const SignalFd&) = delete;
 
-  /// The next signal; 0 where `deadline` came first (Deadline::max(): never), or one of the `inputs`
-  /// (descriptors, -1: none) can be read.
+  /// The next signal; 0 at `deadline` (Deadline::max(): never) or if one of the `inputs` (descriptors, -1:
+  /// none) is readable.
   int wait(net::Deadline deadline, const std::vector<int>& inputs);
 
   /// Whether the signal asks the job to end.
   bool ends_job(int signal_number) const noexcept;
 
-  /// For the child of a fork, before exec: the signals act as they did before the launcher.
+  /// For the child of a fork, before exec: restores the signals as they were before the launcher.
   void restore_in_child() const noexcept;
 
  private:
@@ -45,12 +45,12 @@ class SignalFd {
   net::FileDescriptor descriptor_;
 };
 
-/// The signal on which `lockstep run` prints the stacks of its ranks (`lockstep stacks`).
+/// The signal that makes `lockstep run` print the stacks of its ranks (`lockstep stacks`).
 int stacks_request() noexcept;
 
-/// What tells the processes of one launcher's job from all others of the host, even when their parents are
-/// gone and they have made sessions of their own: a random value in LOCKSTEP_LAUNCHERS, which children
-/// inherit. A launcher that a rank starts appends its own, so that the outer one still knows its processes.
+/// Identifies the processes of one launcher's job, even if their parents have ended and they have started
+/// their own sessions: a random value in LOCKSTEP_LAUNCHERS, which children inherit. A launcher that a rank
+/// starts appends its own value, so the outer launcher still recognizes its processes.
 class JobTag {
  public:
   explicit JobTag(const Environment& environment);
@@ -63,13 +63,13 @@ class JobTag {
   std::string all_;
 };
 
-/// TMPDIR, else /tmp; absolute.
+/// TMPDIR, otherwise /tmp; absolute.
 std::filesystem::path temporary_parent(const Environment& environment);
 
-/// A folder of this user's own below TMPDIR (else /tmp), removed with all that is in it when the object goes.
+/// A private folder below TMPDIR (otherwise /tmp). The destructor removes it with its contents.
 class TemporaryFolder {
  public:
-  /// Throws lockstep::Error that names the place when it cannot be made.
+  /// Throws lockstep::Error that names the parent folder if it cannot be created.
   explicit TemporaryFolder(const Environment& environment);
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -81,23 +81,24 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// A small process that outlives the launcher by a moment. Should the launcher be killed (SIGKILL, out of
-/// memory), the kernel kills the ranks; the orphan reaper kills what they have started, wherever that is, and
-/// removes the temporary folder. It learns of the launcher's end from a pipe, so it costs nothing until then.
+/// A small process that outlives the launcher. If the launcher is killed (SIGKILL, OOM), the kernel kills the
+/// ranks, and the orphan reaper kills whatever they started and removes the temporary folder. It detects the
+/// launcher's end by a pipe, so it costs nothing until then.
 ///
-/// It is a child without an end signal: waiting for "any child" does not see it. One object a process.
+/// It is a child without a termination signal, so waiting for any child does not return it. One object per
+/// process.
 class OrphanReaper {
  public:
-  /// `folder`: removed when the launcher dies before the destructor. `tag`: processes with this JobTag die
-  /// with the launcher, but other orphan reapers and those that have wiped their environment; empty: only
-  /// those of the process groups that are watched. Throws lockstep::Error.
+  /// `folder` is removed if the launcher dies before the destructor. Processes with `tag`, a JobTag, are then
+  /// killed, except other orphan reapers and processes that have cleared their environment; empty: only the
+  /// watched process groups are killed. Throws lockstep::Error.
   OrphanReaper(const std::string& folder, const std::string& tag);
-  /// It ends and touches nothing.
+  /// Ends the reaper, which then kills and removes nothing.
   ~OrphanReaper();
   OrphanReaper(const OrphanReaper&) = delete;
   OrphanReaper& operator=(const OrphanReaper&) = delete;
 
-  /// From now on the process group dies with the launcher; `release` takes it back.
+  /// From now on the process group is killed when the launcher dies; `release` undoes this.
   void watch(pid_t group) const noexcept { send(group); }
   void release(pid_t group) const noexcept { send(-group); }
 
@@ -110,8 +111,8 @@ class OrphanReaper {
   net::FileDescriptor pipe_;
 };
 
-/// What a launcher needs before it may start threads or ranks: signals become events in every thread, and an
-/// orphan reaper, which is forked and so must come first, watches over what is started later.
+/// What a launcher needs before it starts threads or ranks: signals are events in every thread, and the
+/// orphan reaper, which must be forked first, watches what is started later.
 struct ProcessSupervisor {
   ProcessSupervisor(const Environment& environment, const std::vector<int>& end_signals, bool keep_daemons)
       : signals(end_signals),
@@ -121,7 +122,7 @@ struct ProcessSupervisor {
 
   SignalFd signals;
   TemporaryFolder folder;
-  /// To be put into the environment of all that is started.
+  /// To be added to the environment of everything that is started.
   JobTag tag;
   OrphanReaper reaper;
 };

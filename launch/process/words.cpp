@@ -17,7 +17,7 @@ namespace {
 
 bool in_name(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_'; }
 
-/// How many letters of `text` are the macro's name, which it begins with as `${name}` or `$name`; 0: none.
+/// The length of the macro `${name}` or `$name` at the start of `text`; 0: it does not start with it.
 std::size_t name_length(std::string_view text, const std::string& name) {
   if (!text.starts_with('$')) return 0;
   if (text.starts_with("${" + name + "}")) return name.size() + 3;
@@ -26,15 +26,15 @@ std::size_t name_length(std::string_view text, const std::string& name) {
   return text.substr(1).starts_with(name) && ends ? length : 0;
 }
 
-/// The name in the source, or what was given where it is none of C++.
+/// The demangled name, or `name` itself if it is not a C++ name.
 std::string demangled(const std::string& name) {
   const std::unique_ptr<char, void (*)(void*)> result(
       abi::__cxa_demangle(name.c_str(), nullptr, nullptr, nullptr), std::free);
   return result ? result.get() : name;
 }
 
-/// "file(function+0x1f)[0x7f...]" as "function+0x1f in file", or "file+0x1f" where the function has no name;
-/// other lines as they are.
+/// Converts "file(function+0x1f)[0x7f...]" to "function+0x1f in file", or to "file+0x1f" if the function has
+/// no name; keeps other lines.
 std::string readable_frame(const std::string& line) {
   const auto open = line.find('(');
   const auto plus = line.find('+', open);
@@ -124,7 +124,7 @@ std::string printable(std::string text) {
 std::string shortened(std::string_view text, std::size_t most) {
   if (text.size() <= most) return std::string(text);
   const auto is_inside_letter = [&](std::size_t at) { return (text[at] & 0xC0) == 0x80; };
-  // A letter has four bytes at most; what has more is no UTF-8.
+  // A character has at most four bytes; longer sequences are not UTF-8.
   for (const std::size_t least = most - std::min<std::size_t>(most, 3);
        most > least && is_inside_letter(most);)
     --most;

@@ -22,7 +22,7 @@
 namespace lockstep::launch {
 namespace {
 
-/// The words in the form that exec takes; they live in `words`.
+/// Pointers into `words`, as exec takes them.
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;
   for (auto& word : words) result.push_back(word.data());
@@ -36,7 +36,7 @@ std::vector<std::string> assignments(const Environment& environment) {
   return result;
 }
 
-/// The child's side. Never returns.
+/// Runs in the child. Never returns.
 [[noreturn]] void become(char** arguments, char** environment, int report, pid_t launcher,
                          const std::function<void()>& in_child) {
   setsid();
@@ -74,7 +74,7 @@ void replace_process(std::vector<std::string> command, const Environment& enviro
 }
 
 void open_standard_descriptors() noexcept {
-  // The lowest free number is taken, so they are filled in order; without close-on-exec, as streams are.
+  // A process that hangs in the kernel dies when the call returns; it is reaped with the other children then.
   int opened = 0;
   do {
     opened = open("/dev/null", O_RDWR);
@@ -107,7 +107,7 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
   if (!report_) return true;
   if (!net::await_ready(report_.get(), POLLIN, net::Clock::now() + limit)) {
     if (net::Clock::now() < deadline_) return false;
-    // One that hangs in the kernel dies when it comes back; whoever reaps children takes note of it then.
+    // A successful exec has closed the pipe.
     kill(pid_, SIGKILL);
     throw SpawnError(fmt::format("cannot start '{}': its file could not be read within {} s. Look at the "
                                  "file system that it (or its interpreter) is on.",
@@ -115,7 +115,7 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
                      126);
   }
   int error = 0;
-  // A successful exec has closed the pipe.
+  // dup2 of a descriptor onto itself would leave it close-on-exec.
   const bool failed = read(report_.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error);
   report_.reset();
   if (!failed) return true;
@@ -125,7 +125,8 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
 
 void WorkerOutput::apply() const noexcept {
   const auto put = [](const net::FileDescriptor& file, int place) {
-    // dup2 of a descriptor onto itself would leave it close-on-exec.
+    // Processes still run only after an exception. The time is limited, so that a process that cannot be
+    // killed (stuck in a driver) does not block the launcher.
     if (file.get() == place) {
       fcntl(place, F_SETFD, 0);
     } else if (file) {
@@ -142,8 +143,7 @@ WorkerGroup::WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bo
 }
 
 WorkerGroup::~WorkerGroup() {
-  // Reached with running processes only when an exception flies: bounded, so that a process that cannot be
-  // killed (stuck in a driver) does not hold the launcher.
+  // Long enough for nearly every start, so that no extra turn of the event loop is needed.
   const auto deadline = net::Clock::now() + std::chrono::seconds(5);
   while (has_children() && net::Clock::now() < deadline) {
     kill();
@@ -164,10 +164,10 @@ void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
 }
 
 bool WorkerGroup::is_starting() {
-  // Long enough for nearly every start, so that it costs no turn of the event loop.
+  // If it was stopped meanwhile, waitpid tells what became of it.
   constexpr std::chrono::milliseconds kUsual{20};
   if (!spawned_) return false;
-  // One that was stopped meanwhile is done with: waitpid says what became of it.
+  // A stopped (SIGSTOP) process would not handle it.
   if (!workers_.back().stopped) {
     try {
       if (!spawned_->has_begun(kUsual)) return true;
@@ -186,7 +186,7 @@ void WorkerGroup::signal(int number, bool stopping) {
   for (auto& worker : workers_) {
     if (worker.status) continue;
     killpg(worker.pid, number);
-    // A stopped (SIGSTOP) process would never see it.
+    // The SIGTERM sent below merges with this one while it is pending.
     if (stopping) killpg(worker.pid, SIGCONT);
     worker.stopped = worker.stopped || stopping;
     worker.killed = worker.killed || number == SIGKILL;
@@ -195,7 +195,8 @@ void WorkerGroup::signal(int number, bool stopping) {
 
 void WorkerGroup::end_after_failure() {
   for (const auto& worker : workers_) {
-    // The one that follows merges with it where it is still to be delivered.
+    // The group still exists if the rank left processes behind. An empty one must be released, as its number
+    // may be reused.
     if (!worker.status) ::sigqueue(worker.pid, SIGTERM, {.sival_int = kTerminateNow});
   }
   signal(SIGTERM, true);
@@ -213,8 +214,7 @@ std::vector<std::size_t> WorkerGroup::reap() {
     found->status = status;
     found->ended = std::time(nullptr);
     found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
-    // The group lives on in what the rank left behind; an empty one must not be remembered, as its number is
-    // free.
+    // Each rank leads its own session, which contains what it starts unless that leaves.
     if (killpg(pid, 0) != 0) reaper_.release(pid);
     ended.push_back(static_cast<std::size_t>(found - workers_.begin()));
   }

@@ -18,7 +18,7 @@
 
 namespace lockstep::launch {
 
-/// The program could not be started. `exit_code()` is a shell's: 127 not found, 126 found and not executable.
+/// The program could not be started. `exit_code()` is a shell's: 127 not found, 126 not executable.
 class SpawnError : public Error {
  public:
   SpawnError(const std::string& text, int exit_code) : Error(text), exit_code_(exit_code) {}
@@ -29,37 +29,36 @@ class SpawnError : public Error {
   int exit_code_;
 };
 
-/// Opens /dev/null on those of the descriptors 0 to 2 that are closed, as after `>&-`. To be called before
-/// anything else opens a file: that would become a standard stream, here and in every rank. *Local*.
+/// Opens /dev/null for those of the descriptors 0 to 2 that are closed, as after `>&-`. To be called before
+/// anything else opens a file, which would become a standard stream here and in every rank. *Local*.
 void open_standard_descriptors() noexcept;
 
-/// Makes this process the program of `command` (searched in PATH) with `environment`. Returns only by
-/// throwing SpawnError. *Local*.
+/// Replaces this process by the program of `command` (searched in PATH) with `environment`. Never returns;
+/// throws SpawnError. *Local*.
 [[noreturn]] void replace_process(std::vector<std::string> command, const Environment& environment);
 
-/// A process between fork and exec. It begins its program by itself, within a millisecond in most cases; on a
-/// file system that hangs it may never begin, so nothing here waits for it longer than the caller says. All
-/// *Local*.
+/// A process between fork and exec. Usually its program begins within a millisecond. On a file system that
+/// hangs it may never begin, so no function waits longer than the caller's limit. All *Local*.
 class SpawnedProcess {
  public:
-  /// A program whose file cannot be read within this time does not start.
+  /// If the program's file cannot be read within this time, the start fails.
   static constexpr std::chrono::seconds kExecTimeout{60};
 
   /// Forks a process that executes `command` (searched in PATH) with `environment` and the launcher's
-  /// standard streams, as the leader of a session and process group of its own, so that it and its children
-  /// can be signalled together. It is killed by the kernel when the launcher dies. `in_child` runs between
-  /// fork and exec: only async-signal-safe calls. Throws SpawnError.
+  /// standard streams. It leads its own session and process group, so that it and its children can be
+  /// signaled together. The kernel kills it when the launcher dies. `in_child` runs between fork and exec:
+  /// only async-signal-safe calls. Throws SpawnError.
   SpawnedProcess(std::vector<std::string> command, const Environment& environment,
                  const std::function<void()>& in_child);
 
   pid_t pid() const noexcept { return pid_; }
-  /// Becomes readable when the program has begun, or cannot begin.
+  /// Becomes readable when the program has begun, or has failed to.
   int descriptor() const noexcept { return report_.get(); }
   /// When `has_begun` gives up.
   net::Deadline deadline() const noexcept { return deadline_; }
 
-  /// Waits for `limit` at most. Throws SpawnError when the program cannot be started or the deadline is over;
-  /// the process is gone then, or has been sent SIGKILL.
+  /// Waits at most `limit`. Throws SpawnError if the program cannot be started or the deadline has passed;
+  /// then the process has ended, or was sent SIGKILL.
   bool has_begun(std::chrono::milliseconds limit);
 
  private:
@@ -73,83 +72,83 @@ class SpawnedProcess {
 struct Worker {
   int local_rank = 0;
   pid_t pid = 0;
-  /// What waitpid said; nothing while it runs.
+  /// The wait status; nullopt while it runs.
   std::optional<int> status = {};
-  /// When that was: seconds since 1970; 0: it runs.
+  /// When it ended, in seconds since 1970; 0: it runs.
   std::int64_t ended = 0;
-  /// The most memory that it had at a time, in bytes, its children that it waited for included; 0: it runs.
+  /// Peak memory in bytes, including children that it waited for; 0: it runs.
   std::int64_t peak_memory = 0;
-  /// It was asked to end before it did.
+  /// It was asked to stop before it ended.
   bool stopped = false;
-  /// SIGKILL was sent to it from here before it ended.
+  /// The launcher sent it SIGKILL before it ended.
   bool killed = false;
 
-  /// It was asked to stop, and says that it has saved where it is.
+  /// It exited with the code for a saved state.
   bool preempted() const noexcept { return status == kPreemptedExitCode << 8; }
-  /// It ended by itself, and neither with success nor because it was asked to stop.
+  /// It ended by itself, without success, and not because it was asked to stop.
   bool failed() const noexcept { return status && *status != 0 && !stopped && !preempted(); }
 };
 
-/// What a rank's standard output and standard error are to be; empty: the launcher's own.
+/// Standard output and standard error of a rank; empty: the launcher's.
 struct WorkerOutput {
   net::FileDescriptor out;
   net::FileDescriptor err;
 
-  /// In the child, before exec: puts them in place. Async-signal-safe.
+  /// In the child, before exec: installs them. Async-signal-safe.
   void apply() const noexcept;
 };
 
-/// The processes of one round, and whatever they leave behind. The launcher is made the "subreaper", so
-/// every descendant whose parent is gone becomes its child, and none can hide.
+/// The processes of one round, and those that outlive them. The launcher becomes a "subreaper": descendants
+/// whose parent has ended become its children, so none is lost.
 class WorkerGroup {
  public:
-  /// Both must outlive the group. `keep_daemons`: what is in a session that is no rank's belongs to nobody.
+  /// Both must outlive the group. `keep_daemons`: processes in a session that is not a rank's are left alone.
   WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bool keep_daemons);
-  /// Kills what still runs.
+  /// Kills running processes.
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  /// Forks the next rank, which begins its program by itself: `is_starting` says whether that is still to
-  /// come. One rank at a time. Throws SpawnError.
+  /// Forks the next rank, whose program then begins by itself; `is_starting` tells when. One rank at a time.
+  /// Throws SpawnError.
   void start(int local_rank, const std::vector<std::string>& command, const Environment& environment,
              const WorkerOutput& output);
-  /// Whether the rank that was started last has not begun its program yet. Returns at once but for the few
-  /// milliseconds that this takes on a healthy host. Throws SpawnError when it cannot begin.
+  /// Whether the rank that was started last has not begun its program yet. Waits a few milliseconds, in which
+  /// most programs begin. Throws SpawnError if it cannot begin.
   bool is_starting();
-  /// Becomes readable when that may have changed, and when to ask anyway; -1 and Deadline::max(): all have
-  /// begun.
+  /// Becomes readable when `is_starting` may have changed, and the time at which to call it anyway; -1 and
+  /// Deadline::max(): all have begun.
   int start_descriptor() const noexcept { return spawned_ ? spawned_->descriptor() : -1; }
   net::Deadline start_deadline() const { return spawned_ ? spawned_->deadline() : net::Deadline::max(); }
 
-  /// Sends a signal to the process group of every rank that runs. `stopping`: the ranks are to end by it.
+  /// Sends a signal to the process group of every running rank. `stopping`: it asks the ranks to end.
   void signal(int number, bool stopping);
-  /// SIGTERM to every rank that runs, because another has failed: with kTerminateNow, so that those that
-  /// would save their state at a SIGTERM do not try.
+  /// Sends SIGTERM to every running rank after a failure, with kTerminateNow, so that ranks that save their
+  /// state on SIGTERM do not try.
   void end_after_failure();
 
-  /// Takes note of every child that has ended. Returns the ranks' (indices of `workers`).
+  /// Reaps all children that have ended. Returns those that are ranks (indices of `workers`).
   std::vector<std::size_t> reap();
 
   bool ranks_run() const;
-  /// Whether a rank or anything that ranks left behind still runs.
+  /// Whether a rank, or a process that ranks left behind, still runs.
   bool has_children() const;
-  /// Sends SIGTERM to the orphans that have not had it yet.
+  /// Sends SIGTERM to orphans, once each.
   void terminate_orphans();
-  /// SIGKILL to everything: ranks, their groups, orphans.
+  /// Sends SIGKILL to ranks, their process groups and orphans.
   void kill();
 
   const std::vector<Worker>& workers() const noexcept { return workers_; }
 
  private:
-  /// What ranks left behind and still runs. Costs a look at every process of the host.
+  /// Running processes that ranks left behind. Reads the status of every process of the host.
   std::vector<pid_t> orphans() const;
 
   const SignalFd& signals_;
   const OrphanReaper& reaper_;
   const bool keep_daemons_;
   std::vector<Worker> workers_;
-  /// The rank that was started last, until it has begun its program.
+  /// The rank that was started last, until its program has begun.
   std::optional<SpawnedProcess> spawned_;
   std::set<pid_t> asked_;
 };
