@@ -12,14 +12,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A file that is longer holds something else.
+/// A longer file contains something else.
 constexpr std::size_t kLongestFile = 4 << 20;
-/// Contents are sent to other nodes: what is longer or deeper is cut.
+/// Contents are sent to other nodes, so longer ones are reduced.
 constexpr std::size_t kLongestContent = 32 * 1024;
 constexpr std::size_t kLongestErrorText = 8 * 1024;
 constexpr int kDeepest = 8;
 
-/// Deep nests are left out while they are read: to copy or to write them would need a deep stack.
+/// Deep nesting is left out by the parser: copying or writing it would need a deep stack.
 Json parsed(const std::string& text) {
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) { return depth < kDeepest; };
   Json json = Json::parse(text, shallow, false);
@@ -27,7 +27,7 @@ Json parsed(const std::string& text) {
   return in_form ? json : Json(nullptr);
 }
 
-/// The value at a place; null where there is none.
+/// The value at a JSON pointer; null if there is none.
 const Json& value_at(const Json& content, const char* place) {
   static const Json kNothing;
   const Json::json_pointer pointer(place);
@@ -89,7 +89,7 @@ bool is_secondary(const nlohmann::json& content) {
 void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_code) {
   if (to.empty() || !content.is_object()) return;
   Json& message = content["message"];
-  // The older form, a text alone, has no place for the code.
+  // The older format, a plain string, cannot hold the code.
   if (message.is_object()) message["errorCode"] = exit_code;
   write_atomically(to, content.dump(-1, ' ', false, Json::error_handler_t::replace));
 }

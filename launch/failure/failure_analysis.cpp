@@ -13,21 +13,21 @@
 namespace lockstep::launch {
 namespace {
 
-/// The exit status of a job that was ended because it hung: that of timeout(1).
+/// The exit status of a job that was ended because of a hang, as that of timeout(1).
 constexpr int kHangStatus = 124;
 
 bool saved_or_succeeded(const ProcessFailure& record) {
   return record.status == 0 || record.status == kPreemptedExitCode << 8;
 }
 
-/// How likely a failure is the cause of others, least first.
+/// How likely a failure is the cause of others, in ascending order.
 enum class Weight { secondary, silent, own_error, crash };
 
-/// Died of a signal that nobody here sent, and that is no usual consequence of another rank's end.
+/// Killed by a signal that the launcher did not send, and that is not a usual consequence of another rank's
+/// end.
 bool crashed(const ProcessFailure& failure) {
   if (!failure.status || failure.stopped || !WIFSIGNALED(*failure.status)) return false;
-  // A program may abort, or be ended by a pipe that nobody reads, because another rank is gone; and requests
-  // to end are no crash.
+  // A program may abort, or get SIGPIPE, because another rank has ended; requests to stop are not crashes.
   const auto consequences = {SIGABRT, SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   return std::ranges::count(consequences, WTERMSIG(*failure.status)) == 0;
 }
@@ -39,16 +39,16 @@ Weight weight_of(const ProcessFailure& failure) {
   return failure.message.empty() ? Weight::silent : Weight::own_error;
 }
 
-/// A rank that only exited with some code, and left no message, may have failed because a peer vanished.
+/// A rank that exited without a message may have failed because it lost a peer.
 bool has_own_cause(const ProcessFailure& failure) {
   const bool by_signal = failure.failed() && failure.status && WIFSIGNALED(*failure.status);
   return by_signal || weight_of(failure) >= Weight::own_error;
 }
 
-/// Ranks beside the cause of which more is shown than a line.
+/// Number of other ranks with details.
 constexpr int kMostDetailed = 8;
 
-/// More than this is no message but a dump.
+/// Longer texts are dumps, not messages.
 constexpr std::size_t kLongestMessage = 4096;
 
 std::string quoted(std::string message, const std::string& indent = "  ") {
@@ -62,7 +62,7 @@ std::string named(const ProcessFailure& failure) {
                      failure.pid == 0 ? "" : fmt::format(", pid {}", failure.pid), failure.program);
 }
 
-/// "; this one had 2.5 GiB", or nothing where that is not known.
+/// "; this one had 2.5 GiB", or empty if unknown.
 std::string memory_text(const ProcessFailure& failure) {
   if (failure.peak_memory <= 0) return "";
   const auto tenths = (failure.peak_memory * 10 + (1 << 29)) >> 30;
@@ -70,7 +70,7 @@ std::string memory_text(const ProcessFailure& failure) {
   return fmt::format("; this one had {}.{} GiB", tenths / 10, tenths % 10);
 }
 
-/// Who may have sent a SIGKILL that did not come from here.
+/// Who may have sent a SIGKILL that the launcher did not send.
 std::string sender_of_kill(const ProcessFailure& failure) {
   if (failure.status != SIGKILL || failure.hung || failure.killed) return "";
   if (failure.killed_by_oom()) {
@@ -87,7 +87,7 @@ std::string sender_of_kill(const ProcessFailure& failure) {
          "the memory limit of the job.\n";
 }
 
-/// A traceback ends with the message in most cases.
+/// A traceback usually ends with the message.
 std::string message_text(const ProcessFailure& record) {
   const std::string traceback = traceback_of(record.error);
   const bool repeated = !traceback.empty() && traceback.find(record.message) != std::string::npos;
@@ -136,7 +136,7 @@ std::string rank_list(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-/// Ranks that get a line together, in the order of the report.
+/// Groups of ranks that share a line, in the order of the report.
 enum class Fate { failed, failed_alike, lost_another, obeyed, succeeded };
 
 std::string line_of(Fate fate, std::string how, const std::vector<int>& ranks) {
@@ -148,7 +148,7 @@ std::string line_of(Fate fate, std::string how, const std::vector<int>& ranks) {
   return fmt::format("lockstep run: {} {}{}\n", rank_list(ranks), how, end);
 }
 
-/// Everything about the ranks beside the cause, in as few lines as it takes.
+/// The report on all ranks except the cause, in as few lines as possible.
 std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t cause) {
   std::string text;
   std::map<std::pair<Fate, std::string>, std::vector<int>> together;
@@ -183,7 +183,7 @@ std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t
 std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
   const Weight first = weight_of(failures.front());
   if (first >= Weight::own_error) return 0;
-  // The first of several that weigh the same.
+  // The first of those with the largest weight.
   const auto heaviest = std::ranges::max_element(failures, {}, weight_of);
   const Weight needed = first == Weight::secondary ? Weight::own_error : Weight::crash;
   return weight_of(*heaviest) >= needed ? static_cast<std::size_t>(heaviest - failures.begin()) : 0;
@@ -201,7 +201,7 @@ FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
   if (records.empty()) return {};
   const std::size_t index = root_cause(records);
   const ProcessFailure& cause = records[index];
-  // A cause that was stopped before it could end by itself has no exit code of its own.
+  // A cause that was stopped before it ended by itself has no exit code of its own.
   const ProcessFailure& ended = cause.failed() ? cause : records.front();
   return {.report = failure_report(records, index),
           .headline = "lockstep run: FAILED: " + in_one_line(cause),

@@ -19,7 +19,7 @@ Ranks those(const Ranks& ranks, const Condition& condition) {
   return result;
 }
 
-/// What keeps a process in this state from doing anything; empty: nothing does.
+/// Why a process in this state cannot run; empty: it can.
 std::string held_text(char state) {
   if (state == 'T') return "stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT continues it";
   if (state == 't') return "held by a debugger";
@@ -51,7 +51,7 @@ std::string stuck_text(const RankStatus& rank) {
                      held.empty() ? "" : fmt::format("it is {}; ", held), rank.beat->text());
 }
 
-/// "ranks 0, 1 wait in all_reduce #412 for 30 s", "rank 2 is in forward, step 57 for 30 s": a part for each
+/// "ranks 0, 1 wait in all_reduce #412 for 30 s", "rank 2 is in forward, step 57 for 30 s": one text per
 /// place.
 std::vector<std::string> status_lines(const Ranks& all) {
   std::map<std::string, Ranks> places;
@@ -66,7 +66,7 @@ std::vector<std::string> status_lines(const Ranks& all) {
   return texts;
 }
 
-/// The ranks of the fewest steps, where steps differ.
+/// The ranks with the fewest steps; empty if all have the same number.
 Ranks behind(const Ranks& ranks) {
   const auto step_of = [](const RankStatus& rank) { return rank.beat->step; };
   const auto least = step_of(std::ranges::min(ranks, {}, step_of));
@@ -74,7 +74,7 @@ Ranks behind(const Ranks& ranks) {
   return behind_others.size() < ranks.size() ? behind_others : Ranks();
 }
 
-/// The ranks that are not where most are.
+/// The ranks that are not in the most common place.
 Ranks elsewhere(const Ranks& ranks) {
   std::map<std::string, int> places;
   for (const auto& rank : ranks) ++places[rank.beat->text()];

@@ -9,62 +9,63 @@
 
 namespace lockstep::launch {
 
-/// One rank as its node's launcher sees it. Times are durations, since nodes do not share a clock.
+/// The status of one rank, as seen by its node's launcher. Times are durations, as nodes do not share a
+/// clock.
 struct RankStatus {
   int rank = 0;
-  /// "pid 77", or "node1, pid 77" where there are several nodes.
+  /// "pid 77", or "node1, pid 77" if there are several nodes.
   std::string place;
-  /// Nothing: it never beat.
+  /// nullopt: it never sent a heartbeat.
   std::optional<HeartbeatRecord> beat;
-  /// The state of its process as ps shows it (ProcessStat::state); '?': not known.
+  /// The state of its process as in ps (ProcessStat::state); '?': unknown.
   char process_state = '?';
-  /// Since its last beat.
+  /// Time since its last heartbeat.
   std::chrono::milliseconds still{0};
-  /// What waitpid said; nothing while it runs.
+  /// The wait status; nullopt while it runs.
   std::optional<int> status;
 };
 
-/// A job in which no rank moves any more.
+/// A job in which no rank makes progress.
 struct Hang {
-  /// The ranks to look at; none: all wait in one place for something outside.
+  /// The ranks to look at; empty: all wait in one place for something outside.
   std::vector<int> stuck;
-  /// Whether somebody waits for them. Otherwise all are busy with their own work, which may be right.
+  /// Whether some rank waits. Otherwise all do their own work, which may be correct.
   bool somebody_waits = false;
-  /// The ranks are stuck in their own work or have left, whatever ranks that are not in the list do.
+  /// The ranks are stuck in their own work or have exited, whatever ranks outside the list do.
   bool is_certain = false;
   /// "rank 3 (pid 77) has not moved for 31 s: last seen in forward, step 57; ranks 0, 1, 2 wait in all_reduce
   /// #412 for 30 s".
   std::string text;
 };
 
-/// Looks for a hang: every rank that runs has beaten, and none of them within `limit`. Blamed are ranks
-/// whose process is stopped, held by a debugger or stuck in a device, whatever they did before; else those
-/// that do their own work while others wait; else those that left early; else those that are behind in steps;
-/// else those that wait in another place than most. *Local*.
+/// Looks for a hang: every running rank has sent heartbeats, but none within `limit`. The first of these
+/// groups that is not empty is blamed: ranks whose process is stopped, held by a debugger or stuck in a
+/// device; ranks that do their own work; ranks that exited early; ranks that are behind in steps; ranks that
+/// wait in another place than most. *Local*.
 std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono::milliseconds limit);
 
 /// After the end of a job: "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61"; empty
-/// where no rank left with success while another one waited. *Local*.
+/// if no rank exited with success while another one waited. *Local*.
 std::string early_leavers(const std::vector<RankStatus>& views);
 
 struct HangOptions {
-  /// When a hang is reported for the first time; then after twice the time, and so on.
+  /// When a hang is first reported; later reports follow after twice the time, and so on.
   std::chrono::milliseconds notice_after = std::chrono::seconds(30);
-  /// When it ends the job; 0: never.
+  /// When a hang ends the job; 0: never.
   std::chrono::milliseconds timeout{0};
-  /// Whether these are all ranks of the job. Otherwise ranks that all wait prove nothing: the one that they
-  /// wait for may be one that is not seen.
+  /// Whether these are all ranks of the job. Otherwise a hang in which all ranks wait is not reported, as
+  /// they may wait for an unknown rank.
   bool sees_all_ranks = true;
 };
 
-/// When a hang of a round is reported, and when it ends the job. Knows no clock.
+/// Decides when a hang of a round is reported, and when it ends the job. Has no clock.
 class HangDetector {
  public:
   explicit HangDetector(const HangOptions& options) : options_(options) {}
 
   struct Finding {
     Hang hang;
-    /// It has lasted for the timeout. Reported once, unless some rank moves meanwhile.
+    /// The hang has lasted for the timeout. Reported once, unless a rank makes progress meanwhile.
     bool ends_job = false;
   };
   /// To be called about once a second.

@@ -113,8 +113,8 @@ class WorkerGroup {
   /// Throws SpawnError.
   void start(int local_rank, const std::vector<std::string>& command, const Environment& environment,
              const WorkerOutput& output);
-  /// Whether the rank that was started last has not begun its program yet. Waits a few milliseconds, in which
-  /// most programs begin. Throws SpawnError if it cannot begin.
+  /// Whether the rank that was started last has not begun its program yet. Waits at most 20 ms, in which most
+  /// programs begin. Throws SpawnError if it cannot begin.
   bool is_starting();
   /// Becomes readable when `is_starting` may have changed, and the time at which to call it anyway; -1 and
   /// Deadline::max(): all have begun.
