@@ -22,7 +22,8 @@ BindingMode mode_of(const RunOptions& options, int ranks, int gpus) {
       {"exclusive", BindingMode::exclusive}, {"core-complex", BindingMode::core_complex}};
   if (options.numa_binding) return kModes.at(*options.numa_binding);
   if (options.cpu_binding != "auto") return kModes.at(options.cpu_binding);
-  // A single rank has all CPUs anyway, and one with a GPU wants those near it, which --numa-binding finds.
+  // A single rank may use all CPUs anyway. A rank with a GPU needs the CPUs near it, which --numa-binding
+  // selects.
   return ranks > 1 && gpus == 0 ? BindingMode::block : BindingMode::none;
 }
 

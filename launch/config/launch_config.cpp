@@ -26,8 +26,8 @@ namespace {
 constexpr int kOut = 1;
 constexpr int kErr = 2;
 
-/// "3", or "0:1,2:3": the streams of each rank. A rank that this node does not have is no mistake: one
-/// command line may serve nodes with different numbers of ranks.
+/// "3", or "0:1,2:3": the streams of each rank. Ranks that this node does not have are ignored, so one
+/// command line can serve nodes with different numbers of ranks.
 std::vector<int> streams_of(const std::string& flag, const std::string& text, int ranks) {
   if (const auto all = variables::whole_number(text, 0, kOut | kErr))
     return std::vector<int>(static_cast<std::size_t>(ranks), *all);
@@ -73,7 +73,7 @@ bool any(const std::vector<int>& streams) {
   return std::ranges::any_of(streams, [](int bits) { return bits != 0; });
 }
 
-/// The folder of this run, where something asks for files.
+/// The folder of this run; empty if no files are needed.
 std::string log_folder(const RunOptions& options, bool asked_for, const std::string& run_name,
                        const Environment& environment) {
   std::string name = run_name + "_" + random_id(8);
@@ -83,7 +83,7 @@ std::string log_folder(const RunOptions& options, bool asked_for, const std::str
   return asked_for ? temporary_parent(environment) / ("lockstep_" + name) : "";
 }
 
-/// "100M" in bytes; K, M and G count by 1024.
+/// Parses "100M" to bytes; K, M and G are powers of 1024.
 std::int64_t parse_size(const std::string& text) {
   constexpr std::uint64_t kSmallest = 4096;
   constexpr std::uint64_t kLargest = std::uint64_t{64} << 30;
@@ -94,7 +94,7 @@ std::int64_t parse_size(const std::string& text) {
       text);
 }
 
-/// What becomes of the ranks' output. The log folder is not made here.
+/// Configures the ranks' output. Does not create the log folder.
 void set_output(const RunOptions& options, const Environment& environment, LaunchConfig& config) {
   const int ranks = config.local_world_size;
   auto redirects = streams_of("--redirects", options.redirects, ranks);
@@ -116,7 +116,7 @@ void set_output(const RunOptions& options, const Environment& environment, Launc
 
 constexpr int kWarning = 30;
 
-/// Python's number of a level.
+/// Python's number of a log level.
 std::optional<int> level_number(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
   if (text == "DEBUG" || text == "INFO" || text == "NOTSET") return kWarning - 10;
@@ -125,7 +125,7 @@ std::optional<int> level_number(std::string text) {
   return variables::whole_number(text, std::numeric_limits<int>::min());
 }
 
-/// Whether the variable LOGLEVEL is above WARNING, as for torchrun.
+/// Whether LOGLEVEL is above WARNING, as in torchrun.
 bool wants_quiet(const Environment& environment, std::vector<std::string>& notices) {
   const std::string text = find_variable(environment, "LOGLEVEL").value_or("");
   const auto number = text.empty() ? kWarning : level_number(text);
@@ -138,7 +138,8 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
-/// The seconds of --shutdown-timeout; newer torchruns have a variable for it.
+/// The value of --shutdown-timeout in seconds; its default may be in the variable that newer versions of
+/// torchrun use.
 double shutdown_seconds(const Parsed& parsed, const Environment& environment) {
   const auto text = find_variable(environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
   if (!text || text->empty() || parsed.was_given("shutdown-timeout")) return parsed.options.shutdown_timeout;
@@ -149,7 +150,7 @@ double shutdown_seconds(const Parsed& parsed, const Environment& environment) {
   }
 }
 
-/// 0: no signal has that name.
+/// 0: unknown name.
 int signal_number(std::string_view name) {
   if (!name.starts_with("SIG")) return 0;
   for (int number = 1; number < SIGRTMIN; ++number) {
@@ -159,14 +160,14 @@ int signal_number(std::string_view name) {
   return 0;
 }
 
-/// The numbers of "SIGTERM,SIGUSR1". Names that no signal has are passed over, as by torchrun.
+/// The numbers of "SIGTERM,SIGUSR1". Unknown names are ignored, as in torchrun.
 std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices) {
   std::vector<int> numbers;
   if (text.empty()) return numbers;
   for (const auto item : variables::split_list(text)) {
     const std::string name(stripped(item));
     const int number = signal_number(name);
-    // SIGCHLD tells the launcher that a rank has ended.
+    // The launcher needs SIGCHLD to detect the end of ranks.
     if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
       throw UsageError("--signals-to-handle '" + text + "': expected signals that can be handled; " + name +
                        " cannot. Leave it out.");
@@ -180,8 +181,8 @@ std::vector<int> parse_signals(const std::string& text, std::vector<std::string>
   return numbers;
 }
 
-/// What torchrun's --run-path does in a process of its own: the script under runpy, inside of @record where
-/// torch is there.
+/// torchrun's --run-path, in a separate process: runs the script with runpy, inside @record if torch is
+/// installed.
 constexpr const char* kRunPath =
     "import runpy, sys\n"
     "sys.argv = sys.argv[1:]\n"
@@ -203,8 +204,8 @@ std::vector<std::string> interpreter(const RunOptions& options, const Environmen
   return {};
 }
 
-/// The program of the options, with an interpreter in front where it needs one (PYTHON_EXEC, else python3);
-/// --check has a program of its own, beside this one.
+/// The command with an interpreter if the program needs one (PYTHON_EXEC, otherwise python3). --check runs
+/// its own program, installed beside the launcher.
 void set_command(const RunOptions& options, const Environment& environment, LaunchConfig& config) {
   if (options.check) {
     if (!options.program.empty())
@@ -255,7 +256,7 @@ void take_nodes(const SlurmStep& step, bool nodes_given, LaunchConfig& config) {
   }
 }
 
-/// Ranks for all tasks on the one node of the job are what was meant.
+/// Whether the job has one node and this launcher starts at least as many ranks as the job has tasks.
 bool runs_all_tasks(const Environment& environment, const LaunchConfig& config) {
   const auto number = [&](const char* name) {
     return std::atoi(find_variable(environment, name).value_or("0").c_str());
@@ -291,7 +292,7 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   config.end_signals = parse_signals(options.signals_to_handle, config.notices);
   config.backend_name = options.standalone ? "c10d" : options.rdzv_backend;
   config.quiet = wants_quiet(environment, config.notices);
-  // Rank by rank, before anything is started: a list of GPUs that is too short.
+  // Throws before anything is started if the list of GPUs is too short.
   if (options.virtual_local_rank) virtual_device(environment, config.local_world_size - 1);
   return config;
 }

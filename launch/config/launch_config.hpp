@@ -18,28 +18,28 @@ using Parsed = OptionTable<RunOptions>::Parsed;
 
 /// How the nodes of a job find each other.
 enum class Backend {
-  /// One node, which needs no other.
+  /// One node only.
   alone,
-  /// The address of node 0 and the number of each node are given.
+  /// By the given address of node 0 and the given rank of each node.
   static_,
-  /// The nodes meet at an endpoint that one of them opens, and get their numbers there.
+  /// At an endpoint that one of them hosts; they get their ranks there.
   c10d,
-  /// Number and address come from the variables of the Slurm step.
+  /// Ranks and address are derived from the variables of the Slurm step.
   slurm,
 };
 
-/// How long the nodes wait for each other: `--rdzv-conf`, in seconds there.
+/// How long nodes wait for each other: `--rdzv-conf` (in seconds there).
 struct RendezvousTimes {
   using Time = std::chrono::milliseconds;
 
-  /// For the smallest number of nodes.
+  /// For the minimum number of nodes.
   Time join_timeout{600'000};
-  /// For more nodes, once the smallest number is there.
+  /// For more nodes, once there are enough.
   Time last_call_timeout{30'000};
-  /// For the nodes to end together.
+  /// For the nodes to leave at the end.
   Time close_timeout{30'000};
   Time keep_alive_interval{5'000};
-  /// A node that misses as many beats is lost.
+  /// A node that misses this many keep-alives is lost.
   int keep_alive_max_attempt = 3;
   /// For all nodes of a static job.
   Time timeout{900'000};
@@ -50,24 +50,24 @@ struct RendezvousConfig {
   Backend backend = Backend::alone;
   int min_nodes = 1;
   int max_nodes = 1;
-  /// The number of this node. c10d: the number that it asks for, nothing: any.
+  /// The rank of this node. c10d: the rank that it requests; nullopt: any.
   std::optional<int> node_rank;
-  /// Where the nodes meet; alone: what the ranks get for the job's store. No host: the Slurm step is to say
-  /// it. Port 0: a free one, where that is possible.
+  /// Where the nodes meet; alone: the address of the store for the ranks. Empty host: taken from the Slurm
+  /// step. Port 0: a free one, if possible.
   net::HostPort endpoint;
   RendezvousTimes times;
-  /// c10d: whether this node opens the endpoint; nothing: it finds out.
+  /// c10d: whether this node hosts the endpoint; nullopt: to be determined.
   std::optional<bool> is_host;
 };
 
-/// Where one stream of a rank goes.
+/// The destination of one stream of a rank.
 enum class Sink {
-  /// The launcher's own stream, untouched.
+  /// The launcher's own stream, directly.
   console,
   /// A file in the log folder.
   file,
   nothing,
-  /// The console, line by line with the rank in front, and a file where there is a log folder.
+  /// The console, in lines with the rank in front, and a file if there is a log folder.
   forward,
 };
 
@@ -77,69 +77,68 @@ struct RankOutput {
   Sink err = Sink::console;
 };
 
-/// What is to be started, worked out from the command line: every default is filled in.
+/// What to start, according to the command line, with all defaults filled in.
 struct LaunchConfig : RendezvousConfig {
-  /// As given; what has to be worked out of them is below.
+  /// The options as given; derived values are below.
   RunOptions options;
-  /// The words to execute, the interpreter included.
+  /// The command to execute, including the interpreter.
   std::vector<std::string> command;
-  /// Where the program's own arguments begin in `command`: `${local_rank}` is replaced from here on.
+  /// Index of the program's first own argument in `command`; `${local_rank}` is replaced from there on.
   std::size_t first_argument = 1;
-  /// How the program is called in messages.
+  /// The program's name in messages.
   std::string program;
-  /// The Python script that the ranks run; empty: none. Looked for once, before they start.
+  /// The Python script of the ranks; empty: none. Checked once, before they start.
   std::string script;
   int local_world_size = 1;
   std::string run_id = "none";
-  /// The folder of this run's log files; empty: none are kept.
+  /// Folder of this run's log files; empty: none are kept.
   std::string log_dir;
-  /// One for each rank of this node.
+  /// One per rank of this node.
   std::vector<RankOutput> outputs;
-  /// What stands in front of teed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
+  /// Prefix of teed lines, with ${role_name}, ${rank} and ${local_rank}; empty: "[role0]:".
   std::string line_prefix;
-  /// At this size a log file is set aside; 0: never.
+  /// The size at which a log file is rotated; 0: never.
   std::int64_t log_max_bytes = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
-  /// One for each rank of this node, or none: they are not bound.
+  /// One per rank of this node; empty: ranks are not bound.
   std::vector<CpuBinding> bindings;
-  /// 0: ranks that make no progress are only named.
+  /// 0: hangs are only reported.
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds restart_backoff{1'000};
   /// The signals that end the job.
   std::vector<int> end_signals;
-  /// The name of the backend as the user knows it, for events.
+  /// The backend as the user named it, for events.
   std::string backend_name = "static";
-  /// No notices; failures are always reported.
+  /// Print no notices; failures are always reported.
   bool quiet = false;
-  /// What the user should know before the ranks start, a line each.
+  /// Notices to print before the ranks start, one line each.
   std::vector<std::string> notices;
 };
 
-/// Throws UsageError when the options contradict each other or ask for what is not there.
+/// Throws UsageError if options contradict each other or cannot be satisfied.
 LaunchConfig make_config(const Parsed& parsed, const Environment& environment);
 
-/// Fills in what a Slurm step knows, for `--rdzv-backend slurm`: the nodes, the number of this one, and where
-/// they meet (the first node of the step, at a port worked out from the job's number). A step of several
-/// nodes is taken for that also where nothing is said of nodes and addresses; `--standalone` keeps each node
-/// to itself.
+/// Fills in what the Slurm step provides: the nodes, this node's rank, and the address (the first node of the
+/// step, at a port derived from the job id). Applies to `--rdzv-backend slurm`, and to a step of several
+/// nodes if no option for nodes or addresses is given. `--standalone` keeps each node separate.
 ///
-/// Throws UsageError where the step contradicts the command line, or there is no step. Does nothing
-/// elsewhere.
+/// Throws UsageError if the step contradicts the command line, or if there is none for `--rdzv-backend
+/// slurm`.
 void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config);
 
-// The parts of make_config. All throw UsageError.
+// Parts of make_config. All throw UsageError.
 
-/// What is accepted and means nothing is told in `notices`.
+/// Adds a notice for each option that is accepted but has no effect.
 RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string>& notices);
 
-/// Splits "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` when none was written.
+/// Parses "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` if there is no port.
 net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port);
 
 /// "N" or "MIN:MAX".
 std::pair<int, int> parse_nodes(const std::string& text);
 
-/// The path of a program that belongs to Lockstep, "lockstep-test", beside this launcher. Throws UsageError
-/// that says how to get it where it is not there.
+/// The path of a program of Lockstep, such as "lockstep-test", beside this launcher. Throws UsageError that
+/// says how to get it if it is missing.
 std::string program_of_lockstep(const std::string& name);
 
 }  // namespace lockstep::launch

@@ -43,7 +43,7 @@ net::HostPort static_endpoint(const RunOptions& options) {
   return {without_brackets(options.master_addr), static_cast<std::uint16_t>(options.master_port)};
 }
 
-/// One node meets nobody: the address is only handed to the ranks.
+/// A single node meets no other: only the ranks use the address.
 net::HostPort own_endpoint(const Parsed& parsed) {
   const RunOptions& options = parsed.options;
   const bool given =
@@ -61,7 +61,7 @@ net::HostPort endpoint_of(Backend backend, const Parsed& parsed) {
     case Backend::c10d:
       return given.empty() ? net::HostPort{"localhost", kC10dPort} : parse_endpoint(given, kC10dPort);
     case Backend::slurm:
-      // The step knows a host, and a port that no other job takes.
+      // The Slurm step provides a host, and a port that no other job uses.
       return given.empty() ? net::HostPort{} : parse_endpoint(given, 0);
     case Backend::static_:
       break;
@@ -82,10 +82,10 @@ void plan_node_rank(const Parsed& parsed, RendezvousConfig& config) {
   }
 }
 
-/// Longer than any job; keeps sums of times in range.
+/// Longer than any job; prevents overflow of sums.
 constexpr double kLongestTime = 1e9;
 
-/// Without the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
+/// Removes the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
 std::string_view unquoted(std::string_view text) {
   text = stripped(text);
   const bool quoted = text.size() >= 2 && (text.front() == '\'' || text.front() == '"');
@@ -132,7 +132,7 @@ void read_item(std::string_view item, RendezvousConfig& config, std::vector<std:
   } else if (key == "is_host") {
     config.is_host = truth_of(item, value);
   } else if (key == "store_type") {
-    // A file cannot tell the nodes that one of them is gone.
+    // A file cannot show that a node is lost.
     if (value != "tcp")
       throw refusal(item, "store_type=tcp, as the nodes meet at an address and not in a file; leave it out");
   } else if (key == "read_timeout" || key == "heartbeat_timeout") {

@@ -8,8 +8,8 @@
 
 namespace lockstep::launch {
 
-/// The options of `lockstep run`: torchrun's names and defaults, and some of our own. What each means is said
-/// once, in the table that makes the flags and `--help` of them.
+/// The options of `lockstep run`: torchrun's names and defaults, and additional ones. Their meaning is
+/// documented in the table that defines the flags and `--help`.
 struct RunOptions {
   std::string nnodes = "1:1";
   std::string nproc_per_node = "1";
@@ -28,13 +28,13 @@ struct RunOptions {
 
   bool no_python = false;
   bool module = false;
-  /// Beats `no_python` and `module`.
+  /// Takes precedence over `no_python` and `module`.
   bool run_path = false;
   bool use_env = true;
   bool virtual_local_rank = false;
 
   int max_restarts = 0;
-  /// Accepted for torchrun's sake: ranks are waited for, not polled, and programs always started by exec.
+  /// Accepted for compatibility with torchrun: ranks are not polled, and programs are always started by exec.
   double monitor_interval = 0.1;
   std::string start_method = "spawn";
   double shutdown_timeout = 30.0;
@@ -43,7 +43,7 @@ struct RunOptions {
   bool keep_daemons = false;
   std::string event_log_handler = "null";
 
-  /// None: no files are kept unless something else asks for them; "/dev/null": none, whatever asks.
+  /// nullopt: no files, unless another option requires them; "/dev/null": no files at all.
   std::optional<std::string> log_dir;
   std::string redirects = "0";
   std::string tee = "0";
@@ -52,7 +52,7 @@ struct RunOptions {
   std::vector<std::string> duplicate_stdout_filters;
   std::vector<std::string> duplicate_stderr_filters;
   int report_lines = 10;
-  /// Empty: log files grow without end.
+  /// Empty: unlimited.
   std::string log_max_size;
 
   std::string cpu_binding = "auto";

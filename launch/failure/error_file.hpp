@@ -7,9 +7,8 @@
 namespace lockstep::launch {
 
 /// The content of an error file; null if there is none, or if it is not a JSON object with a "message". Deep
-/// nesting is left out. Of a long file only the fields of torchrun's format are kept, and files over 4 MiB
-/// are not read as JSON. Reads regular files only, so it never blocks. Does not throw: a damaged file hides
-/// no failure. *Local*.
+/// nesting is left out. Of a long file only the fields of torchrun's format are kept. Reads regular files
+/// only, so it never blocks. Does not throw: a damaged file hides no failure. *Local*.
 nlohmann::json error_content(const std::string& path);
 
 /// The error file in a report: its path if it is `kept`, with what is wrong with it, if anything; otherwise

@@ -27,7 +27,7 @@ struct ProcessFailure {
   std::string program = {};
   /// The wait status; nullopt if the process did not end.
   std::optional<int> status = std::nullopt;
-  /// The launcher asked it to stop before it ended, and sent it SIGKILL.
+  /// Whether the launcher asked it to stop before it ended, and whether it sent SIGKILL.
   bool stopped = false;
   bool killed = false;
   /// The rank's own message, and the content of its error file; null: none.

@@ -17,7 +17,7 @@ bool write_all(int descriptor, std::string_view text) {
     if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
     if (count >= 0 || errno == EINTR) continue;
     if (errno != EAGAIN) return false;
-    // Somebody has made the terminal non-blocking for all who share it.
+    // Another process has made the shared terminal non-blocking.
     net::await_ready(descriptor, POLLOUT, net::Deadline::max());
   }
   return true;
@@ -86,7 +86,7 @@ Console::Console(const Environment& environment)
 
 std::string Console::painted(const std::string& text, int rank, int stream) const {
   if (!colours_ || isatty(stream) != 1) return text;
-  // Red is left to errors.
+  // Red is reserved for errors.
   constexpr std::array<const char*, 10> kColours{"36", "32", "33", "35", "34", "96", "92", "93", "95", "94"};
   return fmt::format("\x1b[{}m{}\x1b[0m", kColours[static_cast<std::size_t>(rank) % kColours.size()], text);
 }

@@ -15,26 +15,26 @@
 
 namespace lockstep::launch {
 
-/// Writes all of it. False, with errno, when that cannot be: nobody reads any more, or the disk is full.
+/// Writes all of it. False, with errno set, if this is impossible: the reader is gone, or the disk is full.
 bool write_all(int descriptor, std::string_view text);
 
-/// Writes to one of the launcher's standard streams by a thread of its own, so that a reader who stops
-/// reading (a paused pager, Ctrl-S) holds neither the launcher nor the ranks. What waits is bounded: lines
-/// that do not fit any more are dropped, and a line in their place says how many.
+/// Writes to one of the launcher's standard streams on a separate thread, so that a reader who stops reading
+/// (a paused pager, Ctrl-S) blocks neither the launcher nor the ranks. The buffer is limited: lines that do
+/// not fit are dropped, and a line in their place reports how many.
 ///
-/// Any thread may write.
+/// Thread-safe.
 class AsyncWriter {
  public:
   static constexpr std::size_t kMostWaiting = 16 << 20;
 
-  /// `descriptor` stays the caller's. Its thread starts with the first text.
+  /// Does not take ownership of `descriptor`. The thread starts with the first text.
   explicit AsyncWriter(int descriptor, std::size_t most_waiting = kMostWaiting);
-  /// Waits until all is written, or nobody can read it any more: as long as the reader lets it wait.
+  /// Waits until all is written or the reader is gone, however long the reader takes.
   ~AsyncWriter();
   AsyncWriter(const AsyncWriter&) = delete;
   AsyncWriter& operator=(const AsyncWriter&) = delete;
 
-  /// Whole lines. Never waits.
+  /// Whole lines. Never blocks.
   void write(std::string lines) { add(std::move(lines), true); }
   /// The same for lines that must not be dropped: the launcher's own, which are few.
   void write_always(std::string lines) { add(std::move(lines), false); }
@@ -50,33 +50,33 @@ class AsyncWriter {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> waiting_;
-  /// Bytes of `waiting_` and of what is being written.
+  /// Bytes in `waiting_` and in the current write.
   std::size_t bytes_ = 0;
   std::uint64_t dropped_ = 0;
   bool closing_ = false;
-  /// The reader is gone: everything is thrown away.
+  /// The reader is gone: everything is discarded.
   bool broken_ = false;
   std::thread thread_;
 };
 
-/// The launcher's standard output and standard error, and its own lines on the latter. The destructor waits
-/// until all is written.
+/// The launcher's standard output and standard error. Its own lines go to standard error. The destructor
+/// waits until all is written.
 class Console {
  public:
-  /// The environment says whether colours are wanted (NO_COLOR, TERM).
+  /// Colors depend on the environment (NO_COLOR, TERM).
   explicit Console(const Environment& environment);
 
   /// 1: standard output, 2: standard error.
   AsyncWriter& stream(int number) { return number == 1 ? out_ : err_; }
-  /// A line of the launcher's own, behind its name. Never dropped.
+  /// Prints a line of the launcher, after its name. Never dropped.
   void say(const std::string& line) { print("lockstep run: " + line + "\n"); }
   template <class... Values>
   void say(fmt::format_string<Values...> line, Values&&... values) {
     say(fmt::format(line, std::forward<Values>(values)...));
   }
-  /// The same for whole lines that are printed as they are.
+  /// The same for whole lines, printed as they are.
   void print(std::string lines) { err_.write_always(std::move(lines)); }
-  /// The text in a rank's own colour, where that stream is a terminal that has colours; else as it is.
+  /// The text in the rank's color if that stream is a terminal with colors; otherwise unchanged.
   std::string painted(const std::string& text, int rank, int stream) const;
 
  private:

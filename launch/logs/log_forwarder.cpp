@@ -59,10 +59,10 @@ void LineSplitter::add(std::string_view text, const Take& take) {
     const auto end = partial_.find_first_of("\r\n", start);
     if (end == std::string::npos) break;
     const bool returned = partial_[end] == '\r';
-    // It may be the first half of a line end of two.
+    // It may be the first half of "\r\n".
     if (returned && end + 1 == partial_.size()) break;
     const bool both = returned && partial_[end + 1] == '\n';
-    // A bar begins with the return to the start of its line.
+    // A progress bar starts with a carriage return; no empty line for it.
     if (end > start || !returned || both) take(std::string_view(partial_).substr(start, end - start));
     start = end + (both ? 2 : 1);
   }
@@ -99,7 +99,7 @@ LogFile::LogFile(std::string path, std::int64_t most_bytes)
 bool LogFile::write(std::string_view text) {
   const bool full = most_bytes_ > 0 && bytes_ > 0 && bytes_ + std::ssize(text) > most_bytes_;
   if (full && std::rename(path_.c_str(), (path_ + ".1").c_str()) == 0) {
-    // Where no new one can be made, the old one goes on.
+    // If no new file can be created, the old one is continued.
     if (net::FileDescriptor next = opened(path_)) file_ = std::move(next);
     bytes_ = 0;
   }
@@ -146,7 +146,7 @@ bool LogForwarder::pass_on(Stream& stream) {
   if (count < 0) return false;
   if (count == 0) {
     pass_on_lines(stream, "", true);
-    // Closing takes it out of the poll.
+    // Closing removes it from the poll.
     stream.source.reset();
     return false;
   }
@@ -184,7 +184,7 @@ void LogForwarder::pump() {
 
 void LogForwarder::flush() {
   for (auto& stream : streams_) {
-    // Bounded: somebody who writes without end does not hold the launcher.
+    // Limited, so that continuous output does not block the launcher.
     for (int i = 0; i < 1000 && stream.source && pass_on(stream); ++i) continue;
   }
 }

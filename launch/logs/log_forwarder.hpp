@@ -14,23 +14,23 @@
 
 namespace lockstep::launch {
 
-/// Cuts a stream into lines. A carriage return ends a line as well, so that each step of a progress bar is
-/// one; what comes without an end for long is passed on in pieces.
+/// Splits a stream into lines. A carriage return also ends a line, so that each step of a progress bar is
+/// one. Very long lines are passed on in pieces.
 class LineSplitter {
  public:
   static constexpr std::size_t kLongest = 64 * 1024;
   using Take = std::function<void(std::string_view line)>;
 
-  /// Calls `take` for each line that is complete by now, without its end.
+  /// Calls `take` for each complete line, without its end.
   void add(std::string_view text, const Take& take);
-  /// The rest is a line, too.
+  /// Passes the rest as a line.
   void finish(const Take& take);
 
  private:
   std::string partial_;
 };
 
-/// The end of a stream: some kilobytes, however long it is.
+/// The last kilobytes of a stream.
 class Tail {
  public:
   static constexpr std::size_t kMost = 16 * 1024;
@@ -39,27 +39,26 @@ class Tail {
   std::string last_lines(int count) const;
 
  private:
-  /// Up to twice as much, so that not each line moves all the others.
+  /// Up to twice the size, so that text is not moved for every line.
   std::string text_;
 };
 
-/// The last lines of a file, from its last kilobytes, without the line end of the last one; empty where there
-/// is no such file. *Local*.
+/// The last lines of a file, from its last kilobytes, without the final line end; empty if there is no such
+/// file. *Local*.
 std::string last_lines(const std::string& path, int count);
 
-/// Opens a file for appending, to be handed to a rank or to be written to. Throws lockstep::Error that names
-/// it.
+/// Opens a file for appending, for a rank or for the launcher. Throws lockstep::Error that names it.
 net::FileDescriptor open_log(const std::string& path);
 
-/// A log file that the launcher writes. At its largest size it becomes `<path>.1`, in place of the one
-/// before, and a new one is begun. For one thread.
+/// A log file that the launcher writes. At its maximum size it is renamed to `<path>.1`, replacing the
+/// previous one, and a new file is started. Not thread-safe.
 class LogFile {
  public:
-  /// `most_bytes` 0: it grows without end. Throws lockstep::Error that names the file.
+  /// `most_bytes` 0: unlimited. Throws lockstep::Error that names the file.
   LogFile(std::string path, std::int64_t most_bytes);
 
-  /// A full disk is no reason to end a job: false for the first text that could not be written, and then the
-  /// file ends there.
+  /// A full disk does not end the job: returns false for the first text that could not be written, and writes
+  /// nothing more.
   bool write(std::string_view text);
 
   const std::string& path() const noexcept { return path_; }
@@ -71,29 +70,28 @@ class LogFile {
   net::FileDescriptor file_;
 };
 
-/// What is done with one stream of a rank that passes through the launcher.
+/// How one stream of a rank that passes through the launcher is handled.
 struct ForwardedStream {
   int local_rank = 0;
   /// 1: standard output, 2: standard error.
   int number = 1;
-  /// Whether its lines go to the console.
+  /// Whether its lines are shown on the console.
   bool shown = true;
-  /// What stands in front of each line.
+  /// The prefix of each line.
   std::string prefix = {};
-  /// Gets an untouched copy.
+  /// Gets an unmodified copy.
   std::optional<LogFile> copy = {};
-  /// Gets, with the prefix, the lines that hold any of the texts.
+  /// Gets the lines that contain any of `filters`, with the prefix.
   std::optional<LogFile> filtered = {};
   std::vector<std::string> filters = {};
 };
 
-/// What stands in front of a rank's lines: `pattern` with ${role_name}, ${rank} and ${local_rank} (or $rank)
-/// replaced, or torchrun's "[role0]:" when it is empty.
+/// The prefix of a rank's lines: `pattern` with ${role_name}, ${rank} and ${local_rank} (or $rank) replaced,
+/// or torchrun's "[role0]:" if it is empty.
 std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank);
 
-/// Passes on what ranks write, in whole lines with the rank in front, so that lines of several ranks never
-/// mix; and keeps an untouched copy in a file where one is asked for. It never waits for the console. For one
-/// thread.
+/// Forwards the ranks' output in whole lines with the rank in front, so that lines of several ranks never
+/// mix. Optionally keeps an unmodified copy in a file. Never waits for the console. Not thread-safe.
 class LogForwarder {
  public:
   /// The console must outlive it.
@@ -101,22 +99,22 @@ class LogForwarder {
 
   Console& console() const noexcept { return console_; }
 
-  /// Becomes readable when there is something to pass on; -1 as long as `open` was not called.
+  /// Becomes readable when there is output to forward; -1 before the first `open`.
   int descriptor() const noexcept { return poll_.get(); }
 
-  /// A new stream: returns the end for the rank to write to. Throws lockstep::Error.
+  /// Opens a stream and returns the end to which the rank writes. Throws lockstep::Error.
   net::FileDescriptor open(ForwardedStream stream);
 
-  /// Passes on a part of what is there, without waiting.
+  /// Forwards some of the available output, without blocking.
   void pump();
 
-  /// Passes on all that is there, without waiting.
+  /// Forwards the available output, without blocking.
   void flush();
 
-  /// Passes on all that is there and ends, also where some process still holds the other end.
+  /// Forwards the available output and closes all streams, even if a process still holds the other end.
   void finish();
 
-  /// The last lines that the rank wrote to standard error since that was opened, as far as they passed here.
+  /// The last lines of the rank's standard error since it was opened, if it passes through here.
   std::string last_lines(int local_rank, int count) const;
 
  private:
@@ -127,9 +125,9 @@ class LogForwarder {
     LineSplitter splitter = {};
   };
 
-  /// False at the end of the stream, or when nothing is there for now.
+  /// False at the end of the stream, or if nothing is available now.
   bool pass_on(Stream& stream);
-  /// `last`: nothing comes any more, the rest is a line, too.
+  /// `last`: the stream has ended, so the rest is a line, too.
   void pass_on_lines(Stream& stream, std::string_view text, bool last);
   void write(LogFile& file, std::string_view text);
 

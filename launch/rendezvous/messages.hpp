@@ -148,7 +148,7 @@ struct HangFound {
   bool ends_job = false;
   std::chrono::milliseconds limit{0};
   std::optional<int> rank = {};
-  /// The ranks that are stuck; empty: all ranks wait.
+  /// The ranks whose stacks are needed; empty: all.
   std::vector<int> stuck = {};
 };
 

@@ -18,15 +18,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-/// Between two looks at a store that is waited for: how soon a signal or the loss of the store is noticed.
+/// Polling interval of the store: how fast a signal or the loss of the store is noticed.
 constexpr auto kSlice = 200ms;
 constexpr auto kAnswerTime = 30s;
-/// One try to connect: how long the end of this object may wait for it.
+/// Time of one attempt to connect; the destructor may wait this long.
 constexpr auto kOneTry = 2s;
 
 Clock::time_point answer_deadline() { return Clock::now() + kAnswerTime; }
 
-/// Thrown in the thread when the object goes.
+/// Thrown in the thread when the object is destroyed.
 struct Stopped {};
 
 std::vector<std::int64_t> read_numbers(const std::string& text) {
@@ -76,7 +76,7 @@ std::vector<CoordinatorMessage> TorchrunClient::work(Time now) {
       place_ = *place;
       CoordinatorOptions job = options_.job;
       job.min_nodes = job.max_nodes = 1;
-      // Those of other nodes are not seen.
+      // The ranks of other nodes are not visible.
       job.sees_all_ranks = false;
       CoordinatorActions& actions = *this;
       coordinator_.emplace(job, actions, now).on_join(0, info, now);
@@ -96,12 +96,12 @@ void TorchrunClient::send(const NodeMessage& message, Time now) {
   } else if (coordinator_) {
     coordinator_->on_message(0, message, now);
   } else if (const auto* draining = std::get_if<Draining>(&message)) {
-    // Nothing runs that could end.
+    // Nothing is running that must end first.
     inbox_.push_back(Finish{128 + draining->signal, nullptr});
   }
 }
 
-/// What the coordinator of this node alone decides, in torchrun's numbers, and with its barrier at the end.
+/// Messages of this node's own coordinator, with torchrun's ranks, and torchrun's barrier at the end.
 void TorchrunClient::send(NodeId, const CoordinatorMessage& message) {
   if (const auto* start = std::get_if<Assignment>(&message)) {
     place_.round = start->round;
@@ -132,7 +132,7 @@ void TorchrunClient::run(const std::vector<net::Address>& store) {
     pass_barrier(client);
   } catch (const Stopped&) {
   } catch (const std::exception& error) {
-    // Of no matter where it was broken off: nobody listens.
+    // Ignored if the connection was shut down by the destructor: nobody reads it then.
     deliver(CoordinatorLost{std::string("the store of torchrun's agent: ") + error.what()});
   }
 }
@@ -202,7 +202,7 @@ void TorchrunClient::await_success(net::StoreClient& client) {
       if (stop_) throw Stopped();
       if (succeeded_) return;
     }
-    // Fails when the agent has gone, which is how its end is noticed.
+    // Fails if the agent has ended.
     client.contains({prefix_ + "role_info/0"}, answer_deadline());
   }
 }
@@ -218,7 +218,7 @@ void TorchrunClient::pass_barrier(net::StoreClient& client) {
       return deliver(Finish{1, nullptr});
     }
   } catch (const CommunicationError&) {
-    // The agent goes, and its store with it, as soon as all have come.
+    // When all have arrived, the agent exits, and its store with it.
   }
   deliver(Finish{0, nullptr});
 }

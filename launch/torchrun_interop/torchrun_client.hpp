@@ -15,20 +15,20 @@
 
 namespace lockstep::launch {
 
-/// A torchrun agent that hosts the store of a static rendezvous, in which this node takes part as another
-/// torchrun would: through the keys that torchrun_server.hpp describes. There is nobody to talk to: this node
-/// is coordinated like a job of its own, but for the numbers of its ranks, which are torchrun's, and the
+/// A torchrun agent that hosts the store of a static rendezvous. This node takes part like another torchrun
+/// agent, by the keys that torchrun_server.hpp describes. As there is no coordinator, this node coordinates
+/// itself like a job of one node, except for the numbers of its ranks, which torchrun assigns, and the
 /// barrier at the end. The failure of another node shows in the ranks that lose it.
 ///
-/// A thread of its own waits for keys. It ends with the object, within a second or two: a call that waits for
-/// a store which does not answer is broken off.
+/// A separate thread waits for keys. The destructor ends it within a second or two: it interrupts a call to a
+/// store that does not answer.
 class TorchrunClient final : public CoordinatorClient, private CoordinatorActions {
  public:
   struct Options {
-    /// Of all nodes; `join_timeout` is how long torchrun may take to assign ranks.
+    /// The options for all nodes; `join_timeout` is how long torchrun may take to assign ranks.
     CoordinatorOptions job;
     int node_rank = 0;
-    /// As the user has written it: what the ranks get.
+    /// The address as the user typed it, for the ranks.
     net::HostPort master;
   };
 
@@ -47,11 +47,11 @@ class TorchrunClient final : public CoordinatorClient, private CoordinatorAction
   void dismiss(NodeId) override {}
   void begin_round(int) override {}
 
-  // The thread's part, which ends by an exception when the object goes.
+  // Called by the thread; end with an exception when the object is destroyed.
   void run(const std::vector<net::Address>& store);
   net::StoreClient connect(const std::vector<net::Address>& store);
   void take_place(net::StoreClient& client);
-  /// Waits until the ranks have succeeded, and looks at the store now and then.
+  /// Waits until the ranks have succeeded, and checks the store regularly.
   void await_success(net::StoreClient& client);
   void pass_barrier(net::StoreClient& client);
   /// False at the deadline.
@@ -65,15 +65,15 @@ class TorchrunClient final : public CoordinatorClient, private CoordinatorAction
   net::FileDescriptor event_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Under the mutex:
+  // Guarded by the mutex:
   std::optional<NodeInfo> node_;
   std::vector<CoordinatorMessage> delivered_;
   bool succeeded_ = false;
   bool stop_ = false;
-  /// The thread's connection to the store, which the object breaks off when it goes.
+  /// The thread's connection to the store, which the destructor shuts down.
   net::FileDescriptor connection_;
-  // The agent's own:
-  /// What torchrun has assigned, and who has started the ranks since; nobody: it has assigned nothing yet.
+  // Used by the agent's thread:
+  /// The ranks that torchrun has assigned, and the coordinator that starts them; nullopt: not assigned yet.
   Assignment place_;
   std::optional<Coordinator> coordinator_;
   std::vector<CoordinatorMessage> inbox_;

@@ -7,10 +7,10 @@
 namespace lockstep::launch {
 namespace {
 
-/// Numbers that no connection gets.
+/// Ids that no connection gets.
 constexpr NodeId kFirstId = NodeId{1} << 40;
 
-/// What ends torchrun's agent: no Base64, so that it takes it for a corrupt state.
+/// Ends torchrun's agent: it is not Base64, so the agent considers the state corrupt.
 constexpr const char* kNoState = "lockstep-coordinates-this-job";
 constexpr const char* kStatePrefix = "torch.rendezvous.";
 
@@ -40,7 +40,7 @@ void TorchrunServer::on_keys(const std::vector<std::string>& keys, Time now) {
   }
 }
 
-/// The role that an agent has written, or a discarded value: anybody may have written anything.
+/// The role info of an agent; not an object if it is missing or invalid, as any client may have written it.
 nlohmann::json TorchrunServer::read_role(int index) const {
   constexpr std::size_t kLongest = 4096;
   const auto text = server_.get(fmt::format("{}role_info/{}", prefix_, index));
@@ -86,7 +86,7 @@ std::string TorchrunServer::barrier(const std::string& key) const {
 void TorchrunServer::count_ended(Time now) {
   if (passed_) return;
   const auto members = server_.add(barrier("num_members"), 0);
-  // They count themselves without saying who they are; which is which makes no difference.
+  // Agents do not say which of them has ended; it makes no difference.
   std::int64_t counted = 0;
   for (const auto& [index, id] : nodes_) {
     if (++counted > members) return;
@@ -96,7 +96,7 @@ void TorchrunServer::count_ended(Time now) {
 
 void TorchrunServer::pass_barrier() {
   if (std::exchange(passed_, true)) return;
-  // Every launcher of ours counts, too: theirs wait for as many as there are nodes.
+  // Lockstep's launchers are counted as well: torchrun's agents wait for all nodes.
   const auto others = max_nodes_ - static_cast<int>(nodes_.size());
   if (server_.add(barrier("num_members"), others) >= max_nodes_) server_.set(barrier("last_member"), "1");
 }

@@ -10,17 +10,16 @@
 
 namespace lockstep::launch {
 
-/// torchrun's agents that take part in a static rendezvous whose store this launcher hosts. They know no
-/// coordinator; they read and write keys of the store (torch/distributed/elastic/agent/server/api.py,
-/// PyTorch 2.11):
+/// torchrun's agents in a static rendezvous whose store this launcher hosts. They know no coordinator; they
+/// read and write keys of the store (torch/distributed/elastic/agent/server/api.py, PyTorch 2.11):
 ///
-/// - `<run id>/torchelastic/role_info/<i>`: node i is there, with its role and its number of ranks;
-/// - `<run id>/torchelastic/assigned_ranks/<i>`: what it gets: [first rank, world size, first role rank,
-/// size];
+/// - `<run id>/torchelastic/role_info/<i>`: node i has joined, with its role and number of ranks;
+/// - `<run id>/torchelastic/assigned_ranks/<i>`: what is assigned to it: [first rank, world size, first role
+/// rank, role world size];
 /// - `<run id>/torchelastic/agent/terminal_state/num_members` and `/last_member`: the barrier at the end.
 ///
-/// To the coordinator they are nodes like others that can be told nothing but their first start: when a round
-/// is to stop they count as ended, and a failure on their side shows in the ranks that lose them.
+/// For the coordinator they are nodes that accept only their first start. When a round is stopped they count
+/// as ended, and a failure on their side shows in the ranks that lose them.
 class TorchrunServer final : public StoreNodes {
  public:
   using Time = Coordinator::Time;
@@ -36,7 +35,7 @@ class TorchrunServer final : public StoreNodes {
   nlohmann::json read_role(int index) const;
   void join(int index, Time now);
   void count_ended(Time now);
-  /// The job has succeeded: they may go.
+  /// The job has succeeded: lets them exit.
   void pass_barrier();
   std::string barrier(const std::string& key) const;
 
@@ -50,9 +49,9 @@ class TorchrunServer final : public StoreNodes {
   bool passed_ = false;
 };
 
-/// torchrun agents that come to the endpoint of a c10d rendezvous. Theirs works by keys that no coordinator
-/// takes part in, so both sides would wait until their timeouts: the coordinator is told, and the agent finds
-/// a state in its key (`torch.rendezvous.<run id>`) that ends it.
+/// torchrun agents that connect to the endpoint of a c10d rendezvous. Their rendezvous uses keys without a
+/// coordinator, so both sides would wait until their timeouts. Instead the coordinator is informed, and the
+/// agent finds an invalid state in its key (`torch.rendezvous.<run id>`), which ends it.
 class TorchrunRejecter final : public StoreNodes {
  public:
   TorchrunRejecter(net::Server& server, Coordinator& coordinator);
