@@ -26,7 +26,7 @@ using safetensors::Entry;
 using Tensors = std::map<std::string, StoredTensor>;
 
 constexpr const char* kEnding = ".safetensors";
-/// What is read at once: a multiple of every element's size.
+/// Size of one read: a multiple of every element's size.
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 20U;
 
 void add_file(Tensors& tensors, const fs::path& path, const std::string& prefix) {
@@ -51,7 +51,7 @@ Tensors tensors_in(const fs::path& folder) {
   throw formatted<UsageError>("'{}' has no safetensors file.", folder.string());
 }
 
-/// Those of a folder with an index, whose file is given.
+/// The tensors of the files that an index names.
 Tensors indexed_tensors(const fs::path& index) {
   Tensors tensors;
   std::map<std::string, std::shared_ptr<const safetensors::File>> files;
@@ -98,7 +98,7 @@ double brain_float(const char* bytes) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16U);
 }
 
-/// IEEE 754 binary16: a sign, five bits of exponent, ten of fraction.
+/// IEEE 754 binary16: 1 sign bit, 5 exponent bits, 10 fraction bits.
 double half_float(const char* bytes) {
   std::uint16_t bits = 0;
   std::memcpy(&bits, bytes, sizeof bits);
@@ -115,7 +115,7 @@ std::string form_of(const Entry& entry) {
   return fmt::format("{} [{}]", entry.dtype, fmt::join(entry.shape, ", "));
 }
 
-/// Nothing, or how the two differ.
+/// How the two differ; empty if they are equal.
 std::string difference_text(const StoredTensor& one, const StoredTensor& other) {
   const std::string mine = form_of(*one.entry);
   const std::string theirs = form_of(*other.entry);
@@ -144,15 +144,15 @@ std::string difference_text(const StoredTensor& one, const StoredTensor& other) 
                      has_nan ? ", and some are not a number" : "");
 }
 
-/// What is compared by name, and the file or folder that it is from.
+/// Values to compare by name, and the file or folder that they are from.
 template <class Value>
 struct Side {
   const fs::path& path;
   std::map<std::string, Value> values;
 };
 
-/// Prints a line for each name that one side lacks or for which `difference` gives a text. Returns how many
-/// names there are, and how many of them are equal.
+/// Prints a line for each name that one side lacks or for which `difference` returns a text. Returns the
+/// number of names, and how many of them are equal.
 template <class Value, class Difference>
 std::pair<std::size_t, std::size_t> print_by_name(const Side<Value>& one, const Side<Value>& other,
                                                   Difference difference, std::ostream& out) {
@@ -180,7 +180,7 @@ bool print_tensor_differences(const fs::path& one, const fs::path& other, std::o
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / kManifestFileName); }
 
-/// Checksums of the files of a checkpoint that are neither tensors nor the manifest, which always differs.
+/// Checksums of a checkpoint's files, except tensors and the manifest, which always differs.
 Side<std::uint32_t> texts_in(const fs::path& folder) {
   Side<std::uint32_t> found{folder, {}};
   for (const auto& entry : fs::directory_iterator(folder)) {

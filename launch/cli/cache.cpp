@@ -13,7 +13,7 @@
 namespace lockstep::launch {
 namespace {
 
-/// As many digits of a key as are never typed for a name.
+/// Shorter words are not taken as the beginning of a key.
 constexpr std::size_t kShortestKey = 6;
 
 struct CacheOptions {
@@ -28,7 +28,7 @@ struct CacheOptions {
 using CacheTable = OptionTable<CacheOptions>;
 using Entries = std::vector<CacheEntry>;
 
-/// What all actions take.
+/// The options of all actions.
 CacheTable table_of(const std::string& action, const std::string& description) {
   return CacheTable("lockstep cache " + action, description)
       .add("dir", &CacheOptions::dir,
@@ -50,7 +50,7 @@ std::chrono::seconds age_from(const std::string& text) {
                               text);
 }
 
-/// The declared version, or the build that stands for one.
+/// The declared version; otherwise the build id.
 std::string version_of(const CacheManifest& manifest) {
   for (const char* field : {"version", "build_id"}) {
     const auto found = manifest.fields.find(field);
@@ -110,7 +110,7 @@ std::string cache_table(const Entries& entries) {
 }
 
 /// An array of objects: key, name, version, complete, rows, bytes, last_use (UTC), in_use, folder, and with
-/// `fields` what the key was made from.
+/// `fields` the values from which the key was computed.
 std::string cache_json(const Entries& entries, bool fields) {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& entry : entries) {
@@ -142,7 +142,7 @@ bool means(const std::string& word, const CacheEntry& entry) {
   return word == entry.manifest.name || beginning;
 }
 
-/// The entries that the options name. Throws UsageError for a word that names none.
+/// The entries that the options name. Throws UsageError if a word matches none.
 Entries chosen(const Entries& all, const CacheOptions& options) {
   Entries result;
   for (const auto& word : options.names) {
@@ -186,7 +186,7 @@ int explain(const Words& words, std::ostream& out, std::ostream&) {
   return 0;
 }
 
-/// Removes what is not in use; what is says so.
+/// Removes the entries that are not in use, and reports the others.
 int remove_all(const Entries& entries, std::ostream& out, std::ostream& err) {
   int status = 0;
   std::size_t removed = 0;

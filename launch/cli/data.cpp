@@ -1,4 +1,4 @@
-// The commands that make a job's data ready: prepared once, and copied to each node.
+// Commands that prepare a job's data once, and copy them to each node.
 #include <fmt/core.h>
 
 #include <csignal>
@@ -38,7 +38,7 @@ OptionTable<PrepareOptions> prepare_options() {
            metavar("FILE"));
 }
 
-/// An empty list: what an earlier run has found is not this one's.
+/// Starts with an empty list, without the entries of an earlier run.
 void begin_list(const std::string& list, Environment& environment) {
   const auto path = std::filesystem::absolute(list);
   AtomicFile(path).commit();
@@ -98,7 +98,8 @@ StagingResult stage_one(const StageOptions& options) {
   return stage_files(plan, destination, copying(options));
 }
 
-/// The entries' cache folder again, on the node; all of them, or none where one does not fit.
+/// Copies the cache entries of the list to the node. If one cannot be copied, the original cache is used for
+/// all.
 StagingResult stage_list(const StageOptions& options) {
   StagingResult sum;
   for (const auto& entry : read_prepared_list(options.list)) {

@@ -1,4 +1,4 @@
-// The commands that tell where the ranks of a job are: at once, and from what they have recorded.
+// Commands that show where the ranks of a job are: now, and from their traces.
 #include <fmt/core.h>
 
 #include <cerrno>
@@ -62,7 +62,7 @@ OptionTable<TraceOptions> trace_options() {
 }
 
 int request(const fs::path& folder, std::ostream& out) {
-  // The ranks make it only when they write.
+  // The ranks create the folder only when they write.
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw formatted<Error>("cannot make the folder '{}': {}", folder.string(), failure.message());
@@ -77,7 +77,7 @@ int stacks_command(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(stacks_options(), words, out);
   if (!parsed) return 0;
   const pid_t process = parsed->options.process;
-  // Held, so that the process that is looked at is the one that gets the signal.
+  // The handle ensures that the signal goes to the process that was checked.
   const ProcessHandle handle(process);
   check_is_launcher(process);
   if (!handle.signal(stacks_request())) {

@@ -45,7 +45,7 @@ std::string cpus_text() {
                      std::thread::hardware_concurrency(), cores.size(), topology.nodes.size());
 }
 
-/// "/proc/meminfo" counts in KiB.
+/// /proc/meminfo is in KiB.
 std::string memory_text() {
   const std::string total = value_in("/proc/meminfo", "MemTotal");
   const std::string free = value_in("/proc/meminfo", "MemAvailable");
@@ -92,7 +92,7 @@ std::string limit_text(int resource) {
   return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit.rlim_cur);
 }
 
-/// Which variables are shown: these, and those that begin so.
+/// The variables that are shown: these, and those with these prefixes.
 constexpr const char* kNames[] = {"RANK",       "WORLD_SIZE",  "LOCAL_RANK",  "LOCAL_WORLD_SIZE",
                                   "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_LIBRARY_PATH",
                                   "LD_PRELOAD", "TMPDIR"};
@@ -114,7 +114,7 @@ bool is_secret(const std::string& name) {
 
 constexpr const char* kLibrary = LOCKSTEP_LIBRARY_FILE;
 
-/// An installation's or a build folder's; empty where neither is beside the launcher.
+/// The folder of an installation or a build; empty if neither is beside the launcher.
 fs::path library_folder() {
   const fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
   for (const char* folder : {LOCKSTEP_LIBRARY_FOLDER, "lib"}) {
@@ -208,7 +208,7 @@ Facts library_facts() {
   if (entry == nullptr) return {{"library", fmt::format("not loaded: {}", ::dlerror())}};
   Facts facts;
   for (const auto& fact : nlohmann::json::parse(entry())) facts.emplace_back(fact.at(0), fact.at(1));
-  // Stays loaded: LibTorch's threads and exit handlers do not survive being unloaded.
+  // Stays loaded: LibTorch's threads and exit handlers do not survive unloading.
   return facts;
 }
 

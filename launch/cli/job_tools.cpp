@@ -1,5 +1,5 @@
-// The commands that run a program of Lockstep's own, found beside the launcher: as every rank of a job, or in
-// the launcher's place.
+// Commands that run a program of Lockstep, installed beside the launcher: as every rank of a job, or in place
+// of the launcher.
 #include <algorithm>
 
 #include "cli/commands.hpp"
@@ -22,9 +22,9 @@ const OptionSpec* named_by(const std::vector<OptionSpec>& options, const std::st
   return found == options.end() ? nullptr : &*found;
 }
 
-/// Divides the words of such a command: returns the program's own, and appends those of the run to `run`.
-/// Flags that `options` knows by their whole name are the program's own, and so is what stands alone behind
-/// them; so is --help.
+/// Splits the words of such a command: returns the program's, and appends those of the run to `run`. The
+/// program's words are flags that `options` has under exactly this name, with their values, and -h and
+/// --help.
 Words own_words(const std::vector<OptionSpec>& options, const Words& words, Words& run) {
   Words own;
   for (auto word = words.begin(); word != words.end(); ++word) {
@@ -37,8 +37,8 @@ Words own_words(const std::vector<OptionSpec>& options, const Words& words, Word
   return own;
 }
 
-/// `lockstep run` of the program that the table belongs to; `run` goes before the run's words. What is wrong
-/// with the program's own words is said before any rank starts.
+/// Runs the program of the table by `lockstep run`; `run` is put before the run's words. Errors in the
+/// program's own words are reported before any rank starts.
 template <class Options>
 int run_tool(const OptionTable<Options>& table, const std::string& program, Words run, const Words& words,
              std::ostream& out, std::ostream& err) {

@@ -16,7 +16,7 @@ using namespace lockstep::launch;
 
 constexpr int kUsageStatus = 2;
 
-/// Of the headers that this build has found; `lockstep env` loads the library and asks it.
+/// The versions of the headers that this build used; `lockstep env` loads the library and asks it.
 int print_versions(const Words&, std::ostream& out, std::ostream&) {
   out << fmt::format("lockstep {}\n", version());
   const std::pair<const char*, const char*> libraries[] = {{"LibTorch", LOCKSTEP_LIBTORCH_VERSION},
@@ -54,7 +54,7 @@ const std::vector<Command>& commands() {
   return all;
 }
 
-/// "lockstep cache", as errors begin; "lockstep" where the command is none.
+/// "lockstep cache", for error messages; "lockstep" if the command is unknown.
 std::string program_of(const Words& words) {
   const bool known = !words.empty() && std::ranges::count(commands(), words.front(), &Command::name) > 0;
   return known ? "lockstep " + words.front() : "lockstep";

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the files call the project.
+/// The project's name in the files.
 constexpr std::string_view kPlaceholder = "custom_trainer";
 
 struct NewOptions {
@@ -21,7 +21,7 @@ struct NewOptions {
   std::string project_template = "trainer";
 };
 
-/// A project: the folder of examples that has its files, and the example that becomes its program.
+/// A project: the folder under examples with its files, and the example that becomes its program.
 struct ProjectTemplate {
   std::string name;
   std::string folder;
@@ -50,7 +50,7 @@ OptionTable<NewOptions> new_options() {
            one_of({"trainer", "accelerate", "ddp"}));
 }
 
-/// CMake has targets of these names in every project.
+/// Names of targets that CMake defines in every project.
 constexpr const char* kTargetsOfCMake[] = {
     "all",       "clean",   "help",      "install",    "package",    "package_source", "test",
     "RUN_TESTS", "INSTALL", "ALL_BUILD", "ZERO_CHECK", "edit_cache", "rebuild_cache"};

@@ -16,7 +16,7 @@
 namespace lockstep::launch {
 namespace {
 
-/// The ranks' own code, or 1 for whoever expects what torchrun gives.
+/// The status of the ranks, or 1 with --torchrun-exit-codes.
 int exit_status(const LaunchConfig& config, int status) {
   return config.options.torchrun_exit_codes && status != 0 ? 1 : status;
 }
@@ -34,7 +34,7 @@ void exit_soon(int status) {
 int launch(const LaunchConfig& config, Environment environment) {
   // Destroyed last: while it waits for a reader, signals have their default action.
   Console console(environment);
-  // Before the first line, and so before any thread: the orphan reaper is forked by it.
+  // Before the first line, and so before any thread, because it forks the orphan reaper.
   ProcessSupervisor supervision(environment, config.end_signals, config.options.keep_daemons);
   if (!config.quiet) {
     for (const auto& notice : config.notices) console.say(notice);

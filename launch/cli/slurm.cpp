@@ -21,7 +21,7 @@ int list_templates(const Words& words, std::ostream& out, std::ostream&) {
                                 "Lists the templates of batch scripts, with what each is for.");
   if (!parse_or_help(table, words, out)) return 0;
   for (const auto& each : slurm_templates()) {
-    // Its second line says what it is for.
+    // Its second line describes it.
     const auto start = each.text.find("\n# ") + 3;
     out << fmt::format("{}: {}\n", each.name, each.text.substr(start, each.text.find('\n', start) - start));
   }
@@ -37,7 +37,7 @@ int print_script(const Words& words, std::ostream& out, std::ostream&) {
   return 0;
 }
 
-/// Standard input from a file in memory, for a pipe would block until somebody reads it.
+/// Makes a file in memory the standard input; a pipe would block until it is read.
 void read_from(const std::string& text) {
   const int file = memfd_create("batch script", MFD_CLOEXEC);
   if (file < 0 || write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
@@ -46,7 +46,7 @@ void read_from(const std::string& text) {
   }
 }
 
-/// Becomes sbatch, which prints the number of the job (and, where there are several, the cluster).
+/// Replaces this process by sbatch, which prints the job id (and the cluster, if there are several).
 int submit(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(slurm_option_table(), words, out);
   if (!parsed) return 0;

@@ -18,7 +18,7 @@ std::vector<std::string> template_names() {
   return names;
 }
 
-/// A directive is read word by word: quotes and blanks would need rules of their own.
+/// Directives are split at spaces; quotes and spaces would need special treatment.
 OptionSetting one_word() {
   return matching("one word without spaces, quotes and '#'", [](const std::string& text) {
     return !text.empty() && text.find_first_of(" \t\r\n\"'\\#`$") == std::string::npos;
@@ -85,7 +85,7 @@ constexpr char kDirective[] = "#SBATCH --";
 struct Script {
   std::string text;
 
-  /// The start of the line that begins so, or npos.
+  /// The start of the line with this beginning, or npos.
   std::size_t line(const std::string& beginning) const {
     if (text.starts_with(beginning)) return 0;
     const auto found = text.find("\n" + beginning);
@@ -101,7 +101,7 @@ struct Script {
     replace_line(start, fmt::format("{}={}", name, value));
   }
 
-  /// A new directive goes below the last one.
+  /// Changes a directive, or adds it after the last one.
   template <class Value>
   void direct(const std::string& name, const Value& value) {
     const std::string written = fmt::format("{}", value);

@@ -16,7 +16,7 @@ constexpr int kWaitLane = 1;
 constexpr int kFirstCommunicationLane = 100;
 constexpr std::size_t kMostLanes = 16;
 
-/// Chrome's times are microseconds; they begin with the first event.
+/// Events of Chrome's format. Times are in microseconds since the first event.
 struct Events {
   std::int64_t origin;
   json list = json::array();
@@ -44,7 +44,7 @@ std::int64_t origin_of(const std::vector<RankTrace>& traces) {
   return first;
 }
 
-/// The last time that is known: what has not ended is drawn up to it.
+/// The latest known time; unfinished operations are drawn up to it.
 std::int64_t end_of(const RankTrace& trace) {
   std::int64_t last = 0;
   for (const auto& operation : trace.operations) last = std::max({last, operation.begin, operation.end});

@@ -72,7 +72,7 @@ RankTrace read_trace(const fs::path& path) {
 
 using Key = std::pair<std::string, std::uint64_t>;
 
-/// Nobody leaves these before everybody has come.
+/// Whether no rank leaves the operation before all have arrived.
 bool ends_together(const TracedOperation& operation) {
   const bool joint =
       operation.name.starts_with("all_") || operation.name.find("barrier") != std::string::npos;
@@ -87,7 +87,7 @@ std::map<Key, std::int64_t> ends_of(const RankTrace& trace) {
   return ends;
 }
 
-/// How far the second's clock is ahead.
+/// By how much the clock of the first argument is ahead.
 std::optional<std::int64_t> lead_of(const RankTrace& trace, const RankTrace& reference) {
   const auto expected = ends_of(reference);
   std::vector<std::int64_t> leads;
@@ -111,8 +111,9 @@ void move(RankTrace& trace, std::int64_t amount) {
   }
 }
 
-/// Moves the times of each host but the first one's so that all hosts' collectives end together: by the
-/// median over those that both hosts' first ranks have ended. Hosts without a common one keep their clocks.
+/// Shifts the times of all hosts except the first so that collectives end at the same time on all hosts: by
+/// the median over the collectives that the first rank of both hosts has completed. Hosts without a common
+/// one are not shifted.
 void set_clocks(std::vector<RankTrace>& traces) {
   std::map<std::string, std::int64_t> leads{{traces.front().host, 0}};
   for (auto& trace : traces) {

@@ -10,7 +10,8 @@
 
 namespace lockstep::launch {
 
-/// One operation of one rank. Times are nanoseconds of a clock that all ranks of a report share; 0: not yet.
+/// One operation of one rank. Times are in nanoseconds, on a clock that all ranks of a report share; 0: not
+/// yet.
 struct TracedOperation {
   std::string group;
   std::uint64_t number = 0;
@@ -34,7 +35,7 @@ struct TracedSpan {
   std::int64_t end = 0;
 };
 
-/// What one rank has written.
+/// The trace of one rank.
 struct RankTrace {
   int rank = 0;
   int world_size = 0;
@@ -46,36 +47,37 @@ struct RankTrace {
   std::map<std::string, std::vector<int>> groups;
 };
 
-/// The traces of a folder, by rank. Times are those of the clock of the lowest rank's host: the clock of
-/// another host is set by the ends of collectives, which all ranks leave at about the same time. Throws
-/// DataError naming the file that is no trace, or the folder that has none.
+/// The traces of a folder, by rank. Times are those of the clock of the lowest rank's host. The clocks of
+/// other hosts are adjusted by the ends of collectives, which all ranks leave at about the same time. Throws
+/// DataError that names a file that is not a trace, or a folder without any.
 std::vector<RankTrace> read_traces(const std::filesystem::path& folder);
 
-/// One collective as all ranks saw it. Pointers lead into the traces that it was made of.
+/// One collective on all ranks. The pointers refer to the traces.
 struct MergedCollective {
   std::string group;
   std::uint64_t number = 0;
   std::map<int, const TracedOperation*> by_rank;
-  /// Ranks of the group whose trace reaches back that far, and does not have it.
+  /// Ranks of the group that have a trace, but not this collective.
   std::vector<int> missing;
 
   bool is_mismatch() const;
   bool is_complete() const { return missing.empty(); }
   bool has_ended() const;
-  /// When the first rank came to it, and the last one.
+  /// When the first and the last rank arrived.
   std::pair<std::int64_t, std::int64_t> arrivals() const;
 };
 
-/// The collectives of all groups, each group's in order. Those that a rank may have forgotten are left out.
+/// The collectives of all groups, in order per group. Those that some rank may no longer have recorded are
+/// left out.
 std::vector<MergedCollective> merge(const std::vector<RankTrace>& traces);
 
-/// How a rank behaved in the collectives that all have come to.
+/// Statistics of a rank over the collectives at which all ranks arrived.
 struct Lateness {
   int rank = 0;
   int collectives = 0;
-  /// How often it came last.
+  /// How often it arrived last.
   int last = 0;
-  /// Sums, in seconds: how long the first one had to wait for it, and how long it waited for the last one.
+  /// Sums in seconds: how long the first rank waited for it, and how long it waited for the last one.
   double late = 0;
   double waited = 0;
 };
@@ -83,13 +85,13 @@ struct Lateness {
 std::vector<Lateness> lateness_of(const std::vector<RankTrace>& traces,
                                   const std::vector<MergedCollective>& merged);
 
-/// What the traces tell, for a person: where each rank is, the last collective that all have ended, the first
-/// one where they differ or somebody is missing, the longest waits, and who came late on average.
+/// A report for the user: where each rank is, the last collective that all have completed, the first one
+/// where ranks differ or are missing, the longest waits, and the mean lateness of each rank.
 std::string trace_report(const std::vector<RankTrace>& traces, const std::vector<MergedCollective>& merged);
 
-/// The traces in the format of chrome://tracing and ui.perfetto.dev: a process for each rank, with a lane for
-/// its operations, one for the part of them in which it waited for the last rank to come, and one for the
-/// program's own ranges of each of its threads. Operations that overlap get further lanes.
+/// The traces in the format of chrome://tracing and ui.perfetto.dev. Each rank is a process, with a lane for
+/// its operations, one for the time in which it waited for the last rank, and one per thread for the
+/// program's own ranges. Overlapping operations get additional lanes.
 nlohmann::json chrome_trace(const std::vector<RankTrace>& traces,
                             const std::vector<MergedCollective>& merged);
 

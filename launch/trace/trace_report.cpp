@@ -10,11 +10,11 @@
 namespace lockstep::launch {
 namespace {
 
-/// What each rank has of a group.
+/// The operations of all ranks in one group.
 struct GroupView {
   std::vector<int> members;
   std::map<std::uint64_t, std::map<int, const TracedOperation*>> collectives;
-  /// From this number on all ranks that have anything of the group remember all.
+  /// All ranks with operations of the group have recorded it completely from this number on.
   std::uint64_t known_from = 1;
 };
 
@@ -38,7 +38,7 @@ std::string list(const Ranks& ranks) {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
 
-/// The rank's last operation, and what has become of it.
+/// The rank's last operation and its state.
 std::string last_of(const RankTrace& trace) {
   if (trace.operations.empty()) return "has done nothing";
   const TracedOperation& last = trace.operations.back();
@@ -69,7 +69,7 @@ std::string fingerprints_of(const MergedCollective& collective) {
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-/// The first place where a group's ranks part; "" where they do not.
+/// The first difference between the group's ranks; empty if there is none.
 std::string first_trouble(const MergedCollective& collective) {
   if (collective.is_mismatch())
     return fmt::format("  the ranks differ in collective #{}: {}\n", collective.number,
@@ -159,7 +159,7 @@ std::pair<std::int64_t, std::int64_t> MergedCollective::arrivals() const {
 
 std::vector<MergedCollective> merge(const std::vector<RankTrace>& traces) {
   std::map<std::string, GroupView> groups;
-  // Ranks with a trace; the others' silence says nothing about one collective.
+  // Ranks with a trace; for the others, nothing is known about single collectives.
   std::set<int> present;
   for (const auto& trace : traces) {
     add(groups, trace);

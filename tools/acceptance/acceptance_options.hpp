@@ -11,7 +11,7 @@ struct Options {
   double timeout = 120;
 };
 
-/// Of lockstep-test; `lockstep test` takes them too, and needs no LibTorch for it.
+/// The options of lockstep-test; `lockstep test` uses them as well, without LibTorch.
 inline const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>("lockstep-test", "Checks this installation on several ranks.")

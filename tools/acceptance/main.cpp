@@ -1,5 +1,6 @@
-// What `lockstep test` starts as every rank of a job: does what training needs work on these machines, with
-// this number of ranks? One line a check; ends with 1 at the first one that fails.
+// `lockstep test` starts this program as every rank of a job. It checks that what training needs works on
+// these hosts, with this number of ranks. Each check prints one line; the first failure ends the program with
+// exit status 1.
 #include <ATen/ATen.h>
 #include <fmt/core.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ at::Tensor losses_of(const at::Tensor& output, const at::Tensor& input) {
   return (output - input.sum(1, true).sin()).pow(2);
 }
 
-/// The weights that one process comes to with the global batches.
+/// The weights after one process has trained on the global batches.
 std::vector<at::Tensor> trained_alone() {
   auto network = make_network();
   torch::optim::SGD sgd(network->parameters(), 0.05);
@@ -61,8 +62,7 @@ std::vector<at::Tensor> trained_alone() {
   return network->parameters();
 }
 
-/// Each global batch is divided between the ranks, and again into micro-batches. `own` gives the options of
-/// this kind of training.
+/// Each global batch is split over the ranks, and each rank's part into micro-batches.
 template <std::int64_t micro_batches, bool weighted>
 void train_divided(Accelerator& accelerator) {
   auto network = make_network();
@@ -114,7 +114,7 @@ void computes_in_half_width(Accelerator& accelerator) {
   require_close(product.to(torch::kFloat), torch::full({4, 4}, 4.0), 0, "products in bfloat16");
 }
 
-/// A folder of rank 0's that goes at the end.
+/// A folder created by rank 0, which removes it at the end.
 class SharedFolder {
  public:
   explicit SharedFolder(Accelerator& accelerator) : is_main_(accelerator.is_main_process()) {
@@ -185,7 +185,7 @@ void models_come_back(Accelerator& accelerator) {
   accelerator.free_memory();
 }
 
-/// Rank 0 writes under a key prefix of its own before anybody else reads.
+/// Rank 0 writes to a new namespace of the store before the other ranks read it.
 void main_goes_first(Accelerator& accelerator) {
   const auto store = accelerator.process_group().new_namespace();
   accelerator.main_process_first([&] {
@@ -246,7 +246,7 @@ void reduces(Accelerator& accelerator) {
   require_close(accelerator.reduce(numbers_of(accelerator)), wanted, 0, "sums over all ranks");
 }
 
-/// An epoch has every sample, and each rank its share.
+/// An epoch contains every sample, distributed over the ranks.
 void shards_the_data(Accelerator& accelerator) {
   for (const std::int64_t samples : {24, 7, 97}) {
     const auto data = std::make_shared<TensorDataset>(Batch{{"number", at::arange(samples)}});
@@ -261,7 +261,7 @@ void shards_the_data(Accelerator& accelerator) {
   accelerator.free_memory();
 }
 
-/// One thing that must hold on every rank. *Collective*. Throws Error that says what does not.
+/// A property that must hold on every rank. *Collective*. Throws Error that says what is wrong.
 struct Check {
   const char* name;
   void (*run)(Accelerator& accelerator);

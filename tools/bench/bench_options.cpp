@@ -8,7 +8,7 @@
 namespace bench {
 namespace {
 
-/// "8", "4K", "128M", "1G"; throws UsageError naming the option.
+/// Parses "8", "4K", "128M", "1G". Throws UsageError that names the option.
 std::int64_t bytes_from(const std::string& text, const std::string& option) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 36U;
   const auto bytes = lockstep::parse_bytes(text);

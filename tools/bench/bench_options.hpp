@@ -24,10 +24,10 @@ struct Options {
   std::string json;
 };
 
-/// What can be measured, in the order of 'all'.
+/// The collectives that can be measured, in the order of 'all'.
 const std::vector<std::string>& collective_names();
 
-/// Of lockstep-bench; `lockstep bench comm` takes them too, and needs no LibTorch for it.
+/// The options of lockstep-bench; `lockstep bench comm` uses them as well, without LibTorch.
 const lockstep::OptionTable<Options>& option_table();
 
 /// From --min-bytes to --max-bytes by --step-factor. Throws UsageError.

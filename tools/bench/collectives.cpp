@@ -23,7 +23,7 @@ using lockstep::ProcessGroup;
 using lockstep::ReduceOp;
 using Clock = std::chrono::steady_clock;
 
-/// What a size is made of, on this rank.
+/// The data of one size on this rank.
 struct Shape {
   at::ScalarType dtype;
   ReduceOp op;
@@ -31,18 +31,17 @@ struct Shape {
   std::int64_t count;
 };
 
-/// One collective at one size. `run` may be called any number of times, and changes `output` in place where
-/// the collective does.
+/// One collective at one size. `run` may be called repeatedly, and changes `output` in place if the
+/// collective does.
 struct Case {
   std::function<void()> prepare;
   std::function<void()> run;
-  /// What has to be right after prepare() and run(), and what it must be; nothing where a rank gets nothing.
+  /// The result after prepare() and run(), and its expected value; undefined if this rank gets no result.
   at::Tensor output;
   at::Tensor expected;
 };
 
-/// Small whole numbers, different from rank to rank and place to place: sums are exact in every dtype, up to
-/// a hundred ranks.
+/// Small integers that depend on rank and position: sums are exact in every dtype, up to a hundred ranks.
 at::Tensor whole(const ProcessGroup& group, int rank, std::int64_t count) {
   return at::arange(count, at::TensorOptions(at::kLong).device(group.device())).add(rank).remainder(3);
 }
@@ -61,7 +60,7 @@ at::Tensor reduced(const ProcessGroup& group, const Shape& shape) {
   at::Tensor all = whole(group, 0, shape.count);
   for (int rank = 1; rank < group.size(); ++rank)
     all = combined(all, whole(group, rank, shape.count), shape.op);
-  // As the backends do: the sum, in the dtype, is divided.
+  // As in the backends, the sum is divided in its dtype.
   return shape.op == ReduceOp::avg ? all.to(shape.dtype).div(group.size()) : all.to(shape.dtype);
 }
 
@@ -77,7 +76,7 @@ at::Tensor all_values(const ProcessGroup& group, const Shape& shape) {
   return at::cat(all);
 }
 
-/// In place: the input is put back before the run that is checked.
+/// In place: the input is restored before the run that is checked.
 Case in_place(const at::Tensor& input, std::function<void(const at::Tensor&)> run,
               const at::Tensor& expected) {
   const at::Tensor buffer = input.clone();
@@ -168,12 +167,12 @@ Case send_recv(const ProcessGroup& group, const Shape& shape) {
   return out_of_place(output, run, values(group, shape, before, shape.count));
 }
 
-/// Moves nothing: there is only its time.
+/// Transfers no data; only its time is measured.
 Case barrier(const ProcessGroup& group, const Shape&) {
   return {[] {}, [group] { group.barrier(); }, {}, {}};
 }
 
-/// What becomes of a size: every rank has all of it, or a part.
+/// Whether every rank has all of the data, or a part.
 enum class Size { none, whole, in_parts };
 
 struct Collective {
@@ -181,13 +180,13 @@ struct Collective {
   Size size;
   bool reduces;
 
-  /// How much of a size each link carries.
+  /// Which multiple of the size each link carries.
   double bus_factor(int ranks) const {
     const double others = static_cast<double>(ranks - 1) / ranks;
     if (make == all_reduce) return 2 * others;
     return size == Size::in_parts ? others : 1;
   }
-  /// Whole parts for every rank, and at least one element.
+  /// Rounded down to equal parts for all ranks, with at least one element each.
   std::int64_t count_for(std::int64_t requested, int ranks) const {
     if (size == Size::none) return 0;
     const std::int64_t parts = size == Size::in_parts ? ranks : 1;
@@ -217,7 +216,7 @@ const std::map<std::string, ReduceOp> kOps{{"sum", ReduceOp::sum},
                                            {"min", ReduceOp::min},
                                            {"max", ReduceOp::max}};
 
-/// Reading a number makes the host wait for a GPU.
+/// Reading an element synchronizes with the GPU.
 void finish(const Case& made) {
   if (made.output.defined() && made.output.is_cuda() && made.output.numel() > 0)
     static_cast<void>(made.output.flatten()[0].item());

@@ -8,35 +8,35 @@
 
 namespace bench {
 
-/// A collective at one size: a line of the table.
+/// A collective at one size: one line of the table.
 struct Measurement {
   std::string collective;
-  /// Of the elements, and how they are reduced: "none" where nothing is moved or reduced.
+  /// Element type and reduction: "none" if no data are transferred or reduced.
   std::string type;
   std::string redop;
-  /// Of the larger side.
+  /// Size of the larger side.
   std::int64_t bytes = 0;
   std::int64_t count = 0;
-  /// Of one round, on the slowest rank.
+  /// Time of one round on the slowest rank.
   double seconds = 0;
-  /// Bytes by time, and what a link carried: as nccl-tests counts it, 2(n-1)/n times that for an all-reduce,
-  /// (n-1)/n times where each rank has a part.
+  /// Bytes per second, and bytes per second of a link, computed as in nccl-tests: 2(n-1)/n times as much for
+  /// an all-reduce, (n-1)/n times if each rank has a part.
   double algorithm_bandwidth = 0;
   double bus_bandwidth = 0;
-  /// Elements with a wrong value, over all ranks and on this one; -1: not checked, or nothing to check.
+  /// Number of wrong elements, on all ranks and on this one; -1: not checked, or nothing to check.
   std::int64_t wrong = -1;
   std::int64_t wrong_here = -1;
 };
 
-/// Times a collective and checks its result, at the size nearest to `bytes` that has whole parts for every
-/// rank. *Collective*.
+/// Times a collective and checks its result. `bytes` is rounded down to equal parts for all ranks, at least
+/// one element each. *Collective*.
 Measurement measure(const std::string& collective, const lockstep::ProcessGroup& group,
                     const Options& options, std::int64_t bytes);
 
-/// Throws Error that names the rank, the collective and the size where a result is wrong on any rank.
+/// Throws Error that names the rank, the collective and the size if a result is wrong on any rank.
 void require_right(const Measurement& measurement, int rank);
 
-/// False for one that moves no elements: it is timed once, and has no bandwidth and nothing to be wrong.
+/// False for collectives without data: they are timed once, and have no bandwidth and no result.
 bool has_size(const std::string& collective);
 
 }  // namespace bench

@@ -1,5 +1,5 @@
-// What `lockstep bench comm` starts as every rank of the job: how fast are the collectives, and are they
-// right?
+// `lockstep bench comm` starts this program as every rank of a job. It measures collectives and checks their
+// results.
 #include <fmt/core.h>
 
 #include <iostream>
@@ -26,7 +26,7 @@ void say(const ProcessGroup& group, const std::string& text) {
   if (group.rank() == 0) std::cout << text << std::flush;
 }
 
-/// What the figures depend on, beside the hardware.
+/// What the results depend on, besides the hardware.
 std::string surroundings(const ProcessGroup& group) {
   std::string text;
   if (group.device().is_cuda()) {

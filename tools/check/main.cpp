@@ -1,5 +1,5 @@
-// What `lockstep run --check` starts as every rank of the job: can all ranks talk to each other, do they
-// compute right sums, and how fast?
+// `lockstep run --check` starts this program as every rank of a job. It checks that all ranks can connect to
+// each other and compute correct sums, and measures how fast.
 #include <ATen/ops/zeros.h>
 #include <fmt/core.h>
 
@@ -25,12 +25,12 @@ namespace {
 using namespace lockstep;
 using nlohmann::json;
 
-// Can every rank reach every other one?
+// Connections between all ranks.
 
 constexpr std::chrono::seconds kTimeout{60};
 constexpr std::chrono::seconds kConnectTime{5};
 
-/// Numeric addresses only: nobody is asked for names.
+/// Numeric addresses only: no name lookups.
 net::Address address_of(const std::string& host, std::uint16_t port) {
   if (const auto address = net::Address::numeric(host, port)) return *address;
   throw CommunicationError(fmt::format("'{}' is not an address", host));
@@ -50,7 +50,7 @@ std::string named(int rank, const json& facts) {
   return fmt::format("rank {} ({})", rank, facts.at("name").get<std::string>());
 }
 
-/// What every rank says under this key, after this one has said `own`.
+/// Publishes `own` under this key, and returns the values of all ranks.
 std::vector<json> exchanged(const World& world, const Store& store, const std::string& key, const json& own) {
   store.set(fmt::format("{}/{}", key, world.rank), own.dump());
   std::vector<json> all;
@@ -63,7 +63,7 @@ std::vector<json> exchanged(const World& world, const Store& store, const std::s
   return all;
 }
 
-/// A line for each rank that this one cannot reach.
+/// One line for each rank that this one cannot reach.
 std::vector<std::string> failures_of(const World& world, const std::vector<json>& ranks) {
   std::vector<std::string> failures;
   const auto& self = ranks[static_cast<std::size_t>(world.rank)];
@@ -79,12 +79,12 @@ std::vector<std::string> failures_of(const World& world, const std::vector<json>
   return failures;
 }
 
-/// Tries a TCP connection from every rank to every other, before anything is built on them. Returns, at every
-/// rank, a line for each that cannot be made: "rank 1 (node1) cannot reach rank 0 (node0) at 10.0.0.1:40001:
-/// ...". *Collective*. Throws TimeoutError naming the rank that did not take part.
+/// Tries a TCP connection from every rank to every other one, before anything else uses them. Returns the
+/// failures of all ranks, one line each: "rank 1 (node1) cannot reach rank 0 (node0) at 10.0.0.1:40001: ...".
+/// *Collective*. Throws TimeoutError that names a rank that did not take part.
 std::vector<std::string> unreachable_pairs(const World& world, const Store& store) {
   const std::string host = store.local_address().empty() ? "127.0.0.1" : store.local_address();
-  // The kernel completes connections; nobody accepts them.
+  // The kernel completes connections; accept() is not needed.
   const net::FileDescriptor listener = net::listen_at(address_of(host, 0));
   const int port = net::local_address(listener.get()).port();
   const auto ranks =
@@ -95,7 +95,7 @@ std::vector<std::string> unreachable_pairs(const World& world, const Store& stor
   return all;
 }
 
-// How fast is each link?
+// Speed of each link.
 
 std::string formatted(double number, const char* unit) {
   const int decimals = number < 10 ? 2 : number < 100 ? 1 : 0;
@@ -116,7 +116,7 @@ constexpr std::size_t kAllPairsUpTo = 8;
 constexpr std::int64_t kSmall = 8;
 constexpr std::int64_t kLarge = 4 << 20;
 
-/// Between two ranks: seconds one way, and bytes a second.
+/// A link between two ranks: latency in seconds (one way), and bandwidth in bytes per second.
 struct Link {
   int first = 0;
   int second = 0;
@@ -131,7 +131,7 @@ double median(std::vector<Item> items, Number number = {}) {
   return std::invoke(number, *middle);
 }
 
-/// There and back, `rounds` times; the median of one way.
+/// The median time of one way, of `rounds` round trips.
 double one_way(const ProcessGroup& group, const Link& link, std::int64_t bytes, int rounds) {
   const at::Tensor tensor = at::zeros({bytes}, at::TensorOptions(at::kByte).device(group.device()));
   const bool leads = group.rank() == link.first;
@@ -143,13 +143,13 @@ double one_way(const ProcessGroup& group, const Link& link, std::int64_t bytes, 
     group.recv(tensor, other);
     if (!leads) group.send(tensor, other);
     static_cast<void>(tensor[0].item());
-    // The first one sets up the connection.
+    // The first round sets up the connection.
     if (round > 0) times.push_back(std::chrono::duration<double>(net::Clock::now() - start).count() / 2);
   }
   return median(times);
 }
 
-/// Ranks between which links are measured: all, or the first one of each node.
+/// The ranks whose links are measured: all, or the first one of each node.
 std::vector<int> ends(const std::vector<int>& nodes_of_ranks) {
   std::set<int> nodes;
   std::vector<int> ranks;
@@ -160,7 +160,7 @@ std::vector<int> ends(const std::vector<int>& nodes_of_ranks) {
   return ranks;
 }
 
-/// Measured by its two ranks, and known to all. The others wait, so that links do not disturb each other.
+/// Measured by its two ranks, and broadcast to all. The others wait, so that links do not disturb each other.
 Link measured(const ProcessGroup& group, int first, int second) {
   Link link{first, second};
   if (group.rank() == first || group.rank() == second) {
@@ -176,9 +176,9 @@ bool is_slow(const Link& link, const std::vector<Link>& all) {
   return link.bandwidth < median(all, &Link::bandwidth) / 2 || link.latency > median(all, &Link::latency) * 3;
 }
 
-/// Measures links one after the other: every pair of ranks where there are up to 8, else every pair of nodes
-/// (between their first ranks). A line a link; those far behind the median (half its bandwidth, three times
-/// its latency) are marked SLOW. The same text at every rank. *Collective*.
+/// Measures links one by one: all pairs of up to 8 ranks, otherwise all pairs of nodes (between their first
+/// ranks). Returns one line per link, the same text on every rank. Links with less than half of the median
+/// bandwidth or more than three times the median latency are marked SLOW. *Collective*.
 std::string link_table(const ProcessGroup& group, const std::vector<int>& nodes_of_ranks) {
   const std::vector<int> ranks = ends(nodes_of_ranks);
   std::vector<Link> links;

@@ -1,4 +1,4 @@
-// What `lockstep tokenizer` runs: learns a vocabulary from texts, and turns texts into ids and back. Needs no
+// `lockstep tokenizer` runs this program: it trains tokenizers, encodes texts and decodes ids. Does not need
 // LibTorch.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -24,7 +24,7 @@ namespace {
 using namespace lockstep;
 using Words = std::vector<std::string>;
 
-/// The texts that are in memory at a time.
+/// Number of texts in memory at a time.
 constexpr std::size_t kTextsAtOnce = 1 << 16;
 
 enum class ModelKind { bpe, wordpiece };
@@ -75,14 +75,14 @@ const OptionTable<TrainOptions>& train_table() {
   return table;
 }
 
-/// Calls `use(line)` for each line of the standard input.
+/// Calls `use(line)` for each line of standard input.
 template <class Use>
 void each_line(const Use& use) {
   for (std::string line; std::getline(std::cin, line);) use(std::move(line));
   if (std::cin.bad()) throw DataError("the standard input cannot be read to its end");
 }
 
-/// By the name's ending: every other file is lines of text.
+/// Derived from the file name; unknown endings mean lines of text.
 FileFormat format_of(std::filesystem::path file) {
   for (const char* packed : {".gz", ".zst"})
     if (file.extension() == packed) file.replace_extension();
@@ -91,7 +91,7 @@ FileFormat format_of(std::filesystem::path file) {
   return FileFormat::text;
 }
 
-/// Calls `use(text)` for each line of a text, or each row of a column.
+/// Calls `use(text)` for each line of a text file, or each row of a column.
 template <class Use>
 void each_text(const std::string& file, const std::string& column, const Use& use) {
   const auto format = format_of(file);
