@@ -50,7 +50,7 @@ struct ProcessFailure {
 
   /// Probably killed by the kernel's OOM killer.
   bool killed_by_oom() const noexcept { return status == SIGKILL && !killed && oom_kills.value_or(0) > 0; }
-  /// It ended by itself and without success.
+  /// It hung, or ended by itself without success.
   bool failed() const noexcept { return hung || killed_by_oom() || (status && *status != 0 && !stopped); }
   /// It ended because others did not arrive in time (kTimeoutExitCode).
   bool timed_out() const noexcept { return status == kTimeoutExitCode << 8; }

@@ -85,7 +85,7 @@ struct Worker {
 
   /// It exited with the code for a saved state.
   bool preempted() const noexcept { return status == kPreemptedExitCode << 8; }
-  /// It ended by itself, without success, and not because it was asked to stop.
+  /// It ended by itself, without success and without a saved state.
   bool failed() const noexcept { return status && *status != 0 && !stopped && !preempted(); }
 };
 

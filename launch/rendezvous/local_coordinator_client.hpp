@@ -33,8 +33,8 @@ class StoreNodes {
 /// agent of this node reaches it by function calls; its id is 0.
 class LocalCoordinatorClient final : public CoordinatorClient, private CoordinatorActions {
  public:
-  /// `master` is the address of `server`'s store for the ranks of this node. `secret_name` is the secret that
-  /// launchers must prove, for messages.
+  /// `master` is the address of `server`'s store for the ranks of this node. `secret_name` describes the
+  /// secret that launchers must prove, for messages.
   LocalCoordinatorClient(CoordinatorOptions options, std::unique_ptr<net::Server> server,
                          net::HostPort master, std::string secret_name = "");
 
