@@ -8,39 +8,39 @@
 
 namespace lockstep {
 
-/// A file that appears under its name whole, or not at all.
+/// A file that appears under its name complete, or not at all.
 ///
 ///     AtomicFile file("model.safetensors");
 ///     file.write(header);
 ///     file.write(data, bytes);
 ///     file.commit();
 ///
-/// Writes go to a hidden temporary file `.lockstep-*.tmp` in the same folder. commit() brings it to the disk
-/// (fsync), renames it over the name, and brings the folder's entry to the disk. Until the rename the old
-/// file of that name is not touched; a reader sees the old bytes or the new ones. A destructor without
-/// commit(), as an exception causes it, removes the temporary file. Only a process that is killed leaves one
+/// Writes go to a hidden temporary file `.lockstep-*.tmp` in the same folder. commit() syncs it (fsync),
+/// renames it to the final name, and syncs the folder. Until the rename the old file of that name is
+/// unchanged: a reader sees either the old bytes or the new ones. If commit() was not called, for example
+/// because of an exception, the destructor removes the temporary file. Only a killed process leaves one
 /// behind.
 ///
-/// The new file has the permissions that the process's umask gives. A symbolic link of that name is replaced,
-/// not followed. Everything is *Local*; one thread at a time; not copied and not moved.
+/// The permissions of the new file follow the process's umask. A symbolic link of that name is replaced, not
+/// followed. All members are *Local*; one thread at a time; neither copyable nor movable.
 class AtomicFile {
  public:
-  /// Creates the temporary file. Throws Error, naming the path and the system's reason, when it cannot: the
-  /// folder does not exist or may not be written. UsageError when `path` has no file name.
+  /// Creates the temporary file. Throws Error, naming the path and the system's reason, if the folder does
+  /// not exist or is not writable; UsageError if `path` has no file name.
   explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Appends `bytes` bytes. Throws Error, naming the path, the place and the system's reason, when the disk
-  /// is full or fails; the file cannot be committed then.
+  /// Appends `bytes` bytes. Throws Error, naming the path, the position and the system's reason, if the disk
+  /// is full or fails; the file cannot be committed after that.
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
 
-  /// Makes the file appear under its name; nothing can be written afterwards. Returns the size and checksum
-  /// of what was written, which cost no second reading. Throws Error as write() does, and UsageError after a
-  /// failed write or a commit. When it throws, the old file is untouched, with one exception that the text
-  /// names: the folder could not be brought to the disk after the rename.
+  /// Moves the file to its final name; it cannot be written to afterwards. Returns the size and checksum of
+  /// the written data, computed while writing. Throws Error as write() does, and UsageError after a failed
+  /// write or a commit. If it throws, the old file is unchanged, except in one case, which the text names:
+  /// syncing the folder failed after the rename.
   FileDigest commit();
 
  private:
@@ -55,7 +55,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// A file with this text, in one call. *Local*. Throws as AtomicFile does.
+/// Writes a file in one call. *Local*. Throws as AtomicFile does.
 FileDigest write_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace lockstep

@@ -7,18 +7,18 @@
 
 namespace lockstep {
 
-/// What a training is measured by, so that durations in other units become optimizer steps.
+/// Converts durations in other units to optimizer steps.
 struct DurationScale {
-  /// Optimizer steps of one pass over the data; 0 where nobody knows.
+  /// Optimizer steps per pass over the data; 0: unknown.
   std::int64_t steps_per_epoch = 0;
-  /// Samples that all ranks together read for one optimizer step.
+  /// Samples that all ranks together read per optimizer step.
   std::int64_t samples_per_step = 0;
-  /// Optimizer steps of the whole training; 0 where that is what is being computed.
+  /// Optimizer steps of the whole training; 0: not yet known.
   std::int64_t training_steps = 0;
 };
 
-/// How long something lasts in a training, or how often it happens: the length of a run, a warm-up, the steps
-/// between two checkpoints. As text, the units of MosaicML Composer's Time:
+/// How long something lasts in a training, or how often it happens: the length of a run, a warm-up, the
+/// interval between two checkpoints. As text, it uses the units of MosaicML Composer's Time:
 ///
 /// | text        | meaning                                                |
 /// | ----------- | ------------------------------------------------------ |
@@ -30,35 +30,38 @@ struct DurationScale {
 /// | `0.1`       | likewise: Hugging Face's rule for numbers below 1      |
 /// | `3600sec`   | seconds by the clock of rank 0                         |
 ///
-/// A plain value: copies freely, *Local*.
+/// A value type. *Local*.
 class Duration {
  public:
   enum class Unit : std::uint8_t { steps, epochs, samples, share, seconds };
 
   /// No steps.
   Duration() = default;
-  /// Throws UsageError for a value that is negative or not finite, and for a share above 1.
+  /// Throws UsageError if the value is negative or not finite, for a number of steps that is not whole, and
+  /// for a share above 1.
   Duration(double value, Unit unit);
-  /// Whole numbers are steps; those between 0 and 1 a share of the training. Implicit, so that options can be
-  /// set with plain numbers: `.save_steps = 500`.
+  /// Numbers between 0 and 1 are a share of the training, others are steps. Implicit, so that options can be
+  /// set to plain numbers: `.save_steps = 500`.
   template <class Number>
   requires std::integral<Number> || std::floating_point<Number> Duration(Number number)
       : Duration(static_cast<double>(number), number > 0 && number < 1 ? Unit::share : Unit::steps) {}
-  /// Reads a text of the table above. Implicit, as in `.max_duration = "3ep"`. Throws UsageError for others.
+  /// Parses a text of the table above. Implicit, as in `.max_duration = "3ep"`. Throws UsageError for any
+  /// other text.
   Duration(const char* text) : Duration(std::string_view(text)) {}
   Duration(std::string_view text);
 
   double value() const noexcept { return value_; }
   Unit unit() const noexcept { return unit_; }
 
-  /// The shortest text that reads back as the same duration: "500", "0.1dur", "3ep".
+  /// The shortest text that parses to the same duration: "500", "0.1dur", "3ep".
   std::string text() const;
 
-  /// True for those that only a clock can measure.
+  /// True for a duration in seconds.
   bool is_time() const noexcept { return unit_ == Unit::seconds; }
   bool is_zero() const noexcept { return value_ == 0; }
 
-  /// In optimizer steps, rounded up. Throws UsageError for seconds, and where `scale` lacks what is needed.
+  /// In optimizer steps, rounded up. Throws UsageError for seconds, and if `scale` lacks a value that is
+  /// needed.
   std::int64_t steps(const DurationScale& scale) const;
 
   friend bool operator==(const Duration&, const Duration&) = default;

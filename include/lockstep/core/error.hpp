@@ -7,35 +7,35 @@
 
 namespace lockstep {
 
-/// The base of every exception that Lockstep throws on its own account. The text says what was expected, what
-/// came, and what to do; it is written for the person who reads the job's log.
+/// The base of the exceptions that Lockstep throws. The text says what was expected, what was found, and what
+/// to do; it is written for the reader of the job's log.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A wrong flag, option, environment variable or argument: the caller must change the call. Programs answer
-/// it with exit code 2.
+/// A wrong flag, option, environment variable or argument: the caller must change the call. Programs exit
+/// with code 2.
 class UsageError : public Error {
  public:
   using Error::Error;
 };
 
 /// A file or a data set that cannot be read or that contradicts itself. The text names the file and the
-/// place.
+/// position.
 class DataError : public Error {
  public:
   using Error::Error;
 };
 
-/// Ranks could not talk to each other, or did not agree on what to do.
+/// Ranks could not communicate, or disagreed on what to do.
 class CommunicationError : public Error {
  public:
   using Error::Error;
 };
 
-/// Something did not happen in time. `missing_ranks()` names the ranks that were waited for, where that is
-/// known: by their numbers in the world, in sub-groups too.
+/// A timeout. `missing_ranks()` returns the ranks that were waited for, if known: their numbers in the world,
+/// in sub-groups too.
 class TimeoutError : public CommunicationError {
  public:
   explicit TimeoutError(const std::string& text, std::vector<int> missing_ranks = {})

@@ -6,27 +6,27 @@
 
 namespace lockstep {
 
-/// A regular file that is read from its beginning to its end, for formats that are checked against the file's
-/// size. Its errors are DataError: what is read comes from outside, and the text names the file. Everything
-/// is *Local*; one thread at a time; not copied and not moved.
+/// A regular file that is read sequentially, for formats that are checked against the file's size. Errors are
+/// DataError, because the content comes from outside; the text names the file. All members are *Local*; one
+/// thread at a time; neither copyable nor movable.
 class InputFile {
  public:
-  /// Opens it. Throws DataError, naming the path and the system's reason, when it cannot be opened or is no
-  /// regular file (a folder, a pipe, a device: those have no size to check against).
+  /// Opens the file. Throws DataError, naming the path and the system's reason, if it cannot be opened or is
+  /// not a regular file (a folder, a pipe, a device: these have no size to check against).
   explicit InputFile(std::filesystem::path path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
-  /// Its size in bytes when it was opened. A file that shrinks afterwards makes read() throw; bytes that are
-  /// added are not seen.
+  /// The size in bytes when the file was opened. If the file shrinks afterwards, read() throws; bytes that
+  /// are appended are not seen.
   std::uint64_t size() const noexcept { return size_; }
 
-  /// Fills `data` with the next `bytes` bytes. Throws DataError, naming the path and the place, when fewer
+  /// Fills `data` with the next `bytes` bytes. Throws DataError, naming the path and the position, if fewer
   /// are left or the system fails.
   void read(void* data, std::size_t bytes);
 
-  /// The same from a place of the caller's; the next read() goes on where the one before it ended.
+  /// The same from a given position; the position of read() does not change.
   void read_at(std::uint64_t place, void* data, std::size_t bytes) const;
 
  private:

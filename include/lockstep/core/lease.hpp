@@ -15,39 +15,41 @@
 
 namespace lockstep {
 
-/// How leases of a folder are taken. All who use one folder should agree on both times.
+/// Times of a lease. All processes that use one folder should use the same values.
 struct LeaseOptions {
-  /// How often a holder shows that it lives.
+  /// The interval at which a holder updates its lease.
   std::chrono::milliseconds beat{2'000};
-  /// A holder that has shown nothing for so long, and of which nothing else is known, is taken for dead.
+  /// A holder that has not updated its lease for this time, and about which nothing else is known, is
+  /// considered dead.
   std::chrono::milliseconds stale_after{15'000};
 };
 
-/// Who has a lease.
+/// The holder of a lease.
 struct LeaseHolder {
   ProcessIdentity process;
-  /// Unlike any other lease's.
+  /// Unique per lease.
   std::string token;
 };
 
-/// The right to be the only writer in a folder, across hosts and jobs, for as long as it lives.
+/// The right to be the only writer in a folder, across hosts and jobs, for the lifetime of the object.
 ///
-/// A lease is a file `lease.<n>` in the folder, made with O_CREAT | O_EXCL, which network file systems keep
-/// (flock() they often grant to everybody). It holds JSON: who the holder is. A thread sets its time of last
-/// change once a beat. The file with the highest number counts. A lease is left by removing the file; it is
-/// taken from a dead holder by making the next number, which only one process can, and the old file goes.
+/// A lease is a file `lease.<n>` in the folder, created with O_CREAT | O_EXCL, which network file systems
+/// support (flock() they often grant to everyone). It contains JSON that identifies the holder. A thread
+/// updates its modification time once per beat. The file with the highest number is the valid one. The holder
+/// releases a lease by removing the file. Another process takes over from a dead holder by creating the file
+/// with the next number, which only one process can, and removing the old file.
 ///
-/// A holder that was stopped for so long that another took the lease finds out with the next beat: held()
-/// is false from then on. Until then both believe to hold it, so what is written in the folder must be safe
-/// to be written twice. Everything is *Local*; held() for any thread.
+/// A holder that was stopped for so long that another process took over finds out at the next beat: held() is
+/// false from then on. Until then both hold the lease, so writing the same data twice must be safe. All
+/// members are *Local*; held() may be called from any thread.
 class Lease {
  public:
-  /// Gives it back. What cannot be removed goes stale.
+  /// Releases the lease. A file that cannot be removed becomes stale.
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  /// False once another has taken it.
+  /// False after another process has taken over.
   bool held() const noexcept { return held_.load(); }
 
  private:
@@ -66,18 +68,18 @@ class Lease {
   std::thread thread_;
 };
 
-/// Tries for the lease of a folder, and watches who has it meanwhile. A holder is dead when it is gone from
-/// this host, or when its file has not changed between tries for `stale_after` by this process's own clock:
-/// clocks of other hosts do not matter. *Local*; one thread at a time.
+/// Tries to acquire the lease of a folder, and observes its holder between the tries. A holder is dead if its
+/// process on this host has ended, or if its file has not changed between tries for `stale_after` by this
+/// process's clock: clocks of other hosts do not matter. *Local*; one thread at a time.
 class LeaseAcquirer {
  public:
   explicit LeaseAcquirer(std::filesystem::path folder, LeaseOptions options = {});
 
-  /// The lease, or null while somebody has it who is not known to be dead. To be called about once a second.
-  /// Throws Error, naming the folder and the system's reason, when nothing can be written there.
+  /// The lease, or null if a holder that is not known to be dead has it. Call it about once a second. Throws
+  /// Error, naming the folder and the system's reason, if the folder is not writable.
   std::unique_ptr<Lease> try_take();
 
-  /// Who had it at the last try that gave null.
+  /// The holder at the last try that returned null.
   const LeaseHolder& holder() const noexcept { return holder_; }
 
  private:
@@ -93,13 +95,13 @@ class LeaseAcquirer {
   Clock::time_point seen_at_;
 };
 
-/// The living holder of a folder's lease, from one look: a holder on another host counts as living when its
+/// The live holder of a folder's lease, from a single check: a holder on another host counts as live if its
 /// file changed within the last 5 minutes by this host's clock. *Local*.
 std::optional<LeaseHolder> live_lease(const std::filesystem::path& folder);
 
-/// The lease of a folder, which is made where needed. Waits up to `timeout` for who holds it: a process that
-/// was killed a moment ago may still be ending, and one of a host that is gone goes stale first. Throws
-/// UsageError naming the holder when the lease is not to be had. *Local*.
+/// Acquires the lease of a folder; creates the folder if needed. Waits up to `timeout` for the current
+/// holder: a process that was just killed may still be ending, and the lease of a lost host must become stale
+/// first. Throws UsageError naming the holder if the lease cannot be acquired. *Local*.
 std::unique_ptr<Lease> acquire_lease(const std::filesystem::path& folder,
                                      std::chrono::milliseconds timeout = std::chrono::seconds(20),
                                      LeaseOptions options = {});

@@ -8,26 +8,26 @@
 
 namespace lockstep {
 
-/// Which process of which machine: enough for a process that shares no more than a folder with it to tell
-/// whether it still lives.
+/// Identifies a process across machines, so that a process that shares only a folder with it can tell whether
+/// it is alive.
 struct ProcessIdentity {
-  /// What the host calls itself.
+  /// The host name.
   std::string host;
-  /// The kernel's random name of this boot, and the namespace in which `pid` counts: a number means nothing
-  /// in another container, and is given anew after a reboot.
+  /// The kernel's boot id, and the pid namespace of `pid`: a pid means nothing in another container, and is
+  /// reused after a reboot.
   std::string boot;
   std::string pid_namespace;
   pid_t pid = 0;
-  /// When it started, in clock ticks since the boot: a number that is given again has another one.
+  /// Start time in clock ticks since the boot; distinguishes processes that had the same pid.
   std::uint64_t start = 0;
 
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-/// This process. Reads files in /proc; what they do not tell stays empty. *Local*.
+/// This process. Reads files in /proc; fields that they do not provide stay empty. *Local*.
 ProcessIdentity this_process();
 
-/// `unknown`: it counts where this process cannot see, on another machine or in another container.
+/// `unknown`: the process is on another machine or in another container.
 enum class Liveness { alive, dead, unknown };
 
 /// A zombie is dead. *Local*.
@@ -36,7 +36,7 @@ Liveness liveness_of(const ProcessIdentity& process);
 /// "host node1, pid 4711".
 std::string process_text(const ProcessIdentity& process);
 
-/// As an object with the fields' names, and back. from_json throws nlohmann's exceptions.
+/// As an object with the fields' names. from_json throws nlohmann's exceptions.
 void to_json(nlohmann::json& json, const ProcessIdentity& process);
 void from_json(const nlohmann::json& json, ProcessIdentity& process);
 

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Who this process is in its job: the environment contract of torchrun, read once and checked.
+/// The rank of this process in its job: torchrun's environment variables, read once and checked.
 ///
 /// | field               | variable                    | when absent                                        |
 /// | ------------------- | --------------------------- | -------------------------------------------------- |
@@ -30,8 +30,8 @@ namespace lockstep {
 /// | error_file          | TORCHELASTIC_ERROR_FILE     | "" (none)                                          |
 /// | job_token           | LOCKSTEP_JOB_TOKEN          | "" (none)                                          |
 ///
-/// A "group" is one node's agent, as in torchrun: `group_rank` numbers the nodes.
-/// The source of the contract: docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
+/// A "group" is the agent of one node, as in torchrun: `group_rank` is the number of the node. Source:
+/// docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
 struct World {
   int rank = 0;
   int world_size = 1;
@@ -49,30 +49,29 @@ struct World {
   std::string run_id;
   bool use_agent_store = false;
   std::string error_file;
-  /// The ranks of this node in the order of their local ranks, where they are not the block that begins at
-  /// `rank - local_rank`: Slurm deals tasks out in turn with --distribution=cyclic. Empty: they are the
-  /// block.
+  /// The ranks of this node in the order of their local ranks, if they are not the contiguous block that
+  /// begins at `rank - local_rank` (Slurm's --distribution=cyclic). Empty: they are that block.
   std::vector<int> local_ranks;
-  /// A scheduler gave this rank GPUs that other ranks of the node do not see (as `srun --gpus-per-task=1`
-  /// does), so the number of its device is local_rank modulo the devices that it sees.
+  /// A scheduler gave this rank GPUs that other ranks of the node do not see (`srun --gpus-per-task=1`). Its
+  /// device number is then local_rank modulo the number of devices that it sees.
   bool own_devices = false;
-  /// The job's secret, which its processes prove to each other: not to be printed, logged, or put on a
+  /// The job's secret, which its processes prove to each other. Do not print it, log it, or pass it on a
   /// command line.
   std::string job_token;
 
-  /// Reads the contract from `environment` (this process's own by default). *Local*.
-  /// A process started alone (none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set) is a world of
-  /// one. Throws UsageError, naming the variable, its value and what was expected, when a variable is
-  /// missing, malformed or contradicts another one. A world larger than one never shrinks to worlds of one.
+  /// Reads the variables from `environment` (default: that of this process). *Local*. A process started alone
+  /// (none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set) gets a world of one. Throws UsageError
+  /// if a variable is missing, malformed or contradicts another one; the text names the variable, its value
+  /// and what was expected. A job of several ranks never falls back to worlds of one.
   ///
-  /// Where those four are not set, a scheduler's or an MPI launcher's variables give them: the program can be
-  /// started by srun, mpiexec or jsrun, with one task for each rank. MASTER_ADDR and MASTER_PORT are then
-  /// derived from the job's hosts and its id, unless they are set. docs/slurm.md lists what is read. A part
-  /// of the four that was set by hand must agree with the scheduler; all four together replace what it says.
+  /// If those four are not set, they are derived from the variables of a scheduler or an MPI launcher: srun,
+  /// mpiexec or jsrun can start the program, with one task per rank. MASTER_ADDR and MASTER_PORT are then
+  /// derived from the job's hosts and its id, unless they are set. docs/slurm.md lists the variables. If some
+  /// of the four were set by hand, they must agree with the scheduler; if all four are set, they override it.
   static World from_environment();
   static World from_environment(const Environment& environment);
 
-  /// A single process that talks to nobody.
+  /// A single process that communicates with no other.
   static World single() { return {}; }
 
   /// The rank of this node's local rank 0.
