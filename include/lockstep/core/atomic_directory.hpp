@@ -50,7 +50,7 @@ class AtomicDirectory {
 void remove_folder(const std::filesystem::path& path);
 
 /// Removes what killed processes left in `folder`: hidden files and folders `.lockstep-*.tmp`. Call it only
-/// if no other process is writing in the folder, see DirectoryLock. Errors are ignored. *Local*.
+/// if no other process is writing in the folder, see Lease. Errors are ignored. *Local*.
 void remove_leftovers(const std::filesystem::path& folder) noexcept;
 
 }  // namespace lockstep

@@ -19,19 +19,19 @@
 
 namespace lockstep {
 
-/// The field of an enum: on the command line and in JSON it is a word. Which words there are, the enum says
-/// by a function beside it, in the order of its values, which begin at 0:
+/// A field of an enum type, written as a word on the command line and in JSON. A function next to the enum
+/// lists the words in the order of its values, which start at 0:
 ///
 ///     enum class Color { red, green };
 ///     inline std::vector<std::string> option_words(Color) { return {"red", "green"}; }
 struct OptionEnum {
   void* field = nullptr;
   std::string (*read)(const void* field) = nullptr;
-  /// Only for one of the words.
+  /// Requires one of the words.
   void (*write)(void* field, const std::string& word) = nullptr;
 };
 
-/// The word of an enum's value; its number for a value that it does not have.
+/// The word of an enum's value; the number if it has no word.
 template <class Enum>
 std::string option_word(Enum value) {
   const std::vector<std::string> words = option_words(value);
@@ -39,33 +39,32 @@ std::string option_word(Enum value) {
   return index < words.size() ? words[index] : std::to_string(index);
 }
 
-/// Where the value of one option lives: a pointer to the field of the struct that is being filled. These are
-/// all the types that an option can have. An option of an `std::optional` type has no value until it is given
-/// one.
+/// A pointer to the field of the options struct that holds an option's value. These are all supported types.
+/// An option of an `std::optional` type has no value until it is set.
 using OptionField =
     std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::optional<bool>*,
                  std::optional<int>*, std::optional<std::int64_t>*, std::optional<std::uint64_t>*,
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, Duration*,
                  std::optional<Duration>*, OptionEnum>;
 
-/// One demand on the value of an option.
+/// A constraint on the value of an option.
 struct OptionCheck {
-  /// What is demanded, to be read after the type: "at least 1".
+  /// The constraint as text, printed after the type: "at least 1".
   std::string expected;
-  /// Whether a value meets the demand. Called for each item of a list; a duration comes as its number.
+  /// Whether a value meets the constraint. Called per item of a list; a duration is passed as its number.
   std::function<bool(const nlohmann::json&)> accepts;
-  /// Whether `--help` mentions it; a demand that goes without saying is only told to who breaks it.
+  /// Whether `--help` shows it; false for obvious constraints, which only error messages mention.
   bool in_help = true;
 };
 
-/// Everything that is known about one option. Programs do not fill it by hand: `OptionTable::add` does, from
-/// the field and from the settings below, which say what the members of their names mean.
+/// The description of one option. Programs do not fill it themselves: `OptionTable::add` does, from the field
+/// and from the settings below, which have the names of the members.
 struct OptionSpec {
-  /// The flag without its dashes, in hyphens: "learning-rate". The JSON key is the same with underscores.
+  /// The flag without leading dashes, with hyphens: "learning-rate". The JSON key has underscores instead.
   std::string name;
-  /// One or two sentences for `--help` and for the documentation.
+  /// Help text for `--help` and the documentation, one or two sentences.
   std::string help;
-  /// Empty: one that fits the type.
+  /// Empty: derived from the type.
   std::string metavar;
   /// The heading under which `--help` lists the option; empty: "options".
   std::string section;
@@ -75,29 +74,28 @@ struct OptionSpec {
   bool from_environment = true;
   bool by_prefix = true;
   bool non_finite = false;
-  /// When not empty, the option is known only to be refused with this text, and is left out of help, JSON and
+  /// If not empty, the option is rejected with this text, and does not appear in help, JSON and
   /// documentation.
   std::string refusal;
-  /// The only values allowed; empty: all that the checks accept.
+  /// The allowed values; empty: all that pass the checks.
   std::vector<std::string> choices;
   std::vector<OptionCheck> checks;
   /// A null pointer of the field's type.
   OptionField type;
-  /// Finds the field in a struct of the type that the option was declared for. Empty for `--help` and for
-  /// what is refused.
+  /// Returns the field of a struct of the type for which the option was declared. Empty for `--help` and for
+  /// rejected options.
   std::function<OptionField(void* options)> field;
 
-  /// The name in JSON, in environment variables (there in capitals) and as a field: "learning_rate".
+  /// The name in JSON and in the struct: "learning_rate". Environment variables have it in upper case.
   std::string key() const;
-  /// Whether the option is a switch: `--name` and `--no-name`, with no value after it.
+  /// Whether the option is a switch: `--name` and `--no-name`, without a value.
   bool is_switch() const;
 };
 
-/// One property of an option, given after its help text:
-/// `.add("epochs", &Options::epochs, "Passes over the data.", at_least(1), short_name('e'))`.
+/// A property of an option, passed after its help text:
 using OptionSetting = std::function<void(OptionSpec&)>;
 
-/// The setting that gives a member of the spec this value.
+/// A setting that assigns `value` to a member of the spec.
 template <class Value>
 OptionSetting option_setting(Value OptionSpec::*member, Value value) {
   return [member, value = std::move(value)](OptionSpec& spec) { spec.*member = value; };
@@ -108,65 +106,66 @@ OptionSetting at_least(double bound);
 OptionSetting at_most(double bound);
 OptionSetting more_than(double bound);
 OptionSetting less_than(double bound);
-/// From `low` to `high`, both included.
+/// From `low` to `high`, inclusive.
 OptionSetting between(double low, double high);
-/// A text (or an item of a list) that is not empty.
+/// A non-empty string (or list item).
 OptionSetting not_empty();
-/// Any demand on a text; `expected` says it, as in "a colour".
+/// Any constraint on a string; `expected` describes it, as in "a color".
 OptionSetting matching(std::string expected, std::function<bool(const std::string&)> accepts);
-/// Only these texts, spelt exactly so.
+/// One of these strings, compared exactly.
 inline OptionSetting one_of(std::vector<std::string> choices) {
   return option_setting(&OptionSpec::choices, std::move(choices));
 }
-/// The option must be given, on the command line, by the environment or in the file of settings. For texts,
-/// lists and `std::optional`, which are empty until then.
+/// The option must be set on the command line, by the environment or in the config file. For strings, lists
+/// and `std::optional`, which are empty by default.
 inline OptionSetting required() { return option_setting(&OptionSpec::required, true); }
-/// `nan`, `inf` and `-inf` are allowed.
+/// Allows `nan`, `inf` and `-inf`.
 inline OptionSetting or_non_finite() { return option_setting(&OptionSpec::non_finite, true); }
 /// A one-letter alias: `short_name('r')` allows `-r 3`, `-r3` and, for switches, `-r`.
 inline OptionSetting short_name(char letter) { return option_setting(&OptionSpec::short_name, letter); }
-/// The word for the value in `--help`.
+/// The placeholder of the value in `--help`.
 inline OptionSetting metavar(std::string word) {
   return option_setting(&OptionSpec::metavar, std::move(word));
 }
-/// The environment never gives this option a default, even where the table reads defaults from it.
+/// The environment does not set this option, even if the table has an environment prefix.
 inline OptionSetting not_from_environment() { return option_setting(&OptionSpec::from_environment, false); }
-/// Only the whole name stands for the option, even where the table allows prefixes: so an option that is
-/// added later makes no prefix ambiguous that people use.
+/// The option cannot be abbreviated, even if the table allows prefixes: an option that is added later then
+/// does not make prefixes ambiguous that are in use.
 inline OptionSetting full_name_only() { return option_setting(&OptionSpec::by_prefix, false); }
 
-/// How a command line is read. The default is what most programs want; the launcher reads torchrun's grammar.
+/// How a command line is parsed. The default suits most programs; the launcher uses torchrun's grammar.
 struct OptionGrammar {
-  /// The first word that is no flag ends the options: it and all that follows are the rest, untouched.
+  /// Option parsing stops at the first positional argument: it and all following words are the rest,
+  /// unchanged.
   bool stop_at_first_positional = false;
-  /// A flag may be shortened as long as one flag only begins so. Off by default: a script that shortens a
-  /// flag breaks when another flag is added.
+  /// A flag may be abbreviated to a unique prefix. Off by default: adding a flag would break scripts that
+  /// abbreviate another.
   bool unique_prefixes = false;
-  /// When not empty, the variable `<prefix><NAME>` (as in PET_NNODES) is the default of the option, and the
-  /// command line beats it.
+  /// If not empty, the variable `<prefix><NAME>` (as in PET_NNODES) sets the option; the command line
+  /// overrides it.
   std::string environment_prefix;
-  /// When not empty, the option of this name (a text) names a JSON file: its keys are laid over the defaults,
-  /// and the command line over them.
+  /// If not empty, the name of a string option that names a JSON file: the file overrides the defaults, and
+  /// the command line overrides the file.
   std::string config_option = {};
 };
 
-/// What a command line said, beside the options themselves.
+/// What was parsed, other than the options themselves.
 struct ParseReport {
-  /// `--help` or `-h` was met: nothing after it was read and nothing was demanded.
+  /// `--help` or `-h` was found: the words after it were not parsed, and required options not checked.
   bool help = false;
-  /// Names ("learning-rate") of the options that were given, each with the place that gave its value:
-  /// "--epochs" or "PET_EPOCHS".
+  /// Names ("learning-rate") of the options that were set, each with the source of its value: "--epochs" or
+  /// "PET_EPOCHS".
   std::map<std::string, std::string, std::less<>> given;
 
   bool was_given(std::string_view name) const { return given.find(name) != given.end(); }
 };
 
-/// A table of options without its struct type: what `OptionTable` is made of, and where its functions are
-/// explained. Every `void*` is a pointer to a struct of the type for which the options were declared; what
-/// throws leaves it partly filled.
+/// A table of options without its struct type: the base of `OptionTable`, which documents the functions.
+/// Every `void*` points to a struct of the type for which the options were declared; a function that throws
+/// leaves it partly filled.
 class OptionSet {
  public:
-  /// `defaults` is a struct that nobody changes.
+  /// `defaults` points to a struct that is never modified.
   OptionSet(std::string program, std::string description, std::shared_ptr<void> defaults);
 
   void add(OptionSpec spec);
@@ -184,11 +183,11 @@ class OptionSet {
   std::string markdown_table() const;
   /// "program [options] NAME [FILES]".
   std::string usage() const;
-  /// The option of that name in either spelling, or null.
+  /// The option of that name, with hyphens or underscores; null if there is none.
   const OptionSpec* find(std::string_view name) const;
-  /// `--help`, and the options in the order of their declaration.
+  /// `--help`, then the options in the order of declaration.
   const std::vector<OptionSpec>& specs() const noexcept { return specs_; }
-  /// The words that are no flags, in their order; a list takes all that are left.
+  /// The positional arguments in order; a list takes all that remain.
   const std::vector<OptionSpec>& arguments() const noexcept { return arguments_; }
   const std::string& program() const noexcept { return program_; }
   const OptionGrammar& grammar() const noexcept { return grammar_; }
@@ -197,15 +196,15 @@ class OptionSet {
   std::string program_;
   std::string description_;
   std::shared_ptr<void> defaults_;
-  /// The heading of the options that are added from here on.
+  /// The section of the options that are added from here on.
   std::string section_;
   std::vector<OptionSpec> specs_;
   std::vector<OptionSpec> arguments_;
   OptionGrammar grammar_;
 };
 
-/// The options of a program: one declaration for each field of a plain struct drives its command-line flag,
-/// its JSON key, its line in `--help` and its row in the documentation. Defaults are those of the struct.
+/// The options of a program: one declaration per field of a plain struct defines its command-line flag, its
+/// JSON key, its line in `--help` and its row in the documentation. The struct provides the defaults.
 ///
 /// ```cpp
 /// struct Options {
@@ -222,22 +221,22 @@ class OptionSet {
 /// if (parsed.help) { std::cout << option_table().help(); return 0; }
 /// ```
 ///
-/// The command line: `--flag value` and `--flag=value`; hyphens or underscores; a switch is `--flag`,
-/// `--no-flag`, `--flag=false`; a list is `--flag a,b` (`,,` is a comma inside an item); a flag given twice:
-/// the last one holds; `--` ends the flags. A number must be a number from its first to its last letter and
-/// fit its type.
+/// Syntax of the command line: `--flag value` and `--flag=value`; hyphens or underscores; switches are
+/// `--flag`, `--no-flag`, `--flag=false`; lists are `--flag a,b` (`,,` is a comma inside an item); the last
+/// of repeated flags wins; `--` ends the flags. The whole text of a number must be a number that fits its
+/// type.
 ///
-/// `Options` must be default-constructible and copyable. All members are *Local*; a table that is no longer
-/// being built may be used by several threads at once.
+/// `Options` must be default-constructible and copyable. All members are *Local*; a complete table may be
+/// used by several threads at once.
 template <class Options>
 class OptionTable : private OptionSet {
  public:
-  /// The options that a command line gave, and what else it said.
+  /// The parsed options and the report.
   struct Parsed : ParseReport {
     Options options;
   };
 
-  /// `program` is the name in the usage line; `description` one or two sentences.
+  /// `program` is the name in the usage line; `description` is one or two sentences.
   OptionTable(std::string program, std::string description)
       : OptionSet(std::move(program), std::move(description), std::make_shared<Options>()) {}
 
@@ -245,16 +244,17 @@ class OptionTable : private OptionSet {
   using OptionSet::markdown_table;
   using OptionSet::specs;
 
-  /// Declares an option. `name` is the flag in hyphens ("learning-rate"), `help` a sentence or two. Throws
-  /// std::logic_error when the name (or its alias) is taken or is no flag name: a mistake of the program.
+  /// Declares an option. `name` is the flag with hyphens ("learning-rate"), `help` one or two sentences.
+  /// Throws std::logic_error if the name (or its alias) is taken or not a valid flag name: a bug in the
+  /// program.
   template <class Field, class... Settings>
   OptionTable& add(std::string name, Field Options::*field, std::string help, const Settings&... settings) {
     OptionSet::add(spec(std::move(name), field, std::move(help), settings...));
     return *this;
   }
 
-  /// Adds all options of a table for a part of these: `Part` is a base of `Options`. So a program declares
-  /// what is its own beside what a library knows:
+  /// Adds all options of the table of `Part`, a base of `Options`. A program can thus declare its own options
+  /// next to a library's:
   ///
   ///     struct Options : TrainingArguments { std::string data; };
   ///     table.include(training_argument_table()).section("data").add("data", &Options::data, "Folder.");
@@ -272,7 +272,7 @@ class OptionTable : private OptionSet {
     return *this;
   }
 
-  /// Declares a flag that is known only to be refused: `text` says what to do instead.
+  /// Declares a flag that is always rejected: `text` says what to do instead.
   template <class... Settings>
   OptionTable& refuse(std::string name, bool takes_value, std::string text, const Settings&... settings) {
     OptionSpec refused;
@@ -284,8 +284,8 @@ class OptionTable : private OptionSet {
     return *this;
   }
 
-  /// Declares the next word that is no flag, as in `.argument("FOLDER", &Options::folder, "Where it lies.")`.
-  /// It must be given.
+  /// Declares the next positional argument, as in `.argument("FOLDER", &Options::folder, "Where it lies.")`.
+  /// It is required.
   template <class Field, class... Settings>
   OptionTable& argument(std::string name, Field Options::*field, std::string help,
                         const Settings&... settings) {
@@ -293,8 +293,8 @@ class OptionTable : private OptionSet {
     return *this;
   }
 
-  /// The words that are no flags and no `argument` go into `field`; without this they are refused. `name` is
-  /// shown in the usage line.
+  /// The remaining positional arguments are stored in `field`; without this they are rejected. The usage line
+  /// shows `name`.
   OptionTable& rest(std::string name, std::vector<std::string> Options::*field, std::string help,
                     bool required = false) {
     return argument(std::move(name), field, std::move(help), option_setting(&OptionSpec::required, required));
@@ -306,26 +306,26 @@ class OptionTable : private OptionSet {
     return *this;
   }
 
-  /// How command lines are read; see OptionGrammar.
+  /// How command lines are parsed; see OptionGrammar.
   OptionTable& grammar(OptionGrammar grammar) {
     grammar_ = std::move(grammar);
     return *this;
   }
 
-  /// Reads a command line; `argv[0]` is skipped. The environment is read only where the grammar names a
-  /// prefix. Throws UsageError that names the flag, its value, what was expected and the nearest flag for an
-  /// unknown one.
+  /// Parses a command line; `argv[0]` is skipped. The environment is read only if the grammar has a prefix.
+  /// Throws UsageError that names the flag, its value, what was expected and, for an unknown flag, the
+  /// nearest one.
   Parsed parse(int argc, const char* const* argv) const {
     return parse(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), process_environment());
   }
-  /// The same for words and an environment of the caller's.
+  /// The same for given words and a given environment.
   Parsed parse(const std::vector<std::string>& arguments, const Environment& environment = {}) const {
     Parsed parsed;
     static_cast<ParseReport&>(parsed) = OptionSet::parse(&parsed.options, arguments, environment);
     return parsed;
   }
 
-  /// Holds a struct that was filled by code against the same demands. Throws UsageError.
+  /// Checks the constraints on a struct that code has filled. Throws UsageError.
   void check(Options options) const { OptionSet::check(&options); }
 
   /// Writes an object with one key per option ("learning_rate"); absent optionals are null, and numbers that

@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-/// The version of this library, as in "0.1.0". *Local*.
+/// The version of this library: "0.1.0". *Local*.
 const char* version() noexcept;
 
 }  // namespace lockstep

@@ -9,25 +9,25 @@
 
 namespace lockstep {
 
-/// What a rank does at a time, as far as others are concerned.
+/// What a rank is doing, as seen by the others.
 enum class Activity : std::uint32_t {
-  /// Its own work: if the job stands still, it is this rank's doing.
+  /// Its own work: if the job hangs, this rank is the cause.
   working = 1,
-  /// It waits for other ranks.
+  /// Waiting for other ranks.
   waiting = 2,
-  /// Its own work in which it may wait for others, as in a backward that averages gradients.
+  /// Its own work that may wait for others, such as a backward pass that averages gradients.
   either = 3,
 };
 
-/// Where a rank was when it last said so.
+/// The position of a rank at its last beat.
 struct HeartbeatRecord {
   pid_t pid = 0;
   /// The signal that makes the process write its stacks (see stacks_file); 0: none.
   int stack_signal = 0;
   Activity activity = Activity::working;
-  /// "all_reduce", "forward"; printable, at most 40 letters.
+  /// "all_reduce", "forward"; printable, at most 40 characters.
   std::string what;
-  /// Counts `what`, as in "all_reduce #412"; 0: not counted.
+  /// Sequence number of `what`, as in "all_reduce #412"; 0: none.
   std::uint64_t number = 0;
   /// Optimizer steps done.
   std::uint64_t step = 0;
@@ -38,47 +38,47 @@ struct HeartbeatRecord {
   std::string text() const;
 };
 
-/// How a rank shows its launcher that it moves, and where it is: a small file that both have open
-/// (LOCKSTEP_HEARTBEAT_FILE), so that a hanging job can be told which rank hangs.
+/// Shows the launcher what a rank is doing, through a small file that both have open
+/// (LOCKSTEP_HEARTBEAT_FILE). The launcher can thus tell which rank of a job hangs.
 ///
-/// Beats cost some tens of nanoseconds, never wait and never fail; any thread may beat. Without a launcher
-/// that asks for them only this process sees them. The library beats by itself in collectives, barriers,
-/// forward, backward and optimizer steps; a program beats where it works long without them:
+/// A beat takes some tens of nanoseconds, never waits and never fails; any thread may beat. If the launcher
+/// does not provide a file, only this process sees the beats. The library beats in collectives, barriers,
+/// forward, backward and optimizer steps. A program beats where it works for long without them:
 /// `process_heartbeat().working("tokenizing")`. All members are *Local*.
 class Heartbeat {
  public:
-  /// Beats into nothing.
+  /// Beats are discarded.
   Heartbeat() noexcept = default;
-  /// Beats into `path`, a file that make_heartbeat_file made. A file that cannot be used, or that another
-  /// living process beats into already (a parent whose environment this process has), is as none.
+  /// Beats into `path`, a file created by make_heartbeat_file. Beats are discarded if the file cannot be used
+  /// or if another live process (a parent from which the environment was inherited) uses it.
   explicit Heartbeat(const std::string& path) noexcept;
-  /// Beats into memory of this process: for last() alone.
+  /// Beats into memory of this process: for last() only.
   struct InMemory {};
   explicit Heartbeat(InMemory) noexcept;
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Whether somebody else looks at the beats.
+  /// Whether beats are written to a file, which other processes can read.
   bool is_watched() const noexcept { return page_ != nullptr && in_file_; }
 
-  /// What was beaten last; nothing before the first beat, and in a heartbeat that beats into nothing.
+  /// The last beat; nothing before the first beat, and if beats are discarded.
   std::optional<HeartbeatRecord> last() const;
 
   void working(std::string_view what, std::uint64_t number = 0) noexcept;
   void perhaps_waiting(std::string_view what, std::uint64_t number = 0) noexcept;
 
-  /// One optimizer step more is done.
+  /// One more optimizer step is done.
   void finished_step() noexcept;
-  /// The program goes on behind this step: after it has loaded a checkpoint. A restart counts as progress
-  /// only when it gets beyond the steps of the attempts before it.
+  /// Sets the number of steps after a checkpoint was loaded. A restart counts as progress only when it passes
+  /// the steps of the previous attempts.
   void resumed_at(std::uint64_t step) noexcept;
 
-  /// Names the signal that makes this process write its stacks.
+  /// Sets the signal that makes this process write its stacks.
   void accepts_stack_signal(int number) noexcept;
 
-  /// Says, as long as it lives, that this rank waits for others. Afterwards it does what it did before; but
-  /// when an exception ends the wait, it stays what was done last.
+  /// Reports, during its lifetime, that this rank waits for others. The destructor restores the previous
+  /// activity, unless an exception ends the wait.
   class Waiting {
    public:
     Waiting(Heartbeat& heartbeat, std::string_view what, std::uint64_t number) noexcept;
@@ -94,7 +94,7 @@ class Heartbeat {
     std::uint64_t number_ = 0;
   };
 
-  /// The file's content. Its form is that of this version of the library on this host, and no other's.
+  /// The file's content. The format is private to this version of the library on this host.
   struct Page;
 
  private:
@@ -104,21 +104,21 @@ class Heartbeat {
   bool in_file_ = false;
 };
 
-/// This process's heartbeat: that of LOCKSTEP_HEARTBEAT_FILE, else one in memory. Opened at the first call,
-/// never closed.
+/// This process's heartbeat: that of LOCKSTEP_HEARTBEAT_FILE, otherwise one in memory. Opened at the first
+/// call, never closed.
 Heartbeat& process_heartbeat() noexcept;
 
-/// For a launcher: makes the file of one rank, readable by this user only. Throws lockstep::Error naming it.
-/// *Local*.
+/// For a launcher: creates the file of a rank, accessible to this user only. Throws lockstep::Error naming
+/// it. *Local*.
 void make_heartbeat_file(const std::string& path);
 
-/// Where a process writes its stacks when its HeartbeatRecord::stack_signal comes: beside its heartbeat file.
-/// The text is complete when it ends with kEndOfStacks.
+/// The file to which a process writes its stacks on its HeartbeatRecord::stack_signal: next to its heartbeat
+/// file. The text is complete if it ends with kEndOfStacks.
 std::string stacks_file(const std::string& heartbeat_file);
 inline constexpr const char* kEndOfStacks = "end of stacks\n";
 
-/// For a launcher: what the rank wrote last; nothing when it never beat, or when the file is gone, cut short
-/// or no heartbeat. Whatever is in the file, this neither fails nor waits. *Local*.
+/// For a launcher: the last beat of a rank; nothing if it never beat, or if the file is missing, truncated or
+/// not a heartbeat. Never fails or waits, whatever the file contains. *Local*.
 std::optional<HeartbeatRecord> read_heartbeat(const std::string& path);
 
 }  // namespace lockstep

@@ -6,28 +6,28 @@
 
 namespace lockstep {
 
-/// The value with which a launcher sends SIGTERM (by sigqueue) when a rank has failed and the others cannot
-/// go on: there is nothing to save then, and a StopSignals lets the signal end the process.
+/// The value that a launcher sends with SIGTERM (sigqueue) if a rank has failed and the others cannot
+/// continue: nothing can be saved then, and StopSignals lets the signal end the process.
 constexpr int kTerminateNow = 0x4c6f636b;
 
-/// Turns signals into a flag that a training loop looks at, for as long as it lives.
+/// Turns signals into a flag that a training loop checks, during the lifetime of the object.
 ///
 ///     const StopSignals signals({SIGUSR1, SIGTERM});
 ///     while (!done && signals.received() == 0) step();
 ///
-/// The handler does nothing but set the flag (but for kTerminateNow, see there), system calls go on after it
-/// (SA_RESTART), and whatever the process did on these signals before comes back with the destructor. The
-/// flag is the process's: it stays set until a StopSignals is made where there is no other. Making and
-/// destroying them is for one thread at a time; received() is for any. *Local*. Not copied and not moved.
+/// The handler only sets the flag (except for kTerminateNow), system calls are restarted (SA_RESTART), and
+/// the destructor restores the previous handlers. The flag is global: it stays set until a StopSignals is
+/// created while no other exists. Create and destroy them in one thread at a time; received() may be called
+/// from any thread. *Local*. Neither copyable nor movable.
 class StopSignals {
  public:
-  /// Throws UsageError for a signal that cannot be caught.
+  /// Throws UsageError if a signal cannot be caught.
   explicit StopSignals(std::initializer_list<int> signals);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// The signal that came first, or 0.
+  /// The first signal received, or 0.
   static int received() noexcept;
 
  private:
