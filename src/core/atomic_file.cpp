@@ -21,13 +21,13 @@ using file_system::reason;
 using file_system::sync_folder;
 using file_system::uninterrupted;
 
-/// Small enough to be in the processor's cache still when the checksum is taken.
+/// Small enough to still be in the processor's cache when the checksum is computed.
 constexpr std::size_t kWriteBytes = std::size_t{1} << 18;
-/// Other processes and hosts may use the same temporary name at the same time: the next one is tried then.
+/// Another process or host may use the same temporary name at the same time; then the next one is tried.
 constexpr int kNamesTried = 1000;
 
-/// Calls `make`, which says whether it worked, with hidden names beside `path` until one is free. errno, and
-/// no name, or 0.
+/// Calls `make`, which returns whether it succeeded, with hidden names next to `path` until one is free.
+/// Returns errno, with `hidden` empty, or 0.
 template <class Make>
 int make_hidden(const fs::path& path, fs::path& hidden, Make make) {
   int error = EEXIST;
@@ -39,11 +39,12 @@ int make_hidden(const fs::path& path, fs::path& hidden, Make make) {
   return error;
 }
 
-/// Gives `path` a hidden name. errno, or 0.
+/// Renames `path` to a hidden name. Returns errno, or 0.
 int hide(const fs::path& path, fs::path& hidden) {
   return make_hidden(path, hidden, [&](const fs::path& name) {
     if (::renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, name.c_str(), RENAME_NOREPLACE) == 0) return true;
-    // File systems without that flag: the name is new but for another host with the same process number.
+    // The file system does not support the flag: the name is unused, unless another host has a process with
+    // this pid.
     return errno == EINVAL && ::rename(path.c_str(), name.c_str()) == 0;
   });
 }
@@ -84,7 +85,7 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 FileDigest AtomicFile::commit() {
   require_open();
   if (uninterrupted([&] { return ::fsync(descriptor_); }) < 0) fail("bringing it to the disk failed", errno);
-  // Network file systems may report a failed write only here. The descriptor is closed whatever close says.
+  // Network file systems may report a failed write only here. The descriptor is closed even if close fails.
   const int closed = ::close(descriptor_) < 0 ? errno : 0;
   descriptor_ = -1;
   if (closed != 0 && closed != EINTR) fail("closing it failed", closed);
@@ -147,12 +148,12 @@ void AtomicDirectory::commit() {
     throw UsageError(fmt::format("the folder '{}' was committed already.", path_.string()));
   fail_for(sync_folder(temporary_), "bringing it to the disk failed");
   fail_for(take_name(), "giving it its name failed");
-  discard();  // What had the name before, if anything.
+  discard();  // The replaced folder, if any.
   fail_for(sync_folder(parent_of(path_)),
            "it is in place, but bringing the folder above it to the disk failed");
 }
 
-/// errno, or 0. Afterwards `temporary_` is the name of what had the name before, or empty.
+/// Returns errno, or 0. Afterwards `temporary_` is the replaced folder, or empty.
 int AtomicDirectory::take_name() {
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return 0;
   fs::path before;
@@ -164,7 +165,7 @@ int AtomicDirectory::take_name() {
   return 0;
 }
 
-/// Does nothing where `error` is 0.
+/// Does nothing if `error` is 0.
 void AtomicDirectory::fail_for(int error, const char* what) {
   if (error == 0) return;
   discard();
@@ -196,7 +197,7 @@ void remove_leftovers(const fs::path& folder) noexcept {
     }
     for (const auto& path : found) remove_quietly(path);
   } catch (const std::exception&) {
-    return;  // A folder that cannot be read now is swept the next time.
+    return;  // It is cleaned up the next time.
   }
 }
 

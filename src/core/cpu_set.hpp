@@ -9,27 +9,27 @@ namespace lockstep {
 /// Numbers of CPUs, or of NUMA nodes.
 using CpuSet = std::set<int>;
 
-/// No host has as many.
+/// More than any host has.
 inline constexpr int kMaxCpus = 1 << 16;
 
-/// The kernel's form: "0-2,4,6-7". *Local*.
+/// The kernel's format: "0-2,4,6-7". *Local*.
 std::string cpu_list_text(const CpuSet& cpus);
 
-/// Reads the kernel's form. What is no such list gives the numbers before the mistake: these texts come from
-/// the kernel, or from a rank of this job. Never more than kMaxCpus numbers. *Local*.
+/// Parses the kernel's format. For malformed text, returns the numbers before the error: these texts come
+/// from the kernel or from a rank of this job. Never more than kMaxCpus numbers. *Local*.
 CpuSet parse_cpu_list(const std::string& text);
 
 CpuSet intersection(const CpuSet& left, const CpuSet& right);
 
-/// The CPUs on which the calling thread may run: its affinity, which the kernel keeps inside the cgroup's
-/// cpuset. All of the machine's where the system does not say. *Local*.
+/// The CPUs on which the calling thread may run: its affinity, which the kernel restricts to the cgroup's
+/// cpuset. All CPUs of the machine if the system does not provide it. *Local*.
 CpuSet allowed_cpus();
 
-/// Lets the calling thread, and the threads and processes that it starts, run on these CPUs only. False, with
-/// errno set, when the system refuses. *Local*.
+/// Restricts the calling thread, and the threads and processes that it starts, to these CPUs. Returns false,
+/// with errno set, if the system refuses. *Local*.
 bool bind_thread_to(const CpuSet& cpus) noexcept;
 
-/// The cgroup of a process in one hierarchy: a line of /proc/<pid>/cgroup. cgroups(7).
+/// The cgroup of a process in one hierarchy: a line of /proc/<pid>/cgroup. See cgroups(7).
 struct CgroupMembership {
   /// "cpu,cpuacct"; empty: cgroup v2, which has all controllers.
   std::string controllers;
@@ -40,7 +40,7 @@ struct CgroupMembership {
   bool has(const std::string& controller) const;
 };
 
-/// Lines that are of another form are left out. Never throws for what it finds. *Local*.
+/// Skips malformed lines. Never throws because of the file's content. *Local*.
 std::vector<CgroupMembership> read_cgroups(const std::string& file);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ constexpr std::array<Ending, 5> kEndings{{{"ba", Unit::steps},
                                           {"dur", Unit::share},
                                           {"sec", Unit::seconds}}};
 
-/// A product may miss the whole number that it means by the last bit.
+/// Tolerates rounding errors: a product may differ from the intended integer in its last bit.
 std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ceil(steps - 1e-9 * steps)); }
 
 double known(std::int64_t number, const char* what, const Duration& duration) {

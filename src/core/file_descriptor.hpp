@@ -19,7 +19,7 @@ auto uninterrupted(Call call) {
 
 }  // namespace file_system
 
-/// Owns a file descriptor; -1: none. Closes it when it goes.
+/// Owns a file descriptor; -1: none. The destructor closes it.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -33,7 +33,7 @@ class FileDescriptor {
 
   int get() const noexcept { return number_; }
   explicit operator bool() const noexcept { return number_ >= 0; }
-  /// Gives the descriptor away.
+  /// Releases ownership.
   int release() noexcept { return std::exchange(number_, -1); }
   void reset() noexcept {
     if (number_ >= 0) close(number_);

@@ -18,8 +18,8 @@ inline std::filesystem::path parent_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-/// A new hidden name beside `path`. Not made from its own name, which may be as long as the file system
-/// allows.
+/// A new hidden name next to `path`. Not derived from its name, which may have the maximum length of the file
+/// system.
 inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   static std::atomic<unsigned> counter{0};
   return parent_of(path) / fmt::format(".lockstep-{}-{}.tmp", ::getpid(), counter++);
@@ -27,13 +27,13 @@ inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
 
 inline std::string reason(int error) { return std::generic_category().message(error); }
 
-/// Brings the folder's entries to the disk; errno, or 0.
+/// Syncs the folder. Returns errno, or 0.
 inline int sync_folder(const std::filesystem::path& folder) {
   const FileDescriptor descriptor(
       uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (!descriptor) return errno;
   const int error = uninterrupted([&] { return ::fsync(descriptor.get()); }) < 0 ? errno : 0;
-  // Some network file systems cannot sync a folder and say so; they order the rename themselves.
+  // Some network file systems cannot sync a folder and report it; they order the rename themselves.
   return error == EINVAL || error == ENOTSUP ? 0 : error;
 }
 

@@ -1,5 +1,5 @@
-// The compiled half of fmt, from fmt's own headers: Debian's package has it as a shared library only, which
-// an installed Lockstep should not ask for. Header-only fmt would cost every file 3 s and 100 kB.
+// The compiled part of fmt, from fmt's own headers. Debian's package has it only as a shared library, which
+// an installed Lockstep should not require. Header-only fmt would cost 3 s and 100 kB per file.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// What this host calls itself, without asking anybody: gethostname, no name server. "unknown" where the
-/// system does not tell. *Local*.
+/// The host name by gethostname, without a name server. "unknown" if the system does not provide one.
+/// *Local*.
 inline std::string host_name() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name.front() == '\0') return "unknown";

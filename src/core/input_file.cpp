@@ -27,7 +27,7 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 28;
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a pipe without a writer would wait for one. It means nothing for a regular file.
+  // O_NONBLOCK: opening a pipe without a writer would block. It has no effect on regular files.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail(path_, reason(errno));
   struct stat status {};

@@ -17,13 +17,13 @@
 
 namespace lockstep::json_tree {
 
-/// How deep lists and objects may lie in each other.
+/// Maximum nesting of lists and objects.
 inline constexpr std::size_t kDeepest = 64;
-/// Names in a hostile file may be megabytes long; a log line should not be.
+/// Maximum length of a name in messages: names in a malicious file may be megabytes long.
 inline constexpr std::size_t kNameShown = 100;
 
-/// Builds the values from the parser's events; nothing here recurses over what came. `fail` gets what is
-/// wrong, and throws.
+/// Builds the values from the parser's events, without recursion over the input. `fail` is called with the
+/// reason, and throws.
 template <typename Json, typename Fail>
 class Builder final : public nlohmann::json_sax<Json> {
  public:
@@ -104,8 +104,8 @@ Json build(std::string_view text, const Fail& fail) {
   return root;
 }
 
-/// The JSON of a text; `what` names it in errors ("line 3 of 'a.jsonl'"). Throws DataError for what is no
-/// UTF-8, no JSON, too deep, or gives a name twice.
+/// Parses JSON; `what` names the text in errors ("line 3 of 'a.jsonl'"). Throws DataError if the text is not
+/// UTF-8 or not JSON, is nested too deeply, or has a name twice in an object.
 template <typename Json>
 Json parse(std::string_view text, const std::string& what) {
   const auto fail = [&](const std::string& why) {
@@ -120,8 +120,8 @@ Json parse(std::string_view text, const std::string& what) {
 
 namespace lockstep {
 
-/// The JSON document of a small file, such as a model's configuration or a data set's description: at most
-/// 64 MiB. Throws DataError, naming the file.
+/// Reads a JSON document of at most 64 MiB, such as a model's configuration or a data set's description.
+/// Throws DataError, naming the file.
 inline nlohmann::ordered_json read_json_document(const std::filesystem::path& path) {
   constexpr std::uint64_t kLargestDocument = std::uint64_t{64} << 20;
   InputFile file(path);

@@ -20,7 +20,7 @@ using file_system::uninterrupted;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kPrefix[] = "lease.";
-/// Longer than a stopped heartbeat and two clocks that differ explain.
+/// Longer than a paused heartbeat and the difference between two clocks.
 constexpr std::chrono::seconds kFresh{300};
 
 [[noreturn]] void fail_to_write(const fs::path& file, int error) {
@@ -31,14 +31,14 @@ fs::path lease_file(const fs::path& folder, std::uint64_t number) {
   return folder / (fmt::format("{}{}", kPrefix, number));
 }
 
-/// The number of a lease's file name; 0 for any other.
+/// The number in a lease's file name; 0 for any other name.
 std::uint64_t number_of(const std::string& name) {
   if (!name.starts_with(kPrefix)) return 0;
   const auto digits = std::string_view(name).substr(std::string_view(kPrefix).size());
   return variables::parse_number<std::uint64_t>(digits).value_or(0);
 }
 
-/// The number of the lease that counts, or 0.
+/// The number of the valid lease, or 0.
 std::uint64_t highest(const fs::path& folder) {
   std::uint64_t result = 0;
   std::error_code failure;
@@ -47,7 +47,7 @@ std::uint64_t highest(const fs::path& folder) {
   return result;
 }
 
-/// Who wrote it; without a token when it is gone or not yet whole.
+/// The holder; without a token if the file is missing or not yet complete.
 LeaseHolder read_holder(const fs::path& file) {
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
@@ -62,7 +62,7 @@ LeaseHolder read_holder(const fs::path& file) {
   return holder;
 }
 
-/// Its time of last change in nanoseconds, or -1 when it is gone.
+/// Modification time in nanoseconds, or -1 if the file is missing.
 std::int64_t last_change(const fs::path& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) < 0) return -1;
@@ -75,7 +75,7 @@ std::string new_token(const ProcessIdentity& process) {
   return fmt::format("{}-{}-{}-{}", process.host, process.pid, now, counter++);
 }
 
-/// Makes the file, unless there is one already.
+/// Creates the file. Returns false if it exists or the folder is missing.
 bool create(const fs::path& file, const std::string& text) {
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   const FileDescriptor descriptor(uninterrupted([&] { return ::open(file.c_str(), flags, 0666); }));
@@ -88,7 +88,7 @@ bool create(const fs::path& file, const std::string& text) {
   fail_to_write(file, error);
 }
 
-/// Between two tries of one who waits for a lease.
+/// Pause between two tries to acquire a lease.
 constexpr std::chrono::milliseconds kPause{50};
 
 }  // namespace
@@ -113,7 +113,7 @@ void Lease::beat_until_end(std::chrono::milliseconds beat) {
   const fs::path file = lease_file(folder_, number_);
   std::unique_lock lock(mutex_);
   while (!ending_.wait_for(lock, beat, [&] { return end_; })) {
-    // A file that cannot be touched for a moment is no lost lease; one with a higher number is.
+    // A failure to update the file does not lose the lease; a file with a higher number does.
     ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
     if (highest(folder_) > number_) held_ = false;
   }
@@ -130,7 +130,7 @@ std::unique_ptr<Lease> LeaseAcquirer::try_take() {
   const std::uint64_t last = highest(folder_);
   if (last == 0) {
     auto lease = make(1);
-    // Somebody who took the same stale lease as one that is gone by now may have gone on to the next number.
+    // Another process may have taken over a stale lease, removed since, and already have the next number.
     if (lease && highest(folder_) > 1) return nullptr;
     return lease;
   }
@@ -138,7 +138,7 @@ std::unique_ptr<Lease> LeaseAcquirer::try_take() {
   if (!is_stale(file)) return nullptr;
   const LeaseHolder dead = holder_;
   auto lease = make(last + 1);
-  // The number may meanwhile be a living holder's, who found no lease at all.
+  // By now the number may be that of a live holder that found no lease at all.
   if (!lease || read_holder(file).token != dead.token) return nullptr;
   ::unlink(file.c_str());
   return lease;

@@ -1,4 +1,4 @@
-// Without regular expressions, which would cost every start a millisecond.
+// Without regular expressions, which would add a millisecond to every start.
 #define CXXOPTS_NO_REGEX
 #include <cxxopts.hpp>
 #undef CXXOPTS_NO_REGEX
@@ -28,8 +28,7 @@ bool looks_like_flag(std::string_view word) {
 }
 
 /// Rewrites a command line for cxxopts: each flag becomes one word with its full name and its value
-/// ("--name=value"), `--no-x` becomes `--x=false`, and the words that belong to no flag go to the end, behind
-/// "--".
+/// ("--name=value"), `--no-x` becomes `--x=false`, and positional arguments move to the end, after "--".
 class Rewriter {
  public:
   Rewriter(const OptionSet& set, const Words& given) : set_(set), word_(given.begin()), end_(given.end()) {
@@ -57,7 +56,7 @@ class Rewriter {
   Words words;
   /// The flags as the user spelled them, in the order of the rewritten ones.
   Words places;
-  /// `--help` was met: what follows was not read.
+  /// `--help` was found: the words after it were not parsed.
   bool help = false;
 
  private:
@@ -138,12 +137,12 @@ class Rewriter {
   }
 
   const OptionSet& set_;
-  /// What is being read.
+  /// The current word.
   Words::const_iterator word_;
   Words::const_iterator end_;
 };
 
-/// A value for an option, and where it comes from: "--epochs", "-e" or "PET_EPOCHS".
+/// A value of an option and its source: "--epochs", "-e" or "PET_EPOCHS".
 struct Setting {
   const OptionSpec* option;
   std::string place;
@@ -159,14 +158,14 @@ std::vector<Setting> environment_settings(const OptionSet& set, const Environmen
     name = set.grammar().environment_prefix + name;
     const auto value = find_variable(environment, name);
     if (!value || !spec.from_environment) continue;
-    // Somebody who sets a refused switch to 0, or a refused option to nothing, asks for nothing.
+    // A rejected switch set to 0, or a rejected option set to nothing, has no effect.
     if (!spec.refusal.empty() && (value->empty() || (spec.is_switch() && *value == "0"))) continue;
     settings.push_back({&spec, name, *value});
   }
   return settings;
 }
 
-/// What cxxopts finds in rewritten words, among the options of the table.
+/// Parses rewritten words by cxxopts.
 cxxopts::ParseResult parsed(const OptionSet& set, const Words& words) {
   cxxopts::Options options(set.program());
   for (const auto& spec : set.specs()) {
@@ -187,7 +186,7 @@ void apply(const std::vector<Setting>& settings, void* options, ParseReport& rep
   }
 }
 
-/// The words that belong to no flag go to the arguments, of which the last one may be a list.
+/// Assigns the positional arguments, of which the last one may be a list.
 void apply_arguments(const OptionSet& set, const Words& words, void* options) {
   auto word = words.begin();
   for (const auto& argument : set.arguments()) {
@@ -241,7 +240,7 @@ ParseReport OptionSet::parse(void* options, const Words& words, const Environmen
   const std::string file = config == nullptr ? "" : value_text(config->field(options)).value_or("");
   if (!file.empty()) {
     apply_file(*this, file, options);
-    // What the command line says beats the file.
+    // The command line overrides the file.
     apply(settings, options, report);
   }
   apply_arguments(*this, found.unmatched(), options);

@@ -16,7 +16,7 @@ namespace lockstep {
 using Json = nlohmann::json;
 using Texts = std::vector<std::string>;
 
-// The JSON library finds these two by their names.
+// The JSON library finds these two by argument-dependent lookup.
 static void to_json(Json& json, const Duration& value) { json = value.text(); }
 static void from_json(const Json& json, Duration& value) {
   value = Duration(std::string_view(json.get_ref<const std::string&>()));
@@ -24,8 +24,8 @@ static void from_json(const Json& json, Duration& value) {
 
 namespace {
 
-/// What there is to know about a type of option: its name in messages, the word for its value in `--help`,
-/// and how a text is read; the result is "discarded" where the text is not of the type.
+/// A type of option: its name in messages, the placeholder of its value in `--help`, and how text is parsed;
+/// the result is "discarded" if the text is not of the type.
 struct Type {
   const char* name;
   const char* metavar;
@@ -56,7 +56,7 @@ Json read_duration(const std::string& text) {
   }
 }
 
-/// Items between commas; two commas in a row are one comma inside an item, as in torchrun's lists.
+/// Splits at commas; two commas in a row are a comma inside an item, as in torchrun's lists.
 Json read_list(const std::string& text) {
   Texts items(text.empty() ? 0 : 1);
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -174,7 +174,7 @@ void assign(const OptionSpec& spec, OptionField field, const Json& value, const 
   store(field, value);
 }
 
-/// Whether a JSON value has the option's own type: "3" is no number, and 1 is not true.
+/// Whether a JSON value has the option's own type: "3" is not a number, and 1 is not true.
 bool has_type(const OptionSpec& spec, const Json& value) {
   const Json example = type_of(spec).read("1");
   if (value.is_string()) return example.is_string() || (example.is_number_float() && spec.non_finite);
@@ -205,7 +205,7 @@ void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
 
 Json json_of(OptionField field) {
   const Json value = stored(field);
-  // The library would write null, which reads back as "not given".
+  // The library would write null, which is read back as "not set".
   const bool finite = !value.is_number_float() || std::isfinite(value.get<double>());
   return finite ? value : Json(text_of(value));
 }
@@ -226,7 +226,7 @@ std::string demands_text(const OptionSpec& spec, bool in_help) {
   for (const auto& check : spec.checks) {
     if (check.in_help || !in_help) demands.push_back(check.expected);
   }
-  // Without a metavar of its own, the choices are what stands for the value.
+  // Without its own metavar, the choices are shown in place of the value.
   const bool choices = !spec.choices.empty() && !(in_help && spec.metavar.empty());
   if (choices) demands.push_back(fmt::format("one of {}", fmt::join(spec.choices, ", ")));
   return fmt::format("{}", fmt::join(demands, ", "));
@@ -236,7 +236,7 @@ std::string expected_text(const OptionSpec& spec) {
   const std::string type = type_of(spec).name;
   const std::string demands = demands_text(spec);
   if (demands.empty()) return type;
-  // A text is what every argument is, so the demand alone says more.
+  // Every argument is a string, so the constraint alone says more.
   return type == "a string" ? demands : type + ", " + demands;
 }
 
@@ -246,7 +246,7 @@ std::string metavar_of(const OptionSpec& spec) {
 }
 
 std::string number_text(double number) {
-  // "1000000" reads better than "1e+06", which is as short.
+  // "1000000" is more readable than "1e+06", which to_chars prefers.
   if (std::abs(number) < 1e15 && number == std::trunc(number))
     return fmt::format("{}", static_cast<std::int64_t>(number));
   char buffer[32];

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// So many fit on two lines.
+/// This many fit on two lines.
 constexpr std::size_t kKeysListed = 12;
 
 using Json = nlohmann::json;
@@ -43,7 +43,7 @@ OptionSetting check_bound(const char* words, double bound, Compare compare) {
                       [compare, bound](long double x) { return compare(x, bound); });
 }
 
-/// `text` in lines of whole words; those behind the first are indented.
+/// Wraps `text` at blanks; all lines but the first are indented.
 std::string wrapped(std::string text, std::size_t indentation) {
   const std::size_t width = kWidth - indentation;
   for (std::size_t line = 0; text.size() - line > width;) {
@@ -63,7 +63,7 @@ std::string flags_text(const OptionSpec& spec) {
   return fmt::format("{}--{}{}", letter, negatable ? "[no-]" : "", spec.name);
 }
 
-/// The default as a reader wants it, or an empty text when there is none to speak of.
+/// The default for display; empty if there is none.
 std::string default_text(const OptionSpec& spec, OptionField field) {
   const std::string text = value_text(field).value_or("");
   if (!spec.is_switch() || text.empty()) return text;
@@ -78,7 +78,7 @@ std::string bracket_text(const OptionSpec& spec, OptionField field) {
   return text.empty() ? "" : " [" + text + "]";
 }
 
-/// A line of `--help`; long flags stand on a line of their own.
+/// A line of `--help`; long flags have a line of their own.
 std::string line_of(const std::string& flags, const std::string& text) {
   const std::string head = "  " + flags;
   const std::string line = wrapped(text, kTextColumn);
@@ -86,7 +86,7 @@ std::string line_of(const std::string& flags, const std::string& text) {
   return fmt::format("{:<{}}{}", head, kTextColumn, line);
 }
 
-/// A cell of a Markdown table: no bar of the text ends it.
+/// Escapes a cell of a Markdown table.
 std::string cell(const std::string& text) {
   std::string result;
   for (const char letter : text) {
@@ -200,7 +200,7 @@ void OptionSet::from_json(void* options, const nlohmann::json& json) const {
 std::string OptionSet::to_json_text(void* options) const {
   nlohmann::json json;
   to_json(options, json);
-  // Texts may hold bytes that are no UTF-8 (file names do); they are replaced rather than refused.
+  // Strings may contain bytes that are not UTF-8, as file names do; these are replaced.
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -221,7 +221,7 @@ std::string OptionSet::help() const {
   std::string out = fmt::format("usage: {}\n\n{}", usage(), wrapped(description_, 0));
   if (!arguments_.empty()) out += '\n';
   for (const auto& argument : arguments_) out += line_of(argument.name, argument.help);
-  // In the order of their first options, which begins with the section of `--help`: "".
+  // In the order of their first options; the first is the section of `--help`: "".
   std::vector<std::pair<std::string, std::string>> sections;
   for (const auto& spec : specs_) {
     if (!spec.refusal.empty()) continue;

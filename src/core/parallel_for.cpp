@@ -59,7 +59,7 @@ void parallel_for(std::size_t count, std::size_t length, std::size_t threads,
   std::atomic<bool> failed{false};
   std::mutex mutex;
   std::map<std::size_t, std::exception_ptr> failures;
-  // Ranges are handed out in order, so that all before a failed one are done or under way.
+  // Ranges are handed out in order, so every range before a failed one is done or in progress.
   const auto run = [&] {
     while (!failed) {
       const auto begin = next.fetch_add(length);

@@ -12,25 +12,25 @@
 
 namespace lockstep {
 
-/// Threads that run one function, whose errors come out of the thread that made them. *Local*.
+/// Threads that run one function. wait() and rethrow() rethrow the first exception of a thread. *Local*.
 class ThreadPool {
  public:
-  /// `body(thread, stop)` for each of `threads`, counted from 0. It is to return soon once `stop` is true:
-  /// when another one has thrown, or the pool goes.
+  /// `body(thread, stop)` runs in each of `threads` threads, numbered from 0. It must return soon after
+  /// `stop` becomes true: another thread has thrown, or the pool is being destroyed.
   using Body = std::function<void(std::size_t thread, const std::atomic<bool>& stop)>;
 
   ThreadPool(std::size_t threads, Body body);
-  /// Tells all to stop and waits for them.
+  /// Stops all threads and waits for them.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   void stop() noexcept { stop_ = true; }
-  /// Waits so long; whether all have returned.
+  /// Waits at most `time`. Returns whether all threads have returned.
   bool wait_for(std::chrono::milliseconds time);
-  /// Waits until all have returned, and throws as rethrow().
+  /// Waits until all threads have returned, then calls rethrow().
   void wait();
-  /// Throws what the first that failed has thrown.
+  /// Rethrows the first exception of a thread, if any.
   void rethrow();
 
  private:
@@ -46,9 +46,9 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
-/// Calls `work` with ranges of at most `length` numbers that cover those below `count`, from `threads`
-/// threads this one among them. Ranges are handed out in order. Throws what the first range threw that threw,
-/// when all threads have ended; every range before it has been worked on, and none is begun after it.
+/// Calls `work` on ranges of at most `length` indices that cover [0, count), in `threads` threads including
+/// the calling one. Ranges are handed out in order. If ranges throw, rethrows the exception of the first one
+/// after all threads have ended; every range before it has been processed, and no more ranges are started.
 void parallel_for(std::size_t count, std::size_t length, std::size_t threads,
                   const std::function<void(std::size_t begin, std::size_t end)>& work);
 

@@ -25,10 +25,10 @@ namespace {
 namespace fs = std::filesystem;
 using variables::whole_number;
 
-/// Larger than the kernel's own, which takes what it needs of it: the fixed cpu_set_t holds 1024 CPUs.
+/// Larger than the kernel's own mask: the fixed cpu_set_t has 1024 CPUs. The kernel uses the part it needs.
 using Mask = std::array<cpu_set_t, kMaxCpus / CPU_SETSIZE>;
 
-/// A number at the front of the text, which is then taken off it.
+/// Removes a number from the front of the text.
 std::optional<int> take_number(std::string_view& text) {
   int number = 0;
   const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -37,7 +37,7 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
-/// "4" or "6-7" at the front of the text; false where none is.
+/// Removes "4" or "6-7" from the front of the text; false if there is none.
 bool take_range(std::string_view& text, CpuSet& cpus) {
   const auto first = take_number(text);
   if (!first) return false;
@@ -70,7 +70,7 @@ int limit_of_v1(const fs::path& folder) {
   return quota_file >> quota && period_file >> period ? rounded_up(quota, period) : kNoLimit;
 }
 
-/// The least limit of a group and of all those above it, which bind it too.
+/// The lowest limit of a cgroup and its ancestors, which apply to it too.
 template <class Limit>
 int least_limit(const fs::path& mount, fs::path group, Limit limit) {
   int least = limit(mount);

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kBarColumns = 10;
-/// Longer than any job; beyond it a remaining time is a guess about nothing.
+/// Longer than any job.
 constexpr double kLongestTime = 1e8;
 
 /// "02:05", and "1:02:05" from an hour on.
@@ -23,7 +23,7 @@ std::string time_text(double seconds) {
   return fmt::format("{:02}:{:02}", whole / 60, whole % 60);
 }
 
-/// Slow loops read better as seconds per step.
+/// Slow loops are shown as seconds per step.
 std::string rate_text(double rate, const std::string& unit) {
   if (rate <= 0.0) return fmt::format("?{}/s", unit);
   return rate >= 1.0 ? fmt::format("{:.2f}{}/s", rate, unit) : fmt::format("{:.2f}s/{}", 1.0 / rate, unit);
@@ -49,7 +49,7 @@ std::string head_text(const ProgressState& state, bool with_bar) {
                      with_bar ? bar_text(fraction) : "", state.count, state.total);
 }
 
-/// Cuts to `columns` code points, so that no UTF-8 letter is cut in two.
+/// Truncates to `columns` code points, so that no UTF-8 character is split.
 std::string cut(std::string text, int columns) {
   int seen = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -83,7 +83,7 @@ ProgressBarOptions for_rank(const World& world, ProgressBarOptions options) {
   return options;
 }
 
-/// The bar whose line the cursor stands in. It may be destroyed by another thread.
+/// The bar in whose line the cursor is. Another thread may destroy it.
 thread_local std::weak_ptr<ProgressBar*> on_terminal;
 
 std::size_t letters(const std::string& text) {
@@ -91,7 +91,7 @@ std::size_t letters(const std::string& text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-/// With the first so many metrics.
+/// With the first `metrics` metrics.
 std::string line_of(const ProgressState& state, bool with_bar, std::size_t metrics) {
   const std::uint64_t done = state.count - std::min(state.count, state.initial);
   const double rate = state.seconds > 0.0 ? static_cast<double>(done) / state.seconds : 0.0;
@@ -99,7 +99,7 @@ std::string line_of(const ProgressState& state, bool with_bar, std::size_t metri
                                  remaining_text(state, rate), rate_text(rate, state.unit));
   for (std::size_t i = 0; i < metrics; ++i)
     line += fmt::format(", {}={}", state.metrics[i].first, state.metrics[i].second);
-  // A line break inside a name or a value would break the one line that is redrawn.
+  // A control character in a name or a value would break the single line that is redrawn.
   for (char& letter : line) letter = static_cast<unsigned char>(letter) < ' ' ? ' ' : letter;
   return line + ']';
 }
@@ -109,7 +109,7 @@ std::string line_of(const ProgressState& state, bool with_bar, std::size_t metri
 std::string progress_line(const ProgressState& state, int width, bool with_bar) {
   std::string line = line_of(state, with_bar, state.metrics.size());
   if (width <= 0) return line;
-  // The drawing goes first, then the last metrics: half a number says nothing.
+  // Removes the bar, then metrics from the last one on: part of a number would be misleading.
   const auto columns = static_cast<std::size_t>(width);
   for (std::size_t left = state.metrics.size(); letters(line) > columns && (with_bar || left > 0);) {
     if (!with_bar) --left;
@@ -178,7 +178,7 @@ void ProgressBar::draw(bool last) {
     *options_.out << progress_line(state_, 0, false) << '\n' << std::flush;
     return;
   }
-  // One column stays free: a terminal that has written its last column may wrap, and "\r" would miss the
+  // One column stays free: a terminal may wrap after its last column, and "\r" would then return to the wrong
   // line.
   const std::string line = progress_line(state_, std::max(1, options_.terminal_width() - 1), true);
   const std::size_t columns = letters(line);
@@ -194,7 +194,7 @@ void ProgressBar::close() noexcept {
   try {
     draw(true);
   } catch (...) {
-    // A stream that throws must not turn the end of a loop into std::terminate.
+    // An exception of the stream must not become std::terminate.
   }
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using Row = std::vector<std::size_t>;
 
-/// The number of letters to change, add, remove or swap to get from `a` to `b`.
+/// The number of characters to change, add, remove or swap to get from `a` to `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<Row> rows(a.size() + 1, Row(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) rows[i][0] = i;
@@ -24,7 +24,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return rows[a.size()][b.size()];
 }
 
-/// With `beginning`, the candidates' beginnings are compared: for a word that is much shorter ("nprc").
+/// With `beginning`, compares with the candidates' beginnings: for a much shorter word ("nprc").
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates, bool beginning) {
   std::string best;
   std::size_t least = std::numeric_limits<std::size_t>::max();
@@ -44,7 +44,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
                          std::string_view prefix) {
-  // A longer word is no misspelling, and the distance takes time and room for the product of the lengths.
+  // A longer word is not a misspelling, and the distance takes time and memory proportional to the product of
+  // the lengths.
   constexpr std::size_t kLongest = 100;
   if (word.size() > kLongest) return "";
   std::string meant = nearest(word, candidates, false);

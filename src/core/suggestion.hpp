@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// " (did you mean '<prefix><nearest>'?)" with the candidate that is most likely meant by a misspelt `word`,
-/// or an empty text when none is near: at most one letter in three may be wrong, missing, too many or swapped
-/// with its neighbour. *Local*.
+/// " (did you mean '<prefix><nearest>'?)" with the candidate most similar to a misspelled `word`; empty if
+/// none is similar: at most one character in three may be wrong, missing, extra or swapped with its neighbor.
+/// *Local*.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
                          std::string_view prefix = "");
 

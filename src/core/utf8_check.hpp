@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// How many bytes the character at the beginning of `text` takes; 0 when there is none that UTF-8 (RFC 3629)
-/// allows: no overlong forms, no surrogates, nothing above U+10FFFF.
+/// The number of bytes of the character at the beginning of `text`; 0 if it is not valid UTF-8 (RFC 3629): no
+/// overlong forms, no surrogates, nothing above U+10FFFF.
 inline std::size_t utf8_length(std::string_view text) noexcept {
   const auto at = [&](std::size_t place) {
     return place < text.size() ? static_cast<unsigned char>(text[place]) : 0U;
@@ -27,7 +27,7 @@ inline std::size_t utf8_length(std::string_view text) noexcept {
   return 0;
 }
 
-/// The place of the first byte that is no UTF-8; npos when all is.
+/// The position of the first byte that is not UTF-8; npos if there is none.
 inline std::size_t first_not_utf8(std::string_view text) noexcept {
   for (std::size_t place = 0; place < text.size();) {
     const auto length = utf8_length(text.substr(place));

@@ -14,7 +14,7 @@ namespace {
 
 using variables::kLargest;
 
-/// Reads variables out of one snapshot; every complaint names the variable and its value.
+/// Reads variables of one snapshot; every error names the variable and its value.
 class Reader {
  public:
   explicit Reader(const Environment& environment) : environment_(environment) {}
@@ -43,7 +43,7 @@ class Reader {
     return false;
   }
 
-  /// `name` has this value, which must be less than that of `other`.
+  /// Checks that the value of `name` is less than that of `other`.
   void demand_less(std::string_view name, int value, std::string_view other, int limit) const {
     if (value >= limit) malformed(name, fmt::format("less than {}={}", other, limit));
   }
@@ -88,8 +88,7 @@ void read_local(const Reader& read, World& world) {
   if (world.local_rank > world.rank) read.malformed("LOCAL_RANK", fmt::format("at most RANK={}", world.rank));
 }
 
-/// Without GROUP_RANK, the node can only be told where every node has equally many ranks, numbered in one
-/// block.
+/// Without GROUP_RANK, the node is known only if all nodes have the same number of contiguous ranks.
 void derive_group(const Reader& read, World& world) {
   const int first = world.rank - world.local_rank;
   if (first % world.local_world_size != 0 || world.world_size % world.local_world_size != 0)
@@ -131,8 +130,8 @@ void read_elastic(const Reader& read, World& world) {
 
 constexpr const char* kFour[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 
-/// What was set by hand beside the scheduler's variables. A part of the four that says something else is a
-/// mistake: `export RANK=0` in a batch script, a WORLD_SIZE that counts other tasks.
+/// A variable that was set by hand and contradicts the scheduler is an error: `export RANK=0` in a batch
+/// script, or a WORLD_SIZE that counts other tasks.
 [[noreturn]] void contradicts_cluster(const Reader& read, const SchedulerInfo& facts, const char* name) {
   throw UsageError(fmt::format(
       "environment variable {}='{}', but {} says that it is {}. Unset it, and the scheduler's value is "
@@ -142,7 +141,7 @@ constexpr const char* kFour[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORL
       name, read.text(name, ""), facts.source, find_variable(facts.contract, name).value_or("?")));
 }
 
-/// The environment with what the scheduler says in the places that are empty.
+/// The environment, completed with the scheduler's values for variables that are not set.
 Environment completed(const Environment& environment, const SchedulerInfo& facts) {
   const Reader read(environment);
   for (const auto* name : kFour) {

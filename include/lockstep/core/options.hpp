@@ -328,16 +328,16 @@ class OptionTable : private OptionSet {
   /// Checks the constraints on a struct that code has filled. Throws UsageError.
   void check(Options options) const { OptionSet::check(&options); }
 
-  /// Writes an object with one key per option ("learning_rate"); absent optionals are null, and numbers that
-  /// are not finite are the strings "nan", "inf" and "-inf". The rest is not part of it.
+  /// Writes an object with one key per option ("learning_rate"). Optionals without a value are null;
+  /// non-finite numbers are the strings "nan", "inf" and "-inf". Positional arguments are not included.
   void to_json(nlohmann::json& json, Options options) const { OptionSet::to_json(&options, json); }
-  /// `base` with the keys of `json` put over it. Throws UsageError for an unknown key, a wrong type, a value
-  /// out of bounds, or when `json` is no object; `base` is a copy, so nothing is half done.
+  /// Returns `base` updated with the keys of `json`. Throws UsageError for an unknown key, a wrong type, a
+  /// value out of bounds, or if `json` is not an object. `base` is a copy, so nothing is partly changed.
   Options from_json(const nlohmann::json& json, Options base = {}) const {
     OptionSet::from_json(&base, json);
     return base;
   }
-  /// The same as text: two blanks of indentation, a line per option, keys in alphabetical order.
+  /// The same as text: indented by two blanks, one line per option, keys in alphabetical order.
   std::string to_json_text(Options options) const { return OptionSet::to_json_text(&options); }
   Options from_json_text(std::string_view text, Options base = {}) const {
     OptionSet::from_json_text(&base, text);

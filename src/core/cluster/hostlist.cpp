@@ -13,9 +13,9 @@ namespace {
 
 /// Slurm's own limit (MAX_RANGE).
 constexpr std::uint64_t kMostInRange = 65'536;
-/// Digits that always fit 64 bits.
+/// This many digits always fit 64 bits.
 constexpr std::size_t kMostDigits = 18;
-/// Zeros in front included: a name of a host has at most 64 letters.
+/// Including leading zeros: a host name has at most 64 characters.
 constexpr std::size_t kMostWidth = 64;
 constexpr std::string_view kBlanks = " \t\n\r";
 
@@ -27,7 +27,7 @@ struct Range {
   std::size_t count() const { return high - low + 1; }
 };
 
-/// What one item says: texts[0] brackets[0] texts[1] ... texts.back().
+/// One item: texts[0] brackets[0] texts[1] ... texts.back().
 struct Item {
   std::vector<std::string_view> texts;
   std::vector<std::vector<Range>> brackets;
@@ -55,7 +55,7 @@ class Parser {
         list_.substr(0, kShown), list_.size() > kShown ? "..." : "", what));
   }
 
-  /// The comma or blank that ends the item, which is none inside brackets.
+  /// The comma or blank that ends the item; those inside brackets do not count.
   std::size_t item_end(std::size_t start) const {
     bool inside = false;
     for (std::size_t i = start; i < list_.size(); ++i) {
@@ -110,7 +110,7 @@ class Parser {
     return *value;
   }
 
-  /// How many names a bracket gives, or rather the sum or product so far, which must not pass the limit.
+  /// Checks the number of names so far, a sum or product, against the limit.
   std::size_t within_limit(std::size_t count) const {
     if (count > kMostHosts - hosts_.size()) refuse(fmt::format("more than {} hosts in all", kMostHosts));
     return count;
@@ -139,7 +139,7 @@ class Parser {
     return result;
   }
 
-  /// The n-th name of an item. The last bracket runs fastest, then the others from the left.
+  /// The n-th name of an item. The last bracket varies fastest, then the others from the left.
   static std::string name(const Item& item, const std::vector<std::vector<std::string>>& choices,
                           std::size_t n) {
     std::vector<std::size_t> picked(choices.size());

@@ -20,8 +20,8 @@ void append_once(std::vector<std::string>& hosts, const std::string& host) {
   if (!host.empty() && std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
 }
 
-/// "launch 1 a 4 b 4": hosts and their slots. Where jsrun starts the ranks, a host with one slot in front is
-/// the one on which the script runs, and gets no rank.
+/// "launch 1 a 4 b 4": hosts and their slots. If jsrun starts the ranks, a first host with one slot is the
+/// launch node, which has no ranks.
 std::vector<std::string> lsf_hosts(const Environment& environment) {
   std::istringstream words(find_variable(environment, "LSB_MCPU_HOSTS").value_or(""));
   std::vector<std::string> hosts;
@@ -36,7 +36,7 @@ std::vector<std::string> lsf_hosts(const Environment& environment) {
   return hosts;
 }
 
-/// One line for each slot. PBS writes the file on the job's first host only.
+/// One line per slot. PBS writes the file on the job's first host only.
 std::vector<std::string> pbs_hosts(const Environment& environment) {
   std::vector<std::string> hosts;
   std::ifstream file(find_variable(environment, "PBS_NODEFILE").value_or(""));
@@ -61,24 +61,24 @@ bool is_block(const std::vector<int>& ranks) {
   return std::ranges::adjacent_find(ranks, [](int a, int b) { return b != a + 1; }) == ranks.end();
 }
 
-/// srun too sets PMI_RANK and PMI_SIZE for its tasks (--mpi=pmi2), and they say the same as its own
-/// variables. mpiexec within a step sets them anew, and its local ones beside them.
+/// srun also sets PMI_RANK and PMI_SIZE for its tasks (--mpi=pmi2), with the same values as its own
+/// variables. mpiexec within a step replaces them, and also sets its local ones.
 bool pmi_of_slurm(const Environment& environment, const std::optional<SlurmStep>& step) {
   return step && find_variable(environment, "PMI_RANK") == fmt::to_string(step->rank) &&
          find_variable(environment, "PMI_SIZE") == fmt::to_string(step->tasks) &&
          !environment.contains("MPI_LOCALRANKID");
 }
 
-/// The hosts of the job as LSF, PBS or Slurm list them, in the order in which MPI launchers fill them, each
-/// once. Empty: no scheduler, or a file that is not on this host.
+/// The distinct hosts of the job as LSF, PBS or Slurm list them, in the order in which MPI launchers fill
+/// them. Empty: no scheduler, or a file that is not on this host.
 std::vector<std::string> job_hosts(const Environment& environment) {
   if (auto hosts = lsf_hosts(environment); !hosts.empty()) return hosts;
   if (auto hosts = pbs_hosts(environment); !hosts.empty()) return hosts;
   return expand_hostlist(value_or_empty(environment, "SLURM_JOB_NODELIST"));
 }
 
-/// The id of the job of LSF, PBS or Slurm with that of its array task, else MPI's name of this start; empty:
-/// there is none.
+/// The id of the LSF, PBS or Slurm job, for LSF with that of its array task, followed by PMIx's namespace;
+/// empty if there is none.
 std::string job_name(const Environment& environment) {
   std::string name;
   if (environment.contains("LSB_JOBID")) {
@@ -89,26 +89,26 @@ std::string job_name(const Environment& environment) {
   } else if (environment.contains("SLURM_JOB_ID")) {
     name = "slurm " + value_or_empty(environment, "SLURM_JOB_ID");
   }
-  // Two starts in one job at once have names of their own.
+  // Concurrent starts in one job have different namespaces.
   return name + value_or_empty(environment, "PMIX_NAMESPACE");
 }
 
-/// A port from 15000 to 31383 that depends on the text alone.
+/// A port from 15000 to 31383 computed from the text alone.
 std::uint16_t port_of_name(const std::string& name) {
-  // FNV-1a: the same on every host, which std::hash need not be.
+  // FNV-1a: the same on every host, unlike std::hash.
   std::uint64_t hash = 14'695'981'039'346'656'037ULL;
   for (const unsigned char letter : name) hash = (hash ^ letter) * 1'099'511'628'211ULL;
   return static_cast<std::uint16_t>(15'000 + hash % 16'384);
 }
 
-/// How many devices CUDA_VISIBLE_DEVICES lists; nothing when it is not set.
+/// The number of devices in CUDA_VISIBLE_DEVICES; nothing if it is not set.
 std::optional<int> listed_devices(const Environment& environment) {
   const auto list = find_variable(environment, "CUDA_VISIBLE_DEVICES");
   if (!list) return std::nullopt;
   return list->empty() ? 0 : 1 + static_cast<int>(std::count(list->begin(), list->end(), ','));
 }
 
-// The two sources. Neither fills MASTER_ADDR and MASTER_PORT when they are set or the world has one process.
+// The two sources. Neither sets MASTER_ADDR and MASTER_PORT if they are set or the world has one process.
 
 SchedulerInfo slurm_info(const Environment& environment, const SlurmStep& step) {
   SchedulerInfo info{.source = fmt::format("Slurm step {}.{}", step.job_id, step.step_id),
@@ -131,8 +131,8 @@ SchedulerInfo slurm_info(const Environment& environment, const SlurmStep& step) 
   return info;
 }
 
-/// How one kind of MPI launcher names what torchrun calls RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and
-/// GROUP_RANK; an empty name: it does not say.
+/// The variables of one kind of MPI launcher for torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
+/// and GROUP_RANK; an empty name: not provided.
 struct Family {
   const char* name;
   const char* rank;
@@ -142,7 +142,7 @@ struct Family {
   const char* node;
 };
 
-/// The ones that also set another's variables come first.
+/// Launchers that also set another's variables come first.
 constexpr Family kFamilies[] = {
     {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK",
      "JSM_NAMESPACE_LOCAL_SIZE", ""},
@@ -189,7 +189,8 @@ void read_local(const Family& family, const Environment& environment, Environmen
 
 std::string first_label(const std::string& host) { return host.substr(0, host.find('.')); }
 
-/// The number of this host among the job's, which tells the node where nodes have unequally many ranks.
+/// The index of this host in the job's list, which identifies the node even if nodes have different numbers
+/// of ranks.
 void read_node(const Environment& environment, Environment& contract) {
   const bool one_host = find_variable(contract, "LOCAL_WORLD_SIZE") == find_variable(contract, "WORLD_SIZE");
   if (contract.contains("GROUP_RANK") || one_host) return;

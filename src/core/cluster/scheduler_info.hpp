@@ -8,21 +8,22 @@
 
 namespace lockstep {
 
-/// What a scheduler or an MPI launcher says about this process, in the words of torchrun's contract.
+/// What a scheduler or an MPI launcher provides for this process, as torchrun's variables.
 struct SchedulerInfo {
-  /// Who says it, for messages: "Slurm step 12.0", "Open MPI".
+  /// The source, for messages: "Slurm step 12.0", "Open MPI".
   std::string source;
-  /// RANK, WORLD_SIZE and so on, as far as the source gives them.
+  /// RANK, WORLD_SIZE and so on, those that the source provides.
   Environment contract;
-  /// The ranks of this node in the order of their local ranks, where the source gives them.
+  /// The ranks of this node in the order of their local ranks, if the source provides them and they are not
+  /// contiguous.
   std::vector<int> local_ranks;
   /// The source has given this rank GPUs that the others on the node do not see.
   bool own_devices = false;
 };
 
-/// Nothing when this process was started alone. Where several sources speak, the innermost launcher is
-/// believed: mpirun runs inside a step of Slurm, not the other way round. Throws UsageError when a source
-/// contradicts itself, or leaves out what cannot be derived; the text names the variable to set.
+/// Nothing if this process was started alone. If there are several sources, the innermost launcher is used:
+/// mpirun runs inside a step of Slurm, not the other way round. Throws UsageError if a source contradicts
+/// itself, or does not provide what cannot be derived; the text names the variable to set.
 std::optional<SchedulerInfo> scheduler_info(const Environment& environment);
 
 }  // namespace lockstep

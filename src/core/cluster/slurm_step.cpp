@@ -27,8 +27,8 @@ std::vector<int> ranks_here(const Environment& environment) {
   return result;
 }
 
-/// sbatch and salloc pass on what they find, so a script that was submitted from within a step has the
-/// variables of that step beside those of its own job.
+/// sbatch and salloc pass their environment on, so a script that was submitted from within a step has the
+/// variables of that step besides those of its own job.
 bool inherited(const Environment& environment, const SlurmStep& step) {
   const auto job_tasks = find_variable(environment, "SLURM_NTASKS");
   if (job_tasks && whole_number(*job_tasks) != step.tasks) return true;
@@ -37,7 +37,7 @@ bool inherited(const Environment& environment, const SlurmStep& step) {
   std::ranges::sort(job_nodes);
   const auto foreign = [&](const std::string& node) { return !std::ranges::binary_search(job_nodes, node); };
   if (std::ranges::any_of(step.nodes, foreign)) return true;
-  // A batch script counts as the one task 0.
+  // A batch script counts as a single task 0.
   return step.rank == 0 && step.ranks_here == std::vector<int>{0} && step.tasks_here > 1;
 }
 

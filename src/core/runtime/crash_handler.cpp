@@ -26,13 +26,13 @@ using namespace signal_safe;
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-/// All that the handler needs, made beforehand.
+/// State of the handler, allocated in advance.
 struct CrashReport {
   char error_file[PATH_MAX] = {};
-  /// Where the text is put together: lines of backtrace_symbols_fd can only be had in a file.
+  /// The report is assembled here: backtrace_symbols_fd can only write to a file.
   int scratch = -1;
   std::atomic<bool> begun{false};
-  /// What std::terminate knew of the exception.
+  /// What std::terminate knew about the exception.
   Text exception;
   std::terminate_handler next_terminate = nullptr;
 };
@@ -40,8 +40,8 @@ CrashReport crash_report;
 
 std::atomic<bool> crash_stacks_enabled{false};
 
-/// The kernel keeps one such stack a thread, and a thread that has none handles a fault on the stack that
-/// overflowed: it dies without a word.
+/// The kernel keeps one such stack per thread. Without one, the fault is handled on the stack that
+/// overflowed, and the process dies without a message.
 class CrashStack {
  public:
   CrashStack() noexcept
@@ -90,7 +90,7 @@ void put_escaped(int file, std::string_view text) noexcept {
       put(file, "\\");
       put(file, {&letter, 1});
     } else {
-      // Bytes that need not be UTF-8 (a path in another encoding) would make the whole file unreadable.
+      // Bytes that are not UTF-8 (a path in another encoding) would make the whole file unreadable.
       put(file, code >= ' ' && code < 0x7f ? std::string_view(&letter, 1) : "?");
     }
   }
@@ -108,7 +108,7 @@ void put_scratch(int file, off_t from, off_t to) noexcept {
   }
 }
 
-/// torchrun shows py_callstack instead of the message where there is one: it holds the message too.
+/// torchrun shows py_callstack instead of the message, so it contains the message too.
 void write_error_file(int number, const siginfo_t& info, const void* context) noexcept {
   const int file = open(crash_report.error_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return;
@@ -130,10 +130,10 @@ void on_fault(int number, siginfo_t* info, void* context) {
   if (!crash_report.begun.exchange(true)) {
     write_error_file(number, *info, context);
   } else {
-    // Another thread writes: it is given the time, as this one's death is the process's.
+    // Another thread writes the report: give it time, because returning ends the process.
     sleep_milliseconds(500);
   }
-  // A fault comes again by itself at its place; a signal that was sent does not.
+  // A fault occurs again when the handler returns; a signal that was sent does not.
   if (info->si_code <= 0) std::raise(number);
 }
 
@@ -147,7 +147,7 @@ std::string_view text_of_exception(char* demangled) {
   }
 }
 
-/// Takes down what flies; the handler of SIGABRT passes it on.
+/// Records the exception in flight for the handler of SIGABRT.
 void note_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   Text& text = crash_report.exception;

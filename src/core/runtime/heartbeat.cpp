@@ -26,9 +26,9 @@ namespace {
 
 constexpr char kMagic[8] = {'L', 'S', 'B', 'E', 'A', 'T', '0', '3'};
 
-/// What one beat says.
+/// The content of a beat.
 struct Beat {
-  std::uint64_t count;  // Counts the beats.
+  std::uint64_t count;  // Number of the beat.
   std::int64_t time;    // CLOCK_MONOTONIC, nanoseconds.
   std::uint64_t number;
   std::uint64_t activity;
@@ -44,15 +44,15 @@ std::uint64_t checksum_of(const BeatWords& words) noexcept {
   return sum;
 }
 
-/// How often a reader tries to see a whole beat while the writer writes on without a pause.
+/// How often a reader retries while the writer keeps writing.
 constexpr int kMaxReads = 100;
 
 }  // namespace
 
-/// Written by one process at a time and read with read(2) by others: never mapped there, as a file that its
-/// writer cuts short would kill a reader that has it mapped. The newest beat lies in one of two records, the
-/// one before it in the other: a reader that comes while one is written takes the other, which its checksum
-/// proves whole. In shared memory every field is accessed through field().
+/// Written by one process at a time; other processes use read(2) instead of mapping it, because truncating
+/// the file would kill a process that has it mapped. One of two records contains the newest beat, the other
+/// the one before it: while one is being written, a reader uses the other, and its checksum proves that it is
+/// complete. In shared memory every field is accessed through field().
 struct Heartbeat::Page {
   struct Record {
     BeatWords words;
@@ -60,8 +60,8 @@ struct Heartbeat::Page {
   };
 
   char magic[8];
-  std::uint64_t sequence;  // Odd while a thread beats; its half counts the beats.
-  std::int64_t pid;        // 0: nobody beats yet.
+  std::uint64_t sequence;  // Odd while a thread beats; half of it is the number of beats.
+  std::int64_t pid;        // 0: no process beats yet.
   std::int64_t stack_signal;
   std::uint64_t step;
   Record records[2];  // By the parity of the beat's count.
@@ -95,8 +95,7 @@ Page snapshot_of(Page& page) noexcept {
   return std::bit_cast<Page>(seen);
 }
 
-/// The newest beat of a copy that is whole; nothing where there is none. What is in a file need not be what a
-/// Heartbeat wrote.
+/// The newest complete beat of a copy; nothing if there is none. The file may contain anything.
 std::optional<Beat> newest_beat(const Page& page) noexcept {
   std::optional<Beat> result;
   for (const auto& record : page.records) {
@@ -131,7 +130,7 @@ HeartbeatRecord record_of(const Page& page, const Beat& beat) {
   return record;
 }
 
-/// `read(page)` is false where there is no heartbeat. A beat of the time 0 has not been.
+/// `read(page)` returns false if there is no heartbeat. A time of 0 means no beat.
 template <class Read>
 std::optional<HeartbeatRecord> newest_record(Read&& read) {
   for (int i = 0; i < kMaxReads; ++i) {
@@ -154,7 +153,7 @@ Page* map_page(const std::string& path) noexcept {
   return address == MAP_FAILED ? nullptr : static_cast<Page*>(address);
 }
 
-/// One process a file: children inherit the variable that names it.
+/// One process per file: child processes inherit the variable that names it.
 bool take(Page& page) noexcept {
   std::int64_t owner = 0;
   const std::int64_t self = getpid();
@@ -191,7 +190,7 @@ void Heartbeat::beat(Activity activity, std::string_view what, std::uint64_t num
   Page& page = *page_;
   const auto shared = field(page.sequence);
   std::uint64_t sequence = shared.load(std::memory_order_relaxed);
-  // Another thread is at it, and its beat is as good: nobody waits here.
+  // Another thread is writing; its beat is as good, so this one does not wait.
   if (sequence % 2 == 1 ||
       !shared.compare_exchange_strong(sequence, sequence + 1, std::memory_order_acquire)) {
     return;
@@ -257,7 +256,7 @@ std::optional<HeartbeatRecord> Heartbeat::last() const {
 }
 
 Heartbeat& process_heartbeat() noexcept {
-  // Never destroyed: threads may beat until the process is gone.
+  // Never destroyed: threads may beat until the process ends.
   static Heartbeat* const heartbeat = [] {
     const auto path = find_variable(process_environment(), "LOCKSTEP_HEARTBEAT_FILE");
     if (path) {
@@ -284,7 +283,7 @@ void make_heartbeat_file(const std::string& path) {
 }
 
 std::optional<HeartbeatRecord> read_heartbeat(const std::string& path) {
-  // Not to hang on a pipe that somebody put there.
+  // O_NONBLOCK: does not hang if the path is a pipe.
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   auto record = newest_record([&](Page& seen) {
     return pread(file.get(), &seen, sizeof seen, 0) == static_cast<ssize_t>(sizeof seen) &&

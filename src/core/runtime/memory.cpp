@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-/// What the user has set for the C library itself.
+/// Whether the user has configured the C library's malloc.
 bool is_tuned_already(const Environment& environment) {
   const auto tunables = find_variable(environment, "GLIBC_TUNABLES");
   if (tunables && tunables->find("glibc.malloc") != std::string::npos) return true;
@@ -19,9 +19,9 @@ bool is_tuned_already(const Environment& environment) {
 
 bool set_limits() {
 #ifdef __GLIBC__
-  // The largest block that comes from the heap: anything above would be mapped, cleared and unmapped.
+  // The largest block that is allocated on the heap: larger ones would be mapped, cleared and unmapped.
   constexpr int kUnlimited = std::numeric_limits<int>::max();
-  constexpr int kGrowth = 64 << 20;  // Bytes by which the heap grows at least.
+  constexpr int kGrowth = 64 << 20;  // Minimum growth of the heap in bytes.
   return ::mallopt(M_MMAP_THRESHOLD, kUnlimited) == 1 && ::mallopt(M_TRIM_THRESHOLD, kUnlimited) == 1 &&
          ::mallopt(M_TOP_PAD, kGrowth) == 1;
 #else

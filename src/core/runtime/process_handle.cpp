@@ -36,7 +36,7 @@ std::string pid_namespace() {
 
 ProcessStat process_stat(pid_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  // The name stands in brackets, and may hold some itself.
+  // The name is in parentheses, and may contain some itself.
   std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
   ProcessStat stat;
   std::string skipped;
@@ -104,7 +104,7 @@ bool ProcessHandle::has_ended() const noexcept {
   try {
     return lockstep::has_ended(pid_, start_);
   } catch (...) {
-    return false;  // No memory to find out; the next look may have some.
+    return false;  // Out of memory; the next call may succeed.
   }
 }
 

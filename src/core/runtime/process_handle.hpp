@@ -8,31 +8,31 @@
 
 namespace lockstep {
 
-/// What the kernel says of a process in /proc/<pid>/stat. See proc(5).
+/// Fields of /proc/<pid>/stat. See proc(5).
 struct ProcessStat {
-  char state = 0;  // 'R', 'S', 'Z', ...; 0: there is no such process, or no /proc.
+  char state = 0;  // 'R', 'S', 'Z', ...; 0: no such process, or no /proc.
   pid_t parent = 0;
-  std::uint64_t start = 0;  // In clock ticks since the boot: a number that is given again has another one.
+  std::uint64_t start = 0;  // In clock ticks since the boot; differs if a pid is reused.
 };
 ProcessStat process_stat(pid_t pid);
 
-/// Whether the process that had this number and start time is gone, or a zombie. A start time of 0 is one
-/// that nobody knows: a zombie, or a successor, is taken for the process then.
+/// Whether the process with this pid and start time has ended or is a zombie. A start time of 0 means
+/// unknown: then a zombie, or another process with the pid, counts as the process.
 bool has_ended(pid_t pid, std::uint64_t start);
 
-/// A process that is watched until it ends: through a pidfd, or where the kernel has none (before 5.3) by its
-/// start time in /proc, so that another process with its number is not taken for it. *Local*.
+/// Watches a process until it ends: through a pidfd, or on kernels without pidfds (before 5.3) by its start
+/// time in /proc, so that another process with its pid is not mistaken for it. *Local*.
 class ProcessHandle {
  public:
-  /// Watches nobody, who never ends.
+  /// Watches no process; has_ended() is always false.
   ProcessHandle() = default;
   explicit ProcessHandle(pid_t pid);
 
-  /// A zombie has ended. Any thread.
+  /// A zombie counts as ended. Any thread.
   bool has_ended() const noexcept;
 
-  /// False, with errno set, when the process is gone or may not be signalled. Where the kernel has no pidfds
-  /// a window of microseconds remains in which its number may be given to another one.
+  /// Sends a signal. Returns false, with errno set, if the process has ended or may not be signaled. Without
+  /// pidfds, its pid may be reused within a window of microseconds.
   bool signal(int number) const noexcept;
 
   /// Readable when the process has ended; -1: the kernel has no pidfds.

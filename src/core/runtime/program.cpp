@@ -20,18 +20,18 @@
 namespace lockstep {
 namespace {
 
-/// A rank that failed only because a peer vanished exits so much later.
+/// Delay of the exit of a rank that failed only because it lost another.
 constexpr std::chrono::seconds kSecondaryExitDelay{1};
 
 struct Failure {
   std::string kind;
   std::string text;
   int exit_code;
-  /// The rank only lost another one, or waited for it in vain.
+  /// The rank only lost another one, or timed out waiting for it.
   bool of_communication = false;
 };
 
-/// LibTorch's exceptions carry a stack trace behind their text, which is of no use to who reads the line.
+/// The texts of LibTorch's exceptions end with a stack trace, which does not help the reader of the line.
 std::string without_trace(const std::string& text) {
   return text.substr(0, text.find("\nException raised from"));
 }
@@ -58,8 +58,8 @@ Failure failure_in_flight() {
   }
 }
 
-/// The text with each line end, and the blanks around it, as one blank: a job's log is searched by lines, and
-/// the lines of several ranks mix.
+/// Replaces each line break, and the blanks around it, by one blank: logs are searched by lines, and the
+/// lines of several ranks mix.
 std::string in_one_line(const std::string& text) {
   std::string line;
   bool between_lines = false;
@@ -73,15 +73,15 @@ std::string in_one_line(const std::string& text) {
   return line;
 }
 
-/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without a py_callstack, which torchrun
-/// would show instead of the message, even an empty one.
+/// torchrun's format: pytorch.org/docs/stable/elastic/errors.html. Without py_callstack, which torchrun would
+/// show instead of the message, even if it is empty.
 bool write_error_file(const std::string& path, const Failure& failure,
                       const std::optional<std::string>& rank) {
   const auto now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
   nlohmann::json extra{{"timestamp", fmt::to_string(now.count())}};
   if (rank) extra["rank"] = *rank;
-  // For our launcher, which looks for the cause elsewhere then.
+  // Tells Lockstep's launcher to look for the cause elsewhere.
   if (failure.of_communication) extra["is_secondary"] = true;
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
@@ -91,7 +91,7 @@ bool write_error_file(const std::string& path, const Failure& failure,
   return static_cast<bool>(file);
 }
 
-/// The rank, if the environment says it: a wrong environment may be why the program failed.
+/// The rank, if the environment provides it: a wrong environment may be the reason of the failure.
 std::optional<std::string> rank_of(const Environment& environment) {
   if (const auto rank = find_variable(environment, "RANK")) return rank;
   try {
@@ -107,8 +107,8 @@ void report(const std::string& name, const Failure& failure) {
   const auto rank = rank_of(environment);
   const auto path = find_variable(environment, "TORCHELASTIC_ERROR_FILE");
   const bool has_file = path && !path->empty() && write_error_file(*path, failure, rank);
-  // What is wrong with the command line or the data, all ranks mostly have in common. Where it is this rank's
-  // alone, the launcher shows it from the file.
+  // All ranks usually have the same error in the command line or the data. If it is this rank's alone, the
+  // launcher shows it from the file.
   const bool rank_0_says_it =
       (failure.kind == "UsageError" || failure.kind == "DataError") && rank && *rank != "0" && has_file;
   if (!rank_0_says_it) {
@@ -116,9 +116,9 @@ void report(const std::string& name, const Failure& failure) {
               << std::flush;
   }
   // A launcher takes the rank that exits first for the root cause, and terminates the others. A rank that
-  // only lost a peer, perhaps within microseconds of its death, therefore lets that peer exit first; and
-  // ranks that wait for this one can report it before their connections close. A rank that was told to stop
-  // meanwhile need not wait: the launcher knows.
+  // only lost another, perhaps within microseconds, therefore lets that rank exit first. Ranks that wait for
+  // this one can also report it before their connections close. A rank that received a signal to stop does
+  // not wait: the launcher knows.
   if (rank && failure.of_communication && StopSignals::received() == 0)
     std::this_thread::sleep_for(kSecondaryExitDelay);
 }
@@ -130,7 +130,7 @@ int answer(const std::string& name) noexcept {
     report(name, failure);
     return failure.exit_code;
   } catch (...) {
-    return 1;  // Not even the report succeeded: there is no memory left, or standard error is gone.
+    return 1;  // The report failed too: out of memory, or standard error is closed.
   }
 }
 

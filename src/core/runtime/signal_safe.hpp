@@ -15,11 +15,11 @@
 
 #include "core/file_descriptor.hpp"
 
-/// What a signal handler may use: no memory is allocated, no lock taken. And how it is installed.
+/// Functions for signal handlers, which allocate no memory and take no lock, and for installing them.
 namespace lockstep::signal_safe {
 
-/// Handles a signal, on the thread's stack for signals where it has one. False where somebody else handles it
-/// already, or the system refuses.
+/// Installs a handler, which runs on the thread's alternate signal stack if it has one. Returns false if the
+/// signal already has a handler, or the system refuses.
 inline bool handle_unless_taken(int number, void (*handler)(int, siginfo_t*, void*), int flags) noexcept {
   struct sigaction action {};
   if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return false;
@@ -29,10 +29,10 @@ inline bool handle_unless_taken(int number, void (*handler)(int, siginfo_t*, voi
   return sigaction(number, &action, nullptr) == 0;
 }
 
-/// A text of limited length; what does not fit is left out. Always terminated.
+/// A text of limited length; the rest is truncated. Always null-terminated.
 class Text {
  public:
-  /// With integers and texts as values: for these fmt needs neither memory nor locale.
+  /// Values must be integers and strings: fmt formats these without memory or locale.
   template <class... Values>
   Text& add(fmt::format_string<Values...> format, Values&&... values) noexcept {
     const std::size_t room = sizeof letters_ - 1 - length_;
@@ -49,7 +49,7 @@ class Text {
   std::size_t length_ = 0;
 };
 
-/// Writes all of it, as far as it goes.
+/// Writes all of the text, or until an error.
 inline void put(int descriptor, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t count = write(descriptor, text.data(), text.size());
@@ -67,7 +67,7 @@ inline Text thread_name(pid_t thread) noexcept {
   char name[32];
   const ssize_t count = read(file.get(), name, sizeof name);
   Text result;
-  // The last letter is the end of the line.
+  // The last character is the line end.
   if (count > 1) result.add("{}", std::string_view(name, static_cast<std::size_t>(count) - 1));
   return result;
 }

@@ -24,16 +24,16 @@ namespace {
 using namespace signal_safe;
 
 constexpr int kMostFrames = 100;
-/// How long one thread may take to begin writing its stack, and to finish.
+/// Time limits of a thread to start writing its stack, and to finish.
 constexpr int kAnswerTimeoutMs = 500;
 constexpr int kWriteTimeoutMs = 3000;
 
-/// What the handler works with. One a process, as signal handlers are.
+/// State of the handler; one per process, like signal handlers.
 struct StackSignal {
   char path[PATH_MAX] = {};
   std::atomic<int> number{0};
   std::atomic<bool> busy{false};
-  /// The thread that is to write its stack; minus its number once it has begun.
+  /// The thread that should write its stack; negated once it has started.
   std::atomic<pid_t> wanted{0};
   std::atomic<bool> done{false};
   std::atomic<int> file{-1};
@@ -43,7 +43,7 @@ StackSignal stack_signal;
 
 pid_t this_thread() noexcept { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
-/// Where the thread was when the signal came; null on machines whose registers we do not know.
+/// The interrupted instruction; null on unsupported architectures.
 void* interrupted_at(const void* context) noexcept {
   const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
@@ -56,7 +56,7 @@ void* interrupted_at(const void* context) noexcept {
 #endif
 }
 
-/// Waits for `condition`, which another thread brings about. False when it took too long.
+/// Waits until another thread makes `condition` true. False after the timeout.
 template <class Condition>
 bool comes_true(const Condition& condition, int milliseconds) noexcept {
   for (int waited = 0; waited < milliseconds; ++waited) {
@@ -66,8 +66,8 @@ bool comes_true(const Condition& condition, int milliseconds) noexcept {
   return condition();
 }
 
-/// False when the thread is writing and cannot be waited for any longer: then the file must stay open, as the
-/// thread may still write to that number.
+/// Returns false if the thread started writing and did not finish in time: the file must then stay open,
+/// because the thread may still write to the descriptor.
 bool ask(pid_t thread, int file) noexcept {
   stack_signal.done = false;
   stack_signal.wanted = thread;
@@ -101,7 +101,7 @@ bool write_threads_of(const char* entries, long bytes, int file, const void* con
 
 bool write_all_threads(int file, const void* context) noexcept {
   const FileDescriptor folder(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // As getdents64 fills it; readdir would allocate memory.
+  // Filled by getdents64; readdir would allocate memory.
   alignas(dirent64) char entries[4096];
   bool finished = true;
   for (long bytes = 1; finished && bytes > 0;) {
@@ -149,7 +149,7 @@ void prepare_backtraces() noexcept {
 void write_interrupted_stack(int descriptor, const void* context) noexcept {
   void* frames[kMostFrames];
   const int count = backtrace(frames, kMostFrames);
-  // The frames before it are the handler's own.
+  // The frames before it belong to the handler.
   void** const first = std::find(frames, frames + count, interrupted_at(context));
   const auto skipped = first == frames + count ? 0 : static_cast<int>(first - frames);
   backtrace_symbols_fd(frames + skipped, count - skipped, descriptor);
@@ -162,7 +162,7 @@ int write_stacks_on_signal(const std::string& path) noexcept {
     if (path.size() >= sizeof stack_signal.path) return 0;
     std::memcpy(stack_signal.path, path.c_str(), path.size() + 1);
     prepare_backtraces();
-    // The first ones are in use by debuggers and other runtimes.
+    // Debuggers and other runtimes use the first ones.
     for (int number = SIGRTMIN + 5; number <= SIGRTMAX; ++number) {
       stack_signal.number = number;
       if (handle_unless_taken(number, on_stack_signal, SA_RESTART)) return number;

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// A handler has no other way to reach the program.
+// A signal handler can only access globals.
 std::atomic<int> first_signal{0};
 std::atomic<int> users{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not take a lock");
@@ -17,7 +17,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not 
 void on_signal(int number, siginfo_t* info, void*) {
   if (info->si_code == SI_QUEUE && info->si_value.sival_int == kTerminateNow) {
     std::signal(number, SIG_DFL);
-    std::raise(number);  // It comes when this handler returns.
+    std::raise(number);  // Delivered when this handler returns.
     return;
   }
   int none = 0;
