@@ -71,9 +71,9 @@ Lookup look_up(const std::string& host, std::uint16_t port, int flags = 0) {
   return result;
 }
 
-/// The look-ups under way: one for a name at a time, whoever asks how often, so that a name server that does
-/// not answer costs one thread and not one for each try. Threads own what they need, so that nobody has to
-/// wait for them.
+/// The pending lookups: at most one per name, however often it is requested, so that a name server that does
+/// not answer costs one thread and not one per try. Threads own their data, so that nobody has to wait for
+/// them.
 class Lookups {
  public:
   std::shared_future<Lookup> find_or_start(const std::string& host, std::uint16_t port) {
@@ -98,7 +98,7 @@ class Lookups {
   std::map<Name, std::shared_future<Lookup>> pending_;
 };
 
-/// Never destroyed: a thread may come back when the process is ending.
+/// Never destroyed: a thread may finish while the process is ending.
 Lookups& lookups() {
   static auto& all = *new Lookups();
   return all;
@@ -140,7 +140,7 @@ Address::Address(const sockaddr* address, socklen_t size) {
 
 std::optional<Address> Address::numeric(const std::string& host, std::uint16_t port) {
   const std::string plain = without_brackets(host);
-  if (plain.empty()) return std::nullopt;  // The system would take "this host".
+  if (plain.empty()) return std::nullopt;  // The system would interpret it as this host.
   const Lookup found = look_up(plain, port, AI_NUMERICHOST);
   return found.failure == 0 ? std::optional(found.addresses.front()) : std::nullopt;
 }
@@ -156,7 +156,7 @@ std::string Address::host() const {
 
 std::string Address::text() const { return size_ == 0 ? host() : bracketed(host(), port()); }
 
-// The port lies at the same place in both families.
+// The port has the same offset in both families.
 std::uint16_t Address::port() const { return ntohs(four(data()).sin_port); }
 
 Address Address::with_port(std::uint16_t port) const {

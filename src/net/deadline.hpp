@@ -8,19 +8,19 @@
 
 namespace lockstep::net {
 
-/// Deadlines are points on the clock that never jumps; no wall clock is read here, and none of another host.
+/// Deadlines are points on the monotonic clock; neither the wall clock nor another host's clock is used.
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 using Milliseconds = std::chrono::milliseconds;
 
-/// What is left, rounded up; 0 when the time has come.
+/// The remaining time, rounded up; 0 at or after the deadline, at most 24 hours.
 inline Milliseconds left_until(Deadline deadline) {
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
   return std::clamp(left, Milliseconds(0), Milliseconds(std::chrono::hours(24)));
 }
 
-/// Waits until the descriptor is ready for `events` (or broken, which the next call on it tells); false when
-/// the deadline comes first. Signals do not end the wait.
+/// Waits until the descriptor is ready for `events` (or has an error, which the next call on it reports);
+/// false at the deadline. Signals do not end the wait.
 inline bool await_ready(int descriptor, short events, Deadline deadline) {
   pollfd entry{descriptor, events, 0};
   for (;;) {

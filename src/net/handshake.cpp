@@ -19,7 +19,7 @@ std::string proof_of(std::string_view side, const Challenges& challenges, std::s
   return hmac_sha256(secret, message + challenges.server + challenges.client);
 }
 
-/// The client's side of the talk on one connection.
+/// The client's side of the handshake on one connection.
 class ClientHandshake {
  public:
   ClientHandshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline)
@@ -58,7 +58,7 @@ class ClientHandshake {
     return bytes;
   }
 
-  /// The rest of the server's first words.
+  /// Reads the rest of the server's hello.
   Challenges challenges_after(const std::string& beginning) const {
     if (!kServerMark.starts_with(beginning)) fail_unknown();
     const std::string hello = beginning + receive(kServerHelloBytes - beginning.size());
@@ -88,7 +88,7 @@ class ClientHandshake {
          "something listens that claims to be this job and does not know its secret.");
   }
 
-  /// The line that says why, cut where it gets long or breaks off.
+  /// The server's reason, truncated to 200 characters or at the end of the connection.
   std::string refusal() const {
     constexpr std::size_t kLongest = 200;
     std::string line;
@@ -104,7 +104,7 @@ class ClientHandshake {
   }
 
   int socket_;
-  /// Kept, because a closed connection has no other end to ask for.
+  /// Stored because a closed connection has no remote address.
   std::string where_;
   Purpose purpose_;
   std::string_view secret_;
@@ -128,7 +128,7 @@ std::string Challenges::server_proof(std::string_view secret) const {
 ServerHandshake::Result ServerHandshake::receive(std::string_view& bytes) {
   const bool greeted = !challenges_.server.empty();
   if (!fill(bytes_, bytes, greeted ? kChallengeBytes + kProofBytes : kGreetingBytes)) {
-    // What cannot become a greeting need not be waited for.
+    // Bytes that cannot become a greeting are refused at once.
     return greeted || greeting(0).starts_with(bytes_.substr(0, kGreetingBytes - 4)) ? Result::undecided
                                                                                     : Result::refused;
   }

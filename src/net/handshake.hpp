@@ -12,8 +12,8 @@
 
 namespace lockstep::net {
 
-// How two programs of one job prove to each other that they know its secret, on the port where PyTorch's
-// clients are served too.
+// How two programs of a job prove to each other that they know its secret, on the port that also serves
+// PyTorch's clients.
 //
 // client  the 10 bytes of every store client (validate, ping), with "LKSC" (control) or "LKSS" (store) as the
 //         number to send back
@@ -23,8 +23,8 @@ namespace lockstep::net {
 // server  "+", proof (32); or "-", a line that says why not, and the end of the connection
 //
 // A proof is the HMAC-SHA256, keyed with the secret, of the side's name, the purpose and both challenges: it
-// cannot be replayed, nor given back to the side that made it. What is said afterwards is neither hidden nor
-// protected against one who can change packets on the way.
+// cannot be replayed or reflected. What follows is neither encrypted nor protected against someone who can
+// modify packets on the way.
 
 enum class Purpose : char { control = 'C', store = 'S' };
 
@@ -38,7 +38,7 @@ inline constexpr char kAccepted = '+', kRefused = '-';
 /// The number in the client's ping.
 std::uint32_t handshake_nonce(Purpose purpose);
 
-/// Both challenges, and the proofs that follow from them.
+/// Both challenges, and the proofs derived from them.
 struct Challenges {
   Purpose purpose = Purpose::control;
   std::string server;
@@ -48,45 +48,45 @@ struct Challenges {
   std::string server_proof(std::string_view secret) const;
 };
 
-/// The server's side. Takes the first bytes of a connection, never more than it needs, and never keeps more
-/// than 64.
+/// The server's side. Consumes the first bytes of a connection, only as many as it needs, and keeps at most
+/// 64.
 class ServerHandshake {
  public:
   explicit ServerHandshake(std::string_view secret) : secret_(secret) {}
 
   enum class Result {
-    undecided,  // more bytes must come
-    plain,      // a store client that proves nothing; `answer` is for one who is let in
+    undecided,  // needs more bytes
+    plain,      // a store client without proof; send the answer if it is admitted
     control,    // proven
     store,      // proven
     wrong_secret,
-    refused,  // no client of ours
+    refused,  // not a client of this protocol
   };
 
-  /// Takes from the front of `bytes`.
+  /// Consumes bytes from the front of `bytes`.
   Result receive(std::string_view& bytes);
-  /// What is to be sent now. Empties it.
+  /// Returns and clears the bytes to send now.
   std::string take_answer();
 
  private:
   Result take_greeting();
   Result take_proof();
 
-  /// Of the server's options, which live longer.
+  /// Owned by the server's options, which outlive this object.
   std::string_view secret_;
   Challenges challenges_;
   std::string bytes_;
   std::string answer_;
 };
 
-/// Why there is no control connection.
+/// Why a control connection failed.
 enum class ControlFailure {
   nobody_listens,  // refused or unanswered until the deadline
-  silent,          // something listens, and says nothing
-  wrong_secret,    // one of the two does not know the other's secret: two jobs on one endpoint
-  plain_store,     // a store of PyTorch's, or of a job without a secret: torchrun's agent, for one
-  broken_off,      // the connection ended before anything was said; it may go better the next time
-  not_lockstep,    // some other program
+  silent,          // something listens and does not answer
+  wrong_secret,    // the secrets differ: two jobs use one endpoint
+  plain_store,     // PyTorch's store (such as torchrun's), or that of a job without a secret
+  broken_off,      // the connection ended early; a retry may succeed
+  not_lockstep,    // another program
 };
 
 class ControlError : public CommunicationError {
@@ -99,19 +99,19 @@ class ControlError : public CommunicationError {
   ControlFailure failure_;
 };
 
-/// Connects to the Server of this job at the first of `addresses` that answers, and proves the secret both
-/// ways. Until the deadline somebody may come to listen; one who listens must answer within 10 seconds. The
-/// socket is non-blocking; nothing has been read from it beyond the proof. Throws ControlError. *Local*; any
-/// thread.
+/// Connects to the job's Server at the first of `addresses` that answers; both sides prove the secret. The
+/// server may start listening until the deadline; after connecting, it must answer within 10 seconds. The
+/// returned socket is non-blocking, and nothing after the proof has been read from it. Throws ControlError.
+/// *Local*; any thread.
 FileDescriptor connect_control(const std::vector<Address>& addresses, std::string_view secret,
                                Deadline deadline);
 
-/// What a handshake found at the other end.
+/// What the handshake found at the other end.
 enum class PeerKind { lockstep, plain_store };
 
-/// The client's side of the handshake on a fresh connection, which takes at most 10 seconds. A store's client
-/// without a secret proves nothing and expects a plain store. After PeerKind::plain_store the talk may go on
-/// with requests of a store's client. Throws ControlError.
+/// The client's side of the handshake on a new connection; takes at most 10 seconds. A store client without a
+/// secret proves nothing and expects a plain store. After PeerKind::plain_store the client may continue with
+/// store requests. Throws ControlError.
 PeerKind client_handshake(int socket, Purpose purpose, std::string_view secret, Deadline deadline);
 
 }  // namespace lockstep::net

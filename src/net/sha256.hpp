@@ -8,15 +8,15 @@
 
 namespace lockstep::net {
 
-// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), here so that the launcher and the library need no
-// cryptographic library. Every function is *Local*; different objects may be used by different threads.
+// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), so that the launcher and the library need no cryptographic
+// library. All functions are *Local*; different objects may be used in different threads.
 
-/// The hash of bytes that come piece by piece.
+/// An incremental hash.
 class Sha256 {
  public:
   Sha256();
   Sha256& update(std::string_view bytes);
-  /// The 32 bytes. Once only: the object is spent.
+  /// Returns the 32 bytes. Call it only once.
   std::string finish();
 
  private:
@@ -31,10 +31,11 @@ class Sha256 {
 std::string sha256(std::string_view bytes);
 std::string hmac_sha256(std::string_view key, std::string_view message);
 
-/// Compares in a time that depends on the lengths only: how much of a proof was right is not to be measured.
+/// Compares in a time that depends only on the lengths, so that the time does not reveal how much of a proof
+/// was right.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
-/// From the system's generator. Throws Error when it has none.
+/// From the system's random generator. Throws Error if it is not available.
 std::string random_bytes(std::size_t count);
 
 /// Lower-case hexadecimal.

@@ -10,8 +10,8 @@
 
 namespace lockstep::net {
 
-/// A thread that takes no signal of the process: those stay with the threads of the program, which may wait
-/// for them in ways of their own. Its own faults are reported as any thread's.
+/// Starts a thread that handles no signals of the process: they are left to the program's threads, which may
+/// wait for them. Its own faults are reported as usual.
 template <class Body>
 std::thread signal_free_thread(Body&& body) {
   sigset_t all, before;

@@ -19,12 +19,12 @@ FileDescriptor new_socket(int family) {
   return FileDescriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-/// An option that may be missing on this system: what it gives is an improvement, not a need.
+/// Sets an option; errors are ignored, because each is optional.
 void set_option(int socket, int level, int name, int value) {
   setsockopt(socket, level, name, &value, sizeof value);
 }
 
-/// Sends at once, and notices a host that has gone: asks after 10 s of silence, gives up after 30.
+/// Disables Nagle's algorithm, and detects lost hosts: probes after 10 s of silence, gives up after 30 s.
 void set_stream_options(int socket) {
   constexpr int kSilenceSeconds = 10, kPauseSeconds = 5, kAttempts = 4, kUnansweredMilliseconds = 30'000;
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -45,7 +45,7 @@ void set_stream_options(int socket) {
   throw CommunicationError(reason == EADDRNOTAVAIL ? text + " That is not an address of this host." : text);
 }
 
-/// A socket that listens there, or none, with errno set.
+/// A listening socket, or none, with errno set.
 FileDescriptor try_to_listen(const Address& address) {
   FileDescriptor socket = new_socket(address.family());
   if (!socket) return socket;
@@ -68,12 +68,13 @@ void await(int socket, short events, Deadline deadline, const char* what) {
   throw TimeoutError(fmt::format("{}: timed out, no answer in time.", what));
 }
 
-/// One address on its way to being connected, again and again.
+/// Repeated attempts to connect to one address.
 class Attempt {
  public:
   explicit Attempt(const Address& address) : address_(address) {}
 
-  /// Begins when none is under way and the pause since the last one is over. True: connected at once.
+  /// Starts an attempt if none is in progress and the pause after the last one is over. True: connected at
+  /// once.
   bool begin(Clock::time_point now) {
     if (socket_ || now < not_before_) return false;
     socket_ = new_socket(address_.family());
@@ -83,12 +84,12 @@ class Attempt {
     return errno == EINPROGRESS ? false : fail(errno, now);
   }
 
-  /// After the poll said that something came of it. True: connected.
+  /// Call it when the poll reports an event. True: connected.
   bool settled(Clock::time_point now) {
     int error = 0;
     socklen_t size = sizeof error;
     if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-    // A port of this host's own range may connect to itself; whoever should listen there could never do so.
+    // A local ephemeral port may connect to itself; then no listener could ever bind it.
     if (error == 0 && local_address(socket_.get()) == remote_address(socket_.get())) error = ECONNREFUSED;
     return error == 0 || fail(error, now);
   }
@@ -122,7 +123,8 @@ class Attempt {
   Clock::time_point not_before_{};
 };
 
-/// Until an attempt is settled, or the first pause is over. The attempt that is connected, if one is.
+/// Waits until an attempt succeeds or fails, or the first pause is over. Returns the connected attempt, if
+/// any.
 Attempt* await_any(std::vector<Attempt>& attempts, Deadline deadline) {
   std::vector<pollfd> entries;
   for (const auto& attempt : attempts) {
@@ -214,7 +216,7 @@ void receive_exactly(int socket, char* into, std::size_t count, Deadline deadlin
 }
 
 Address local_address_towards(const Address& target) {
-  // Connecting a datagram socket picks the route and sends nothing.
+  // Connecting a datagram socket selects the route and sends nothing.
   const FileDescriptor probe(::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const bool known = probe && ::connect(probe.get(), target.data(), target.size()) == 0;
   return known ? local_address(probe.get()).with_port(0) : Address();

@@ -62,7 +62,7 @@ Question question(const Address& local, const Address& remote) {
   return result;
 }
 
-/// Nothing: the kernel did not answer the question.
+/// Nothing if the kernel did not answer.
 std::optional<Answer> ask(const Question& asked) {
   constexpr Milliseconds kAnswerTimeout{500};
   const FileDescriptor socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
@@ -78,7 +78,8 @@ std::optional<Answer> ask(const Question& asked) {
 
 bool is_ours(uid_t uid) { return uid == 0 || uid == geteuid(); }
 
-/// A socket that its process has closed is shown as root's, hence the questions for its state and its inode.
+/// The system shows a socket that its process has closed as root's; state and inode are therefore checked
+/// too.
 bool is_open_and_ours(const inet_diag_msg& socket) {
   return socket.idiag_state == TCP_ESTABLISHED && socket.idiag_inode != 0 && is_ours(socket.idiag_uid);
 }
@@ -91,8 +92,8 @@ struct Row {
   std::uint64_t inode = 0;
 };
 
-/// `digits` are one word or four in the host's byte order. An IPv4 address is put together as one inside
-/// IPv6, which Address takes out again.
+/// `digits` are one or four words in the host's byte order. An IPv4 address is built as an IPv4-mapped IPv6
+/// address, which Address unmaps.
 Address address_of(std::string_view digits, std::uint16_t port) {
   constexpr std::size_t kDigits = 8;
   std::array<std::uint32_t, 4> words{0, 0, htonl(0xFFFF), 0};

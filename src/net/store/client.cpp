@@ -46,8 +46,8 @@ void StoreClient::check_open() const {
   if (!socket_) throw CommunicationError("the connection to the store was lost earlier.");
 }
 
-/// One request and its answer. Whatever goes wrong in between leaves an unknown part of the answer on the
-/// way: the connection is of no use after that.
+/// One request and its answer. After a failure, part of the answer may still arrive, so the connection cannot
+/// be used any more.
 template <class Read>
 auto StoreClient::call(const Writer& request, Deadline deadline, Read&& read) {
   check_open();
@@ -75,8 +75,7 @@ std::string StoreClient::get(const std::string& key, Deadline deadline) {
   if (!wait({key}, deadline)) {
     throw TimeoutError(fmt::format("no rank set '{}' in the store in time.", key));
   }
-  // The key is there: what remains is an answer, for which the deadline that has just been met may be too
-  // near.
+  // The key exists; the deadline that has just been met may be too close for the answer.
   constexpr std::chrono::seconds kForTheAnswer{5};
   const Deadline late = std::max(deadline, Clock::now() + kForTheAnswer);
   return call(request(QueryType::get).key(key), late, &ReplyReader::text);

@@ -16,47 +16,48 @@ namespace lockstep::net {
 struct StoreClientOptions {
   /// Proven to a Server that asks for it. Empty: this is a plain client.
   std::string secret = {};
-  /// Whether to go on, with a secret in hand, at a store that cannot prove that it knows it: PyTorch's own,
-  /// or a Server without a secret. False: ControlError.
+  /// Whether a client with a secret continues at a store that cannot prove it: PyTorch's own, or a Server
+  /// without a secret. False: throws ControlError.
   bool plain_server = true;
 };
 
-/// A client of our Server and of PyTorch's TCPStore (both of its backends). Keys are named as PyTorch's
-/// clients name them.
+/// A client of Server and of PyTorch's TCPStore (both of its backends). Key names are those of PyTorch's
+/// clients.
 ///
-/// Every call blocks until its answer is there or its deadline has come. Failures throw: TimeoutError at the
-/// deadline, CommunicationError when the connection is lost or the answer makes no sense, UsageError for a
-/// key or a value longer than the protocol takes. After a TimeoutError of any call but wait() and get(), and
-/// after a CommunicationError, the connection is closed, and every further call throws.
+/// Every call blocks until its answer or its deadline. Failures throw: TimeoutError at the deadline,
+/// CommunicationError if the connection is lost or the answer is malformed, UsageError for a key or a value
+/// beyond the protocol's limits. The connection is closed after a CommunicationError, and after a
+/// TimeoutError of any call except wait() and get(); every further call throws.
 ///
-/// One thread at a time. Every method is *Local*; get() and wait() wait for what other clients do.
+/// One thread at a time. All methods are *Local*; get() and wait() wait for other clients.
 class StoreClient {
  public:
-  /// Connects to the first of `addresses` that answers; until the deadline a server may come to listen.
-  /// Throws TimeoutError when none does, ControlError (net/handshake.hpp) when something else is there.
+  /// Connects to the first of `addresses` that answers; the server may start listening until the deadline.
+  /// Throws TimeoutError if none answers, ControlError (net/handshake.hpp) if something else listens there.
   StoreClient(const std::vector<Address>& addresses, StoreClientOptions options, Deadline deadline);
 
   void set(const std::string& key, std::string_view value, Deadline deadline);
   /// Waits for the key. A TimeoutError leaves the connection usable.
   std::string get(const std::string& key, Deadline deadline);
-  /// What the key holds after it was set to `desired` if it held `expected` (or, with an empty `expected`, if
-  /// it was not there). For a key that is not there and a non-empty `expected`: `expected`.
+  /// Sets the key to `desired` if its value is `expected` (or if `expected` is empty and the key does not
+  /// exist), and returns its value. If the key does not exist and `expected` is not empty, returns
+  /// `expected`.
   std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired,
                           Deadline deadline);
   std::int64_t add(const std::string& key, std::int64_t amount, Deadline deadline);
   void append(const std::string& key, std::string_view value, Deadline deadline);
-  /// Whether it was there.
+  /// Returns whether the key existed.
   bool erase(const std::string& key, Deadline deadline);
-  /// Whether all are there now.
+  /// Whether all keys exist now.
   bool contains(const std::vector<std::string>& keys, Deadline deadline);
-  /// Waits for all; false at the deadline, and the connection stays usable, also where the store says nothing
-  /// at all.
+  /// Waits for all keys; false at the deadline. The connection then stays usable, even if the store does not
+  /// answer at all.
   bool wait(const std::vector<std::string>& keys, Deadline deadline);
-  /// Every key on the store, those of PyTorch's own included.
+  /// The number of keys on the store, including PyTorch's own.
   std::int64_t count(Deadline deadline);
   std::vector<std::string> keys(Deadline deadline);
 
-  /// Of keys that are there; an absent one reads as empty on our server, and breaks the connection on
+  /// The values of existing keys; a missing key reads as empty on Server, and breaks the connection on
   /// PyTorch's older backend.
   std::vector<std::string> get_many(const std::vector<std::string>& keys, Deadline deadline);
   void set_many(const std::vector<std::string>& keys, const std::vector<std::string>& values,
@@ -67,12 +68,13 @@ class StoreClient {
   std::optional<std::string> pop(const std::string& queue, Deadline deadline);
   std::int64_t length(const std::string& queue, Deadline deadline);
 
-  /// Counts this client among those that a server waits for, as PyTorch's clients do; how many there are now.
+  /// Counts this client among those that a server waits for, as PyTorch's clients do. Returns the current
+  /// number.
   std::int64_t register_client(Deadline deadline);
   void ping(Deadline deadline);
 
-  /// The connection once more. Shutting it down from another thread ends the call under way, and all later
-  /// ones, with a CommunicationError. Throws CommunicationError where there are no descriptors left.
+  /// A duplicate of the connection's descriptor. Shutting it down from another thread ends the current call
+  /// and all later ones with a CommunicationError. Throws CommunicationError if no descriptors are left.
   FileDescriptor duplicate() const;
 
   /// The two ends of the connection.
@@ -91,7 +93,7 @@ class StoreClient {
 
   FileDescriptor socket_;
   bool proven_ = false;
-  bool wait_is_taken_back_ = false;  // And the store has not been heard on that.
+  bool wait_is_taken_back_ = false;  // The store has not answered the cancel_wait yet.
 };
 
 }  // namespace lockstep::net

@@ -20,7 +20,7 @@
 
 namespace lockstep::net {
 
-/// What all connections of a server share.
+/// Shared by all connections of a server.
 struct StoreContext {
   std::string_view secret;
   Milliseconds request_time;
@@ -28,8 +28,7 @@ struct StoreContext {
   KeyValueTable& table;
 };
 
-/// One client of the server: unauthenticated until it is served. Reads and writes its socket, without
-/// waiting.
+/// One client of the server, unauthenticated at first. Reads and writes its socket without blocking.
 class Connection {
  public:
   enum class Stage { unauthenticated, verifying, proven, serving, gone };
@@ -43,8 +42,8 @@ class Connection {
         handshake_(context.secret),
         deadline_(deadline) {}
 
-  /// Reads once, and passes on what came. Afterwards the stage may be: verifying (a plain client asks to be
-  /// let in), proven (a control connection, to be handed over), serving, or gone.
+  /// Reads once and processes the bytes. Afterwards the stage may be verifying (a plain client asks for
+  /// admission), proven (a control connection, to be handed over), serving, or gone.
   void receive() {
     std::array<char, kClientsRead> buffer;
     const std::size_t most = stage_ == Stage::serving ? kClientsRead : kUnauthenticatedRead;
@@ -60,7 +59,7 @@ class Connection {
     }
   }
 
-  /// Sends what there is to send.
+  /// Sends pending bytes.
   void flush() {
     if (stage_ != Stage::serving) return;
     if (!unread_.empty() && !session_->is_congested()) execute(std::string(unread_));
@@ -70,7 +69,7 @@ class Connection {
     set_deadline(session_->send_buffer().pending() != before);
   }
 
-  /// Lets a plain client in.
+  /// Admits a client.
   void serve() {
     stage_ = Stage::serving;
     deadline_ = kNone;
@@ -81,13 +80,13 @@ class Connection {
     });
   }
 
-  /// Leaves it to the owner to say serve() or refuse().
+  /// Waits until the owner calls serve() or refuse().
   void wait_for_peer_uid(Deadline deadline) { deadline_ = deadline; }
   void refuse(std::string reason) {
     was_refused_ = true;
     leave(std::move(reason));
   }
-  /// The table says that this client's wait has ended.
+  /// Called when the table has ended this client's wait.
   void end_wait() {
     guarded([&] { session_->end_wait(); });
   }
@@ -97,7 +96,7 @@ class Connection {
   const Address& peer() const { return peer_; }
   int descriptor() const { return socket_.get(); }
   Deadline deadline() const { return deadline_; }
-  /// What to poll for: EPOLLIN, EPOLLOUT.
+  /// Events to poll for: EPOLLIN, EPOLLOUT.
   std::uint32_t interest() const {
     if (stage_ == Stage::unauthenticated) return EPOLLIN;
     std::uint32_t events = 0;
@@ -109,12 +108,12 @@ class Connection {
 
   /// Whether refuse() was called.
   bool was_refused() const { return was_refused_; }
-  /// Whether it claimed to know the secret and proved another one.
+  /// Whether it proved another secret.
   bool failed_proof() const { return failed_proof_; }
-  /// Why it is gone.
+  /// The reason why it is gone.
   const std::string& reason() const { return reason_; }
 
-  /// What its owner polls for now.
+  /// The events that the owner polls for now.
   std::uint32_t polled = EPOLLIN;
 
   FileDescriptor take_socket() { return std::move(socket_); }
@@ -130,9 +129,9 @@ class Connection {
     Result result = Result::undecided;
     while (result == Result::undecided && !bytes.empty()) {
       result = handshake_.receive(bytes);
-      if (result == Result::plain) break;  // Its answer waits for the admission.
+      if (result == Result::plain) break;  // The answer is sent after the admission.
       const std::string answer = handshake_.take_answer();
-      // Few bytes to a fresh connection: there is room for them, or something is wrong.
+      // A few bytes always fit into the buffer of a new connection; otherwise something is wrong.
       if (send(descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
           static_cast<ssize_t>(answer.size()))
         return leave("does not read its answers");
@@ -162,7 +161,7 @@ class Connection {
     reason_ = std::move(reason);
   }
 
-  /// A client that sends what is no request, or for which there is no memory, leaves.
+  /// Closes the connection of a client that sends an invalid request, or for which there is no memory.
   template <class Action>
   void guarded(Action&& action) {
     try {
@@ -189,7 +188,7 @@ class Connection {
   Deadline deadline_;
   Stage stage_ = Stage::unauthenticated;
   std::unique_ptr<StoreSession> session_;
-  /// Read, and not yet taken by anyone: a few bytes, or those that a congested client sent on top.
+  /// Read and not yet processed: a few bytes, or those that a congested client has sent.
   std::string unread_;
   Reservation unread_reservation_;
   std::string reason_;
