@@ -16,6 +16,11 @@ namespace lockstep::net {
 // PyTorch's clients.
 //
 // client  the 10 bytes of every store client (validate, ping), with "LKSC" (control) or "LKSS" (store) as the
+//         number of the ping
+// server  "LOCKSTEP", version (1 byte), challenge (32 bytes). A server without a secret, and PyTorch's own,
+//         returns the 4 bytes: then this is a plain store, and the client may continue as a plain client
+// client  challenge (32), proof (32)
+// server  "+", proof (32); or "-", a line with the reason, and the end of the connection
 //         number to send back
 // server  "LOCKSTEP", version (1 byte), challenge (32 bytes). A server without a secret, and PyTorch's own,
 //         sends the 4 bytes back: then this is a plain store, and the talk may go on as such

@@ -20,7 +20,7 @@ Reservation reserve(MemoryBudget& budget, std::size_t bytes) {
   return reservation;
 }
 
-/// The number at the beginning of a text, as c10d reads it.
+/// Parses the number at the beginning of a text, as c10d does.
 std::int64_t number_in(const std::string& text) {
   std::int64_t number = 0;
   if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc()) {
@@ -29,7 +29,7 @@ std::int64_t number_in(const std::string& text) {
   return number;
 }
 
-/// Wraps at the ends, as the machine does: no request may be undefined behaviour.
+/// Wraps on overflow: no request may cause undefined behavior.
 std::int64_t sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
@@ -46,7 +46,7 @@ KeyValueTable::Stored KeyValueTable::stored(std::string bytes, std::size_t key_b
   return std::make_shared<StoredBytes>(StoredBytes{std::move(bytes), std::move(reservation)});
 }
 
-/// In place, with some room for the next one; while it grows, both copies are reserved.
+/// Appends in place, with some spare capacity; while it grows, both copies are reserved.
 void KeyValueTable::extend(StoredBytes& value, std::string_view bytes) const {
   constexpr std::size_t kMostRoom = 1 << 20;
   const std::size_t before = value.bytes.capacity();
@@ -95,7 +95,7 @@ void KeyValueTable::append(const std::string& key, std::string_view bytes) {
   const auto found = values_.find(key);
   if (found == values_.end()) return put(key, stored(std::string(bytes), key.size()));
   if (found->second.use_count() > 1) {
-    // An answer with the old value is on its way.
+    // An answer with the old value is still being sent.
     found->second = stored(found->second->bytes, key.size());
   }
   extend(*found->second, bytes);
@@ -180,7 +180,7 @@ void KeyValueTable::arrived(const std::string& key, std::size_t most_waiters) {
   if (list.empty()) waiters_.erase(found);
 }
 
-/// Whether that was the last key which the waiter missed.
+/// Returns whether that was the waiter's last missing key.
 bool KeyValueTable::came(WaiterId waiter, const std::string& key) {
   const auto found = waits_.find(waiter);
   if (found == waits_.end()) return false;

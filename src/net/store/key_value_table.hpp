@@ -13,45 +13,45 @@
 
 namespace lockstep::net {
 
-/// Who waits for keys: a number that the caller chooses.
+/// Identifies a waiter: a number chosen by the caller.
 using WaiterId = std::uint64_t;
 
-/// The keys, the queues, and who waits for them. Keys are as on the wire. Knows nothing of sockets, and is
-/// not safe for several threads. What does not fit into the budget throws StoreFull and changes nothing.
+/// The keys, the queues, and the waiters. Keys are in wire format. Independent of sockets; not thread-safe.
+/// An operation that exceeds the budget throws StoreFull and stores nothing.
 class KeyValueTable {
  public:
   explicit KeyValueTable(MemoryBudget& budget) : budget_(budget) {}
 
   void set(const std::string& key, std::string bytes);
-  /// Null when there is no such key.
+  /// Null if there is no such key.
   Value get(const std::string& key) const;
-  /// A key, or a queue that is not empty.
+  /// Whether there is such a key, or a non-empty queue.
   bool contains(const std::string& key) const;
   bool erase(const std::string& key);
-  /// Throws BadRequest when the value is no number.
+  /// Throws BadRequest if the value is not a number.
   std::int64_t add(const std::string& key, std::int64_t amount);
   void append(const std::string& key, std::string_view bytes);
-  /// Null: there is no such key and `expected` is not empty.
+  /// Null if there is no such key and `expected` is not empty.
   Value compare_set(const std::string& key, std::string_view expected, std::string desired);
 
   void push(const std::string& queue, std::string bytes);
-  /// Null when the queue is empty.
+  /// Null if the queue is empty.
   Value pop(const std::string& queue);
   std::size_t length(const std::string& queue) const;
 
   std::size_t size() const { return values_.size(); }
   std::vector<std::string> keys() const;
-  /// Drops every key and queue that does not begin with `kept_prefix`.
+  /// Removes every key and queue that does not begin with `kept_prefix`.
   void clear(std::string_view kept_prefix);
 
-  /// True: all are there. Else the waiter is remembered until each has been there once, or until `cancel`. A
-  /// waiter has one wait at a time; the next one replaces it.
+  /// True if all keys exist. Otherwise the waiter is registered until each of them has existed once, or until
+  /// `cancel`. A waiter has one wait at a time; the next one replaces it.
   bool wait(WaiterId waiter, const std::vector<std::string>& keys);
   void cancel(WaiterId waiter);
-  /// Those whose wait has ended since the last call.
+  /// The waiters whose wait has ended since the last call.
   std::vector<WaiterId> take_ready();
 
-  /// From now on, keys that begin with the prefix and are set, added to or appended to are remembered.
+  /// Records from now on the keys with this prefix that are set, added to or appended to.
   void watch(std::string prefix) { watched_.push_back(std::move(prefix)); }
   /// The watched keys that have changed since the last call, each once.
   std::vector<std::string> take_changes();
@@ -63,7 +63,7 @@ class KeyValueTable {
     Reservation reservation;
   };
 
-  /// Written to only while nobody else holds it.
+  /// Modified only while it is not shared.
   using Stored = std::shared_ptr<StoredBytes>;
 
   Stored stored(std::string bytes, std::size_t key_bytes) const;

@@ -9,20 +9,20 @@
 
 namespace lockstep::net {
 
-/// What a client sent is no request, or none that can be met: its connection is closed.
+/// A client's request is invalid or cannot be served: its connection is closed.
 class BadRequest : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
 
-/// The server's memory for its clients is spent.
+/// The server's memory limit is reached.
 class StoreFull : public BadRequest {
  public:
   using BadRequest::BadRequest;
 };
 
-/// How much memory a server may spend on what clients send. Everything that is kept for a client is reserved
-/// here first, and what does not fit is not kept. Not safe for several threads: the server's lock covers it.
+/// The limit of a server's memory for data from clients. Memory is reserved here before data is stored. Not
+/// thread-safe: protected by the server's lock.
 class MemoryBudget {
  public:
   explicit MemoryBudget(std::size_t limit) : limit_(limit) {}
@@ -34,7 +34,7 @@ class MemoryBudget {
   std::size_t used_ = 0;
 };
 
-/// A part of a budget, given back when it goes. The budget must live longer.
+/// A part of a budget; the destructor returns it. The budget must outlive it.
 class Reservation {
  public:
   Reservation() = default;
@@ -48,7 +48,8 @@ class Reservation {
     return *this;
   }
 
-  /// Throws StoreFull with the text, and changes nothing, when the budget does not have it.
+  /// Reserves `amount` more bytes. Throws StoreFull with the text, and changes nothing, if the budget is
+  /// exceeded.
   void grow(std::size_t amount, const char* when_full) {
     if (budget_ == nullptr || amount > budget_->limit_ - budget_->used_) throw StoreFull(when_full);
     budget_->used_ += amount;
@@ -64,14 +65,14 @@ class Reservation {
   std::size_t amount_ = 0;
 };
 
-/// A stored value, shared by the table and by the replies that are on their way, so that neither copies it.
+/// A stored value, shared by the table and the pending replies, so that it is not copied.
 struct StoredBytes {
   std::string bytes;
   Reservation reservation;
 };
 using Value = std::shared_ptr<const StoredBytes>;
 
-/// What a small object costs beside its bytes: nodes, pointers, the allocator's own.
+/// The memory overhead of a small object: nodes, pointers, allocator.
 inline constexpr std::size_t kObjectOverhead = 128;
 
 }  // namespace lockstep::net

@@ -12,7 +12,7 @@ namespace lockstep::net {
 
 namespace {
 
-/// Values grow beyond the longest one that can be set, by appending.
+/// append can make values longer than the longest one that can be set.
 constexpr std::uint64_t kLongestText = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostTexts = std::uint64_t{1} << 24;
 constexpr std::size_t kStep = 64 * 1024;

@@ -9,11 +9,12 @@
 
 namespace lockstep::net {
 
-// The wire protocol of c10d's TCPStore as of PyTorch 2.11, learnt from its headers and from recorded talks.
+// The wire protocol of c10d's TCPStore as of PyTorch 2.11, derived from its headers and from recorded
+// sessions.
 //
-// A client opens with "validate" and "ping", then sends one request after the other. Numbers are 8 bytes in
-// the host's order (little-endian everywhere that we run), a string is its length and its bytes, a list is
-// its count and its strings. Below: what follows the request's byte, and what comes back.
+// A client sends "validate" and "ping", then one request after the other. Numbers are 8 bytes in the host's
+// byte order (little-endian on all supported hosts), a string is its length and its bytes, a list is its
+// count and its strings. Below: what follows the request's byte, and what is returned.
 
 enum class QueryType : std::uint8_t {
   validate,     // magic (4 bytes)                 nothing
@@ -46,25 +47,25 @@ inline constexpr std::uint64_t kLongestKey = 8 * 1024;
 inline constexpr std::uint64_t kLongestValue = 8 * 1024 * 1024;
 inline constexpr std::uint64_t kMostKeys = 128 * 1024;
 
-/// PyTorch's clients put this in front of every key, so that their own count of clients, below, is apart.
+/// PyTorch's clients prepend this to every key, which separates keys from their own count of clients, below.
 inline constexpr std::string_view kKeyPrefix = "/";
-/// Where clients that wait for all the others count themselves.
+/// The key under which clients that wait for all the others count themselves.
 inline constexpr std::string_view kClientCountKey = "init/";
 
-/// A key as it goes over the wire.
+/// A key in wire format.
 inline std::string wire_key(std::string_view key) { return std::string(kKeyPrefix).append(key); }
 
-/// The 10 bytes with which a client begins: validate, ping.
+/// The first 10 bytes of a client: validate, ping.
 std::string greeting(std::uint32_t nonce);
 inline constexpr std::size_t kGreetingBytes = 10;
 
-/// Puts requests together.
+/// Builds requests.
 class Writer {
  public:
   Writer& type(QueryType type);
   Writer& number(std::uint64_t value);
   Writer& text(std::string_view value);
-  /// As text(), and as clients name them. Throw UsageError beyond the protocol's limits.
+  /// As text(), with a key in wire format and a value. Both throw UsageError beyond the protocol's limits.
   Writer& key(std::string_view name);
   Writer& value(std::string_view value);
   /// The count of a list.
@@ -75,14 +76,14 @@ class Writer {
   std::string bytes_;
 };
 
-/// The 8 (or 4) bytes of a number as they go over the wire, and back.
+/// Encodes a number in 8 bytes; decodes the 8 (or 4) bytes of a number.
 std::string wire_number(std::uint64_t value);
 std::uint64_t read_number(std::string_view bytes);
 
-/// Moves bytes from the front of `bytes` until `filled` has `count` of them; whether it has.
+/// Moves bytes from the front of `bytes` until `filled` has `count` of them. Returns whether it has.
 bool fill(std::string& filled, std::string_view& bytes, std::size_t count);
 
-/// Takes a store's answers apart. Memory grows with what has come, not with what a length promises.
+/// Parses a store's answers. Allocates memory for received bytes, not for announced lengths.
 class ReplyReader {
  public:
   /// Fills exactly `count` bytes, or throws.
@@ -92,9 +93,9 @@ class ReplyReader {
 
   char byte();
   std::int64_t number();
-  /// Throws CommunicationError for a length beyond 1 GiB, which no store gives.
+  /// Throws CommunicationError for a length beyond 1 GiB, which no store sends.
   std::string text();
-  /// A count and as many texts.
+  /// A count and that many strings.
   std::vector<std::string> texts();
 
  private:

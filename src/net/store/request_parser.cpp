@@ -8,12 +8,12 @@
 namespace lockstep::net {
 namespace {
 
-/// What follows a request's byte: k a key, v a value, n a number, p a number of 4 bytes, * a list of the
-/// rest. Null: not allowed after the greeting.
+/// The parts of each request: k a key, v a value, n a number, p a number of 4 bytes, * a list of the rest.
+/// Null: not allowed after the greeting.
 constexpr const char* kShapes[kQueryTypes] = {nullptr, "kv", "kvv", "k", "kn", "*k", "*k", "",  "k",
                                               "kv",    "*k", "*kv", "",  "p",  "kv", "k",  "k", ""};
 
-/// A vector's element, and what the allocator adds.
+/// An element of a vector, and the allocator's overhead.
 constexpr std::size_t kPerText = 64;
 constexpr std::size_t kFirstReserve = 64;
 constexpr const char* kNoMemoryForRequest = "no memory for the request.";
@@ -46,7 +46,7 @@ void RequestParser::begin(char type) {
   element_ = nullptr;
 }
 
-/// Takes bytes for the present step; true when the step is done.
+/// Consumes bytes of the current part; true when the part is complete.
 bool RequestParser::step(std::string_view& bytes) {
   if (text_length_) {
     if (!take_text(bytes)) return false;
@@ -86,7 +86,7 @@ void RequestParser::begin_text(std::uint64_t limit) {
   }
 }
 
-/// True when the text is complete.
+/// Consumes bytes of a text; true when it is complete.
 bool RequestParser::take_text(std::string_view& bytes) {
   std::string& text = request_.strings.back();
   const auto length = static_cast<std::size_t>(*text_length_);

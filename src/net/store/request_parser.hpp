@@ -11,26 +11,25 @@
 
 namespace lockstep::net {
 
-/// One request of a store's client. `strings` are in the order in which they came: a multi_set has key,
-/// value, key, value.
+/// A request of a store client. `strings` are in the order received: a multi_set has key, value, key, value.
 struct Request {
   QueryType type = QueryType::validate;
   std::vector<std::string> strings;
   std::uint64_t number = 0;
 };
 
-/// Puts requests together from bytes that come in pieces of any size. A byte is looked at once; memory grows
-/// with what has come, not with what a length promises, and is taken from the budget.
+/// Parses requests from chunks of any size. Each byte is examined once. Memory is allocated for received
+/// bytes, not for announced lengths, and reserved in the budget.
 class RequestParser {
  public:
   explicit RequestParser(MemoryBudget& budget) : reservation_(budget) {}
 
-  /// Takes from the front of `bytes` until a request is complete (which it returns) or all are taken. Throws
-  /// BadRequest for what is no request or is beyond the protocol's limits, StoreFull beyond the budget; the
-  /// parser is of no use after that.
+  /// Consumes `bytes` from the front until a request is complete (which it returns) or all are consumed.
+  /// Throws BadRequest for an invalid request or one beyond the protocol's limits, StoreFull beyond the
+  /// budget; the parser cannot be used after that.
   std::optional<Request> feed(std::string_view& bytes);
 
-  /// Whether a request has begun and is not complete.
+  /// Whether a request is partly received.
   bool is_inside_request() const { return step_ != nullptr; }
 
  private:
@@ -43,12 +42,12 @@ class RequestParser {
 
   Reservation reservation_;
   Request request_;
-  /// What comes next, as a letter of the request's shape; null between requests.
+  /// The next part, as a letter of the request's shape; null between requests.
   const char* step_ = nullptr;
-  /// For lists: where each element begins, and how many are still to come.
+  /// For lists: where each element begins, and the number of elements left.
   const char* element_ = nullptr;
   std::uint64_t elements_left_ = 0;
-  /// The bytes of a number so far; the length of the text that is coming, once known.
+  /// The bytes of a number so far; the length of the current text, if known.
   std::string number_;
   std::optional<std::uint64_t> text_length_;
 };

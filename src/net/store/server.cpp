@@ -36,7 +36,7 @@ FileDescriptor new_event() { return checked(open_event().release(), "eventfd"); 
 
 FileDescriptor new_spare() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-/// The process that hosts the store needs descriptors for itself.
+/// Reserves descriptors for the process that hosts the store.
 std::size_t connections_allowed(std::size_t wanted) {
   constexpr rlim_t kForTheProcess = 128;
   rlimit limit{};
@@ -47,8 +47,8 @@ std::size_t connections_allowed(std::size_t wanted) {
 
 }  // namespace
 
-/// The server's thread, and what it shares with the owner's under one lock. The thread holds the lock while
-/// it serves one client's one event, and never while it waits.
+/// The server's thread, and the state that it shares with the owner's threads under one lock. The thread
+/// holds the lock while it handles one event of one client, and never while it waits.
 class Server::Loop {
  public:
   Loop(FileDescriptor listener, ServerOptions options)
@@ -78,7 +78,7 @@ class Server::Loop {
     const std::lock_guard lock(mutex_);
     return action(table_);
   }
-  /// The same; clients whose waits it ends are then answered by the thread.
+  /// The same; the thread then answers the clients whose waits have ended.
   template <class Action>
   auto change(Action&& action) {
     const std::lock_guard lock(mutex_);
@@ -132,7 +132,7 @@ class Server::Loop {
     }
   }
 
-  /// Memory that is not there costs the client that wanted it its connection, not the job its store.
+  /// If memory runs out, the client loses its connection, but the job keeps its store.
   void guarded_event(Id id, std::uint32_t events) {
     try {
       serve_event(id, events);
@@ -155,14 +155,14 @@ class Server::Loop {
     // Closed since the poll.
     if (found == connections_.end()) return;
     Connection& connection = found->second;
-    // A broken connection is found out by reading from it, unless it may not be read from.
+    // An error is detected by reading from the connection, unless reading is suspended.
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
     if (broken && (connection.interest() & EPOLLIN) == 0) return close(connection, "");
     if (broken || (events & EPOLLIN) != 0) connection.receive();
     settle(connection);
   }
 
-  /// What follows from a connection's new stage.
+  /// Acts on a connection's new stage.
   void settle(Connection& connection) {
     if (connection.stage() == Connection::Stage::verifying) check_plain_client(connection);
     if (connection.stage() == Connection::Stage::proven) return hand_over(connection);
@@ -174,11 +174,11 @@ class Server::Loop {
     watch_for(connection);
   }
 
-  /// Whether a client that proves nothing is served, and who says whether it is of our user: the kernel for
-  /// one of this host, else the agent of its host.
+  /// Decides whether a plain client is served. Its user is verified by the kernel on this host, otherwise by
+  /// the agent of its host.
   void check_plain_client(Connection& connection) {
     const std::string host = connection.peer().host();
-    // The owner of a client on this host is known for certain; no admission of the host may weaken that.
+    // The user of a client on this host is always verified, even if the host was allowed.
     const bool local = options_.plain_clients && options_.is_local(connection.peer());
     const bool allowed = options_.every_host || allowed_hosts_.contains(host);
     if (!options_.plain_clients || (!local && !allowed))
@@ -191,8 +191,8 @@ class Server::Loop {
     raise_event(events_);
   }
 
-  /// Asks the kernel, which takes its time where a host has many sockets: the owner's calls do not wait for
-  /// it.
+  /// Asks the kernel, which is slow on a host with many sockets; done without the lock, so that the owner's
+  /// calls do not wait.
   void verify_local_clients() {
     std::unique_lock lock(mutex_);
     const auto clients = std::exchange(local_clients_, {});
@@ -202,7 +202,7 @@ class Server::Loop {
       try {
         ours = options_.is_our_user(client.peer, client.local);
       } catch (const std::exception&) {
-        // Memory that is not there costs the client its connection, not the job its store.
+        // Out of memory: the client loses its connection.
       }
       answer(client.id, ours);
     }
@@ -254,7 +254,7 @@ class Server::Loop {
     } else if (!reason.empty()) {
       ++counts_.cut_off;
     }
-    // An owner that is slow to take its events must not collect questions on clients that have gone.
+    // Requests about closed clients must not accumulate if the owner takes its events slowly.
     std::erase_if(pending_.peer_uid_requests,
                   [&](const PeerUidRequest& each) { return each.id == connection.id(); });
     const std::string host = connection.peer().host();
@@ -263,7 +263,7 @@ class Server::Loop {
     connections_.erase(found);
   }
 
-  /// An owner that is slow to take its events gets the first few.
+  /// Records a refused client; only the first few until the owner takes its events.
   void note_refused(const Connection& connection) {
     constexpr std::size_t kMostRefused = 16;
     const bool wrong_secret = connection.failed_proof();
@@ -280,7 +280,7 @@ class Server::Loop {
     return epoll_ctl(poll_.get(), operation, descriptor, &event) == 0;
   }
 
-  /// At most one line a second; the next one says how many were left out.
+  /// At most one line per second; the next one contains the number of omitted lines.
   void log_closed(const Address& peer, std::string_view reason) {
     const auto now = Clock::now();
     if (!options_.log || now < next_line_) {
@@ -308,7 +308,7 @@ class Server::Loop {
     }
   }
 
-  /// Room for one more, at the cost of the oldest unauthenticated connection; false: there is none.
+  /// Makes room for a connection by closing the oldest unauthenticated one; false if that is not possible.
   bool make_room(const Address& peer) {
     const auto of_host = per_host_.find(peer.host());
     if (of_host != per_host_.end() && of_host->second >= options_.most_connections_per_host) return false;
@@ -317,8 +317,9 @@ class Server::Loop {
     return !crowded || evict_oldest_unauthenticated();
   }
 
-  /// With no descriptor left, a waiting connection would wake the poll without end: an unauthenticated one
-  /// makes room for it, or it is taken with the descriptor kept for this, and closed.
+  /// If no descriptor is left, a pending connection would wake the poll again and again. An unauthenticated
+  /// connection is closed to make room for it; if there is none, it is accepted with the spare descriptor and
+  /// closed.
   bool accept_despite_shortage() {
     if (evict_oldest_unauthenticated()) return true;
     spare_.reset();
@@ -352,10 +353,10 @@ class Server::Loop {
   MemoryBudget budget_;
   KeyValueTable table_;
   const StoreContext context_;
-  /// By their addresses, and how often each was allowed.
+  /// Addresses, and how often each was allowed.
   std::map<std::string, int> allowed_hosts_;
   std::unordered_map<Id, Connection> connections_;
-  /// Those that are not served yet, the oldest first.
+  /// Unauthenticated connections, the oldest first.
   std::set<Id> unauthenticated_;
   std::unordered_map<std::string, std::size_t> per_host_;
   Id next_id_;
@@ -363,7 +364,7 @@ class Server::Loop {
   bool timed_ = false;
   bool stopping_ = false;
   ServerEvents pending_;
-  /// Clients of this host whose user is still to be asked for, which is done without the lock.
+  /// Clients of this host whose user must still be verified, which is done without the lock.
   std::vector<PeerUidRequest> local_clients_;
   ServerCounts counts_;
   Clock::time_point next_line_{};

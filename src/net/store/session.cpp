@@ -11,9 +11,9 @@
 namespace lockstep::net {
 namespace {
 
-/// More than this on its way out, and no more requests are taken.
+/// With more pending bytes than this, no more requests are accepted.
 constexpr std::size_t kCongestion = 256 * 1024;
-/// A piece that takes more copies than this is full, and the next one begins.
+/// Maximum size of a piece of copied bytes.
 constexpr std::size_t kFullPiece = 4096;
 constexpr const char* kNoMemoryForAnswers = "no memory for the answers to a client that does not read them.";
 
@@ -29,7 +29,7 @@ void SendBuffer::put(std::string_view bytes) {
   if (pieces_.empty() || pieces_.back().shared || pieces_.back().copied.size() + bytes.size() > kFullPiece) {
     begin_piece(nullptr);
   }
-  // A string that grows may hold twice what it needs.
+  // A growing string may have twice the capacity it needs.
   pieces_.back().reservation.grow(2 * bytes.size(), kNoMemoryForAnswers);
   pieces_.back().copied += bytes;
   pending_ += bytes.size();
@@ -89,7 +89,7 @@ void StoreSession::execute(Request& request) {
   auto& strings = request.strings;
   switch (request.type) {
     case QueryType::validate:
-      break;  // The parser lets none through.
+      break;  // The parser rejects it.
     case QueryType::set:
       return table_.set(strings[0], std::move(strings[1]));
     case QueryType::compare_set:

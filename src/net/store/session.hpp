@@ -10,17 +10,17 @@
 
 namespace lockstep::net {
 
-/// Bytes on their way to a client: small pieces copied, stored values shared.
+/// Pending bytes to a client: small pieces are copied, stored values shared.
 class SendBuffer {
  public:
   explicit SendBuffer(MemoryBudget& budget) : budget_(budget) {}
 
-  /// Both throw StoreFull when the budget is spent.
+  /// Both throw StoreFull if the budget is exceeded.
   void put(std::string_view bytes);
-  /// Its length, then its bytes. Null: an empty value.
+  /// The length, then the bytes. Null: an empty value.
   void put_value(const Value& value);
 
-  /// Hands the socket what it takes. False: the connection is gone.
+  /// Sends what the socket accepts. False: the connection is lost.
   bool send(int socket);
   bool empty() const { return pieces_.empty(); }
   std::size_t pending() const { return pending_; }
@@ -44,7 +44,7 @@ class SendBuffer {
   std::size_t pending_ = 0;
 };
 
-/// One client's talk with the store, after its greeting: bytes in, answers into the send buffer.
+/// The requests of one client after its greeting: executes them and puts answers into the send buffer.
 class StoreSession {
  public:
   StoreSession(WaiterId id, KeyValueTable& table, MemoryBudget& budget)
@@ -53,16 +53,16 @@ class StoreSession {
   StoreSession(const StoreSession&) = delete;
   StoreSession& operator=(const StoreSession&) = delete;
 
-  /// Executes the requests in `bytes`; stops early, and leaves the rest in `bytes`, when the client does not
-  /// read its answers. Throws BadRequest or StoreFull: the connection is to be closed.
+  /// Executes the requests in `bytes`. Stops early, and leaves the rest in `bytes`, if the client does not
+  /// read its answers. Throws BadRequest or StoreFull: the connection must be closed.
   void receive(std::string_view& bytes);
 
-  /// The table says that this client's wait has ended.
+  /// Called when the table has ended this client's wait.
   void end_wait() { send_buffer_.put({&kWaitEnded, 1}); }
 
   std::uint64_t executed() const { return executed_; }
   bool is_inside_request() const { return parser_.is_inside_request(); }
-  /// Whether so much is on its way out that no more requests are taken.
+  /// Whether so many bytes are pending that no more requests are accepted.
   bool is_congested() const;
   SendBuffer& send_buffer() { return send_buffer_; }
 
