@@ -94,8 +94,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   Json* member_ = nullptr;
 };
 
-/// The JSON of a text that is UTF-8 and has no zero byte, which the parser would take for the end. Throws
-/// what `fail` throws for what is no JSON, too deep, or gives a name twice.
+/// Parses JSON that is UTF-8 without zero bytes, which the parser would take for the end. Throws what `fail`
+/// throws if the text is not JSON, is nested too deeply, or has a name twice in an object.
 template <typename Json, typename Fail>
 Json build(std::string_view text, const Fail& fail) {
   Json root;

@@ -240,7 +240,7 @@ ParseReport OptionSet::parse(void* options, const Words& words, const Environmen
   const std::string file = config == nullptr ? "" : value_text(config->field(options)).value_or("");
   if (!file.empty()) {
     apply_file(*this, file, options);
-    // The command line overrides the file.
+    // The environment and the command line override the file.
     apply(settings, options, report);
   }
   apply_arguments(*this, found.unmatched(), options);

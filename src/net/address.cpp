@@ -35,7 +35,7 @@ std::string without_brackets(const std::string& host) {
 const sockaddr_in& four(const sockaddr* address) { return *reinterpret_cast<const sockaddr_in*>(address); }
 const sockaddr_in6& six(const sockaddr* address) { return *reinterpret_cast<const sockaddr_in6*>(address); }
 
-/// The IPv4 address inside an IPv6 one.
+/// The IPv4 address of an IPv4-mapped IPv6 address.
 sockaddr_in unmapped(const sockaddr_in6& address) {
   sockaddr_in result{};
   result.sin_family = AF_INET;

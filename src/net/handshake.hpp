@@ -21,11 +21,6 @@ namespace lockstep::net {
 //         returns the 4 bytes: then this is a plain store, and the client may continue as a plain client
 // client  challenge (32), proof (32)
 // server  "+", proof (32); or "-", a line with the reason, and the end of the connection
-//         number to send back
-// server  "LOCKSTEP", version (1 byte), challenge (32 bytes). A server without a secret, and PyTorch's own,
-//         sends the 4 bytes back: then this is a plain store, and the talk may go on as such
-// client  challenge (32), proof (32)
-// server  "+", proof (32); or "-", a line that says why not, and the end of the connection
 //
 // A proof is the HMAC-SHA256, keyed with the secret, of the side's name, the purpose and both challenges: it
 // cannot be replayed or reflected. What follows is neither encrypted nor protected against someone who can

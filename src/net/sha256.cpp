@@ -103,7 +103,7 @@ std::string hmac_sha256(std::string_view key, std::string_view message) {
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
-  // Volatile, so that no compiler ends the loop at the first difference.
+  // Volatile, so that the compiler does not end the loop at the first difference.
   volatile unsigned char difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
     difference = difference | static_cast<unsigned char>(a[i] ^ b[i]);

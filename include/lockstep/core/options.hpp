@@ -144,8 +144,8 @@ struct OptionGrammar {
   /// If not empty, the variable `<prefix><NAME>` (as in PET_NNODES) sets the option; the command line
   /// overrides it.
   std::string environment_prefix;
-  /// If not empty, the name of a string option that names a JSON file: the file overrides the defaults, and
-  /// the command line overrides the file.
+  /// If not empty, the name of a string option that names a JSON file: the file overrides the defaults; the
+  /// environment and the command line override the file.
   std::string config_option = {};
 };
 

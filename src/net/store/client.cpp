@@ -116,8 +116,8 @@ bool StoreClient::wait(const std::vector<std::string>& keys, Deadline deadline) 
   });
 }
 
-/// True when it ended just before: a short wait may be over sooner than the store has answered. Little time
-/// is spent on what the store says to that, for it may be out of reach.
+/// Cancels the wait. Returns true if it had just ended: a short wait may end before the answer arrives. Waits
+/// only briefly for the store's answer, because the store may be unreachable.
 bool StoreClient::take_wait_back() {
   constexpr std::chrono::seconds kForAllOfIt{5};
   constexpr std::chrono::milliseconds kMoment{500};
@@ -127,7 +127,7 @@ bool StoreClient::take_wait_back() {
   return await_ready(socket_.get(), POLLIN, Clock::now() + kMoment) && settle(Clock::now() + kForAllOfIt);
 }
 
-/// Hears the store on a wait that was taken back; true when it had ended before.
+/// Reads the store's answer to a cancel_wait, if pending. Returns true if the wait had ended before.
 bool StoreClient::settle(Deadline deadline) {
   if (!wait_is_taken_back_) return false;
   char said = kWaitCancelled;

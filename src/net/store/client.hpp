@@ -64,7 +64,7 @@ class StoreClient {
                 Deadline deadline);
 
   void push(const std::string& queue, std::string_view value, Deadline deadline);
-  /// The oldest element; nothing when the queue is empty.
+  /// The oldest element; nothing if the queue is empty.
   std::optional<std::string> pop(const std::string& queue, Deadline deadline);
   std::int64_t length(const std::string& queue, Deadline deadline);
 
