@@ -1,7 +1,7 @@
 #pragma once
 
-// c10d counts references inside its objects; our public headers show std::shared_ptr, because an intrusive
-// pointer needs the complete type. These two functions go between them.
+// c10d's objects count their references themselves (intrusive_ptr). The public headers use std::shared_ptr,
+// because an intrusive pointer needs the complete type. These two functions convert between them.
 
 #include <c10/util/intrusive_ptr.h>
 

@@ -15,13 +15,13 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// A reduction as the backend can do it, and what is left to do with the result.
+/// A reduction that the backend supports, and what is left to do with the result.
 struct Reduction {
   c10d::ReduceOp op;
   std::function<void()> finish;
 };
 
-/// Gloo knows no average: it is a sum, divided afterwards.
+/// Gloo has no average: it is computed as a sum and divided afterwards.
 Reduction plan(ReduceOp op, const at::Tensor& result, int size, CommBackend backend) {
   const c10d::ReduceOp same = static_cast<c10d::ReduceOp::RedOpType>(op);
   if (op != ReduceOp::avg) return {same, nullptr};
@@ -47,7 +47,7 @@ Tensors like(const at::Tensor& input, int count) {
   return result;
 }
 
-/// The form that waits: the operation runs in this thread.
+/// The blocking form: the operation runs in this thread.
 template <class Start>
 void wait_for(const Start& start) {
   const comm::CallerWaits waits;
@@ -66,7 +66,7 @@ Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, cons
   return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
 }
 
-/// Not by c10d's dispatcher, which costs more than a small operation and has nothing to choose here.
+/// Bypasses c10d's dispatcher, which costs more than a small operation and has nothing to select here.
 c10d::Backend& ProcessGroup::Impl::carrier_of(const at::Tensor& tensor) const {
   return *connections->group->getBackend(tensor.device().type());
 }
@@ -237,10 +237,10 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
   return work.source_rank();
 }
 
-// ---- The forms that wait
+// ---- Blocking forms
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
-  // Where the thread that calls can do the operation itself.
+  // Non-null if the calling thread can run the operation itself.
   comm::CpuBackend* const carrier =
       tensor.is_cpu() && tensor.layout() == at::kStrided ? impl_->connections->cpu : nullptr;
   if (carrier == nullptr) return wait_for([&] { return all_reduce_async(tensor, op); });

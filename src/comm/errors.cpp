@@ -12,7 +12,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// Gloo puts the place in its source in front of the reason, which tells nothing to who reads a job's log.
+/// Removes Gloo's source location, which does not help a reader of a job's log, from the beginning of the
+/// reason.
 std::string joined(const std::string& what, const std::string& reason) {
   const auto place = reason.starts_with("[/") ? reason.find("] ") : std::string::npos;
   return what + ": " + (place == std::string::npos ? reason : reason.substr(place + 2));
@@ -21,7 +22,7 @@ std::string joined(const std::string& what, const std::string& reason) {
 constexpr int kWarnings = 1;  // LibTorch's default.
 constexpr const char* kLevel = "TORCH_CPP_LOG_LEVEL";
 
-/// Whether the user asks for LibTorch's own log.
+/// Whether the user has configured LibTorch's own log.
 bool asks_for_library_log(const Environment& environment) {
   const std::string traces = find_variable(environment, "TORCH_SHOW_CPP_STACKTRACES").value_or("");
   return find_variable(environment, kLevel) || (!traces.empty() && traces != "0");
@@ -67,7 +68,7 @@ void settle_library_log(LibraryLog wanted) {
   const std::lock_guard lock(mutex);
   const Environment environment = process_environment();
   if (asks_for_library_log(environment)) {
-    // A C++ program does not read the variable by itself; Python's torch calls this at its import.
+    // A C++ program does not read the variable by itself; Python's torch does so on import.
     if (find_variable(environment, kLevel)) c10::initLogging();
   } else if (FLAGS_caffe2_log_level == expected) {
     FLAGS_caffe2_log_level = expected = static_cast<int>(wanted);

@@ -8,15 +8,13 @@
 
 namespace lockstep::comm {
 
-/// Time was up for a library below us, whose words tell neither what this rank did nor which ranks are
-/// missing.
+/// A timeout of a library, whose message names neither this rank's operation nor the missing ranks.
 class LibraryTimeout : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What a library's failure becomes: who catches these knows that nobody has looked yet which ranks are to
-/// blame.
+/// Lockstep's errors for failures of a library. The ranks that caused them are not determined yet.
 class WaitTimedOut : public TimeoutError {
  public:
   using TimeoutError::TimeoutError;
@@ -26,16 +24,16 @@ class ConnectionLost : public CommunicationError {
   using CommunicationError::CommunicationError;
 };
 
-/// Throws the exception in flight again as one of Lockstep's: WaitTimedOut for a LibraryTimeout and for
-/// c10d's store, else ConnectionLost. `what` says what was being done, and by which rank. Lockstep's own
-/// errors pass unchanged, and so does a lack of memory.
+/// Rethrows the current exception as one of Lockstep's: WaitTimedOut for a LibraryTimeout and for c10d's
+/// store, otherwise ConnectionLost. `what` names the operation and this rank. Lockstep's own errors and
+/// out-of-memory errors are rethrown unchanged.
 [[noreturn]] void rethrow_as_communication_error(const std::string& what);
 
-/// Throws the exception in flight again: as rethrow_as_communication_error does where c10d or Gloo threw it,
-/// unchanged where it comes from elsewhere. For code that runs both, such as backward.
+/// Rethrows the current exception: as rethrow_as_communication_error() does if c10d or Gloo threw it,
+/// otherwise unchanged. For code that may throw both, such as backward.
 [[noreturn]] void rethrow_lost_peer(const std::string& what);
 
-/// Runs `action`; an exception of c10d becomes one of ours. `describe` is called only then.
+/// Runs `action`; an exception of c10d is translated to one of Lockstep's. `describe` is called only then.
 template <class Action, class Describe>
 auto translated(Action&& action, Describe&& describe) -> decltype(action()) {
   try {
@@ -45,18 +43,18 @@ auto translated(Action&& action, Describe&& describe) -> decltype(action()) {
   }
 }
 
-/// How much of its own log LibTorch may write to standard error. Numbers are c10's levels.
+/// What LibTorch may log to standard error. The values are c10's levels.
 enum class LibraryLog {
-  /// For the watchdog of NCCL, which logs an error and then ends the process: nobody else could tell of it.
+  /// For NCCL's watchdog, which logs an error and then ends the process: it is not reported elsewhere.
   errors = 2,
-  /// Around a lost connection c10d logs C++ stack traces, tens of lines a rank, and they hide the one line
-  /// that says what happened; our exceptions carry it.
+  /// When a connection is lost, c10d logs C++ stack traces of tens of lines per rank, which hide the line
+  /// that says what happened. Lockstep's exceptions contain it.
   none = 3,
 };
 
-/// Sets LibTorch's log to `wanted`, unless the user or the program has said something else:
-/// TORCH_CPP_LOG_LEVEL is obeyed, TORCH_SHOW_CPP_STACKTRACES=1 leaves the log as it is, and so does a level
-/// that the program has set itself. *Local*; before LibTorch's threads of communication start.
+/// Sets LibTorch's log level to `wanted`, unless TORCH_CPP_LOG_LEVEL is set (which is applied),
+/// TORCH_SHOW_CPP_STACKTRACES=1 is set, or the program has set a level itself. *Local*; must be called before
+/// LibTorch's communication threads start.
 void settle_library_log(LibraryLog wanted);
 
 }  // namespace lockstep::comm

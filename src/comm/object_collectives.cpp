@@ -29,8 +29,7 @@ at::Tensor number(std::size_t value, const at::Device& device) {
   return at::full({1}, static_cast<std::int64_t>(value), at::TensorOptions(device).dtype(at::kLong));
 }
 
-/// Never throws for the text that is in it: one rank must not miss a collective because of a byte that is no
-/// UTF-8.
+/// Never throws because of invalid UTF-8: otherwise one rank would miss a collective.
 std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace

@@ -20,8 +20,8 @@ WorkPointer start(c10d::Backend& backend, const P2POp& operation) {
                                : backend.send(tensors, operation.peer, operation.tag);
 }
 
-/// Its operations give no Work before the end, and an end that is left out would leave NCCL's group open for
-/// whatever this thread calls next.
+/// A coalesced operation returns no Work before the end. Without endCoalescing(), NCCL's group would stay
+/// open for this thread's next calls.
 WorkPointer start_coalesced(c10d::Backend& backend, const std::vector<P2POp>& operations) {
   backend.startCoalescing();
   try {

@@ -32,7 +32,7 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
     throw UsageError(
         fmt::format("a process group needs 0 <= rank < size; rank is {} and size is {}", rank, size));
   }
-  constexpr std::chrono::hours kYear(24 * 365);  // Longer times overflow in the arithmetic of clocks.
+  constexpr std::chrono::hours kYear(24 * 365);  // Longer times overflow in clock arithmetic.
   for (const auto timeout : {options.timeout, options.join_timeout}) {
     if (timeout.count() > 0 && timeout <= kYear) continue;
     throw UsageError("a process group's timeouts must be longer than 0 ms and at most a year");
@@ -65,7 +65,7 @@ comm::GroupInfo world_group(int rank, int size) {
   return {rank, std::move(names), fmt::format("rank {} of {}", rank, size)};
 }
 
-/// The part of `group` that `ranks` makes, this rank among them.
+/// The subgroup of `group` with these ranks, which include this rank.
 comm::GroupInfo subgroup(const comm::GroupInfo& group, const std::vector<int>& ranks) {
   comm::GroupInfo result = group.part(ranks);
   result.who = fmt::format("rank {} ({} of {} in the group [{}])", result.name(result.rank), result.rank,
@@ -77,7 +77,7 @@ bool has_nccl(const ProcessGroupOptions& options) {
   return options.device.is_cuda() && options.backend != CommBackend::gloo;
 }
 
-/// NCCL's backend in `group`, or null.
+/// NCCL's backend of `group`, or null.
 c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
                                           const ProcessGroupOptions& options) {
   if (!has_nccl(options)) return {};
@@ -86,7 +86,7 @@ c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
 
 using CpuBackendPointer = c10::intrusive_ptr<comm::CpuBackend>;
 
-/// Every rank of the group reads the same, so all of them fail or none.
+/// All ranks of the group read the same values, so either all fail or none.
 void check_devices(const comm::GroupInfo& members, const Store& store) {
   std::vector<comm::RankDevice> devices;
   for (const int name : members.names)
@@ -104,7 +104,7 @@ std::string no_communicator_text(const comm::GroupInfo& members, const ProcessGr
       members.who, options.join_timeout.count());
 }
 
-/// NCCL waits without limit for a rank that does not come, so ranks meet right before.
+/// NCCL waits without timeout for a missing rank, so ranks synchronize right before.
 void meet_before_nccl(const comm::GroupInfo& members, const Store& store,
                       const ProcessGroupOptions& options) {
   store.set(fmt::format("device/{}", members.name(members.rank)),
@@ -113,7 +113,7 @@ void meet_before_nccl(const comm::GroupInfo& members, const Store& store,
   check_devices(members, store);
 }
 
-/// CUDA's own call has no limit, and a kernel that waits for a rank that is gone never ends.
+/// CUDA's own call has no timeout, and a kernel that waits for a lost rank never ends.
 void wait_for_device(const std::string& who, const at::Device& device, std::chrono::milliseconds limit) {
   comm::made_within(
       limit,
@@ -123,7 +123,7 @@ void wait_for_device(const std::string& who, const at::Device& device, std::chro
       [index = device.index()] { comm::cuda_plugin().synchronize(index); });
 }
 
-/// Its operations are in c10d's own flight recorder.
+/// NCCL's operations are in c10d's own flight recorder.
 void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const std::string& path,
               const Store& store, const ProcessGroupOptions& options, const NcclParent& nccl) {
   nccl.backend ? nccl.meet() : meet_before_nccl(members, store.with_prefix("nccl_join"), options);
@@ -145,7 +145,7 @@ void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const s
   group.setBackend(at::kCUDA, BackendType::NCCL, backend);
 }
 
-/// `cpu`: what carries CPU tensors; null: nothing does.
+/// `cpu`: the backend for CPU tensors; null: none.
 std::shared_ptr<c10d::ProcessGroup> make_group(const comm::GroupInfo& members, const std::string& path,
                                                const Store& store, const ProcessGroupOptions& options,
                                                const CpuBackendPointer& cpu, const NcclParent& nccl) {
@@ -178,7 +178,7 @@ void check_members(const std::vector<int>& ranks, int size) {
   }
 }
 
-/// Those who already wait for the other list's members learn it too.
+/// Also fails the ranks that already wait for the members of the other list.
 [[noreturn]] void refuse_part(const std::string& who, const Store& store, const std::vector<int>& ranks,
                               const std::string& agreed) {
   const std::string reason = fmt::format(
@@ -189,7 +189,7 @@ void check_members(const std::vector<int>& ranks, int size) {
   throw CommunicationError(reason);
 }
 
-/// What the missing ranks do instead, if they say so.
+/// Adds what the missing ranks do instead, if they answer.
 [[noreturn]] void add_activity(const TimeoutError& error, comm::PeerMonitor* monitor) {
   if (monitor == nullptr) throw error;
   const std::string activity = comm::activity_text(monitor->ask(), error.missing_ranks());
@@ -241,7 +241,7 @@ ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group
                                                           std::move(group), cpu.get()});
   connections->nccl = nccl.communicators;
   if (is_outermost && connections->nccl) connections->nccl->set_end(nccl_end());
-  // Nobody goes on, and perhaps away, before everybody is connected.
+  // No rank may continue, and perhaps exit, before all are connected.
   join.arrive_and_wait(options.join_timeout);
 }
 
@@ -257,7 +257,8 @@ CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(const Store& store,
                                                std::move(tracker), cpu);
 }
 
-/// The last to go may be a part of this group, so it keeps what it needs, the store's host among it.
+/// The last group to be destroyed may be a subgroup, so this keeps everything that it needs, including the
+/// store's host.
 comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
   auto meet = [barrier = comm::StoreBarrier(connections->store.with_prefix("nccl_end"), members),
                host = connections->origin, group = connections->group, name = path,
@@ -273,20 +274,20 @@ comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
 }
 
 ProcessGroup::Impl::~Impl() {
-  // When an exception ends this rank, its connections are left to the end of the process. c10d's destructor
-  // would wait for operations in flight, up to their timeout; and a closed connection would make other ranks
-  // fail, and report it, before this rank has reported the cause.
-  // Those who share memory with this rank are told without a closed connection, and not woken: they fail
-  // within a moment, in which this rank can report why.
+  // When an exception ends this rank, its connections stay open until the process ends. c10d's destructor
+  // would wait for operations in flight, up to their timeout, and a closed connection would make other ranks
+  // fail, and report it, before this rank has reported the cause. Ranks that share memory with this one learn
+  // it through that memory. They are not woken and fail shortly afterwards, so that this rank can report the
+  // cause first.
   if (!connections) return;
   if (std::uncaught_exceptions() > 0) {
     if (auto* const memory = comm::shared_memory_of(*connections->group)) memory->step_sync().leave(true);
-    // Kernels that wait for other ranks let go, so that nothing waits for them while this process ends.
+    // Ends kernels that wait for other ranks, so that nothing waits for them while this process ends.
     if (const auto nccl = std::move(connections->nccl)) nccl->abort(nccl_of(*connections->group, options));
     static_cast<void>(connections.release());
     return;
   }
-  // All ranks meet for it, so none has said yet that it leaves.
+  // All ranks synchronize here, so none may have announced its exit yet.
   connections->nccl.reset();
   if (is_outermost && connections->diagnostics->monitor) connections->diagnostics->monitor->announce_exit();
 }
@@ -301,8 +302,8 @@ ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& o
 
 ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options) {
   check_options(rank, size, options);
-  // A connection of its own: a rank that waits in a barrier must not keep the program's own use of the store
-  // waiting.
+  // Uses its own connection, so that a rank that waits in a barrier does not block the program's use of the
+  // store.
   impl_ = std::make_shared<Impl>(world_group(rank, size), "world", store, store.clone().with_prefix("group"),
                                  options);
 }
@@ -354,7 +355,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   if (agreed != describe(ranks))
     refuse_part(*impl_->who, impl_->connections->store.with_prefix(name), ranks, agreed);
   const bool is_member = std::find(ranks.begin(), ranks.end(), impl_->members.rank) != ranks.end();
-  // Not for groups of one, for which there is nothing to split.
+  // A group of one rank needs no split.
   NcclParent parent{.communicators = impl_->connections->nccl};
   if (options.nccl_split && ranks.size() > 1) {
     parent.backend = nccl_of(*impl_->connections->group, options);

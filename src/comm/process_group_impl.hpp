@@ -17,19 +17,19 @@ namespace lockstep {
 
 namespace comm {
 
-/// Starts all of a batch so that the order of its operations, on this rank and on the others, does not
-/// matter. A backend that coalesces (NCCL) makes one operation of it; the others get receives first, and what
-/// has come is taken before each send, which may wait for room at the receiver. *Local*.
+/// Starts a batch of operations whose order, on this rank and on the others, does not matter. A backend that
+/// coalesces (NCCL) combines them into one operation. Other backends start the receives first and poll them
+/// before each send, which may wait for space at the receiver. *Local*.
 std::vector<c10::intrusive_ptr<c10d::Work>> start_batch(c10d::Backend& backend,
                                                         const std::vector<P2POp>& operations);
 
 }  // namespace comm
 
-/// Which operation a Work is, kept small because it is only put into words when the operation fails.
+/// Describes the operation of a Work. Small, because the text is only needed if the operation fails.
 struct Operation {
   const char* name;
-  /// Counts the group's collectives, or messages, from 1; equal on all ranks that call in the same order. 0:
-  /// not started yet.
+  /// Counts the group's collectives, or its messages, from 1; equal on all ranks that make the same calls in
+  /// the same order. 0: not started yet.
   std::int64_t number;
   std::shared_ptr<const std::string> who;
   at::Tensor tensor;
@@ -37,44 +37,44 @@ struct Operation {
   std::string describe() const;
 };
 
-/// Something to wait for, and what to do with it then.
+/// An operation to wait for, and what to do afterwards.
 class Work::Impl {
  public:
   c10::intrusive_ptr<c10d::Work> work;
   Operation operation;
-  /// Runs once, in the thread of the first wait(), when the operation has succeeded.
+  /// Runs once, in the thread of the first wait(), after the operation has succeeded.
   std::function<void()> finish;
   std::mutex mutex = {};
   bool waited = false;
 };
 
-/// What other ranks can see of this one.
+/// What other ranks can see of this rank.
 struct Connections {
-  std::shared_ptr<comm::Diagnostics> diagnostics;  // Goes last: it says that this rank leaves.
-  Store origin;                                    // On rank 0 it may be the server, which a clone is not.
+  std::shared_ptr<comm::Diagnostics> diagnostics;  // Destroyed last: announces this rank's exit.
+  Store origin;                                    // On rank 0 this may be the server; a clone is not.
   Store store;                                     // With the group's key prefix.
   comm::StoreBarrier barrier;
   std::shared_ptr<c10d::ProcessGroup> group;
-  comm::CpuBackend* cpu = nullptr;  // Of the group; null where it carries no CPU tensors.
-  /// Shared with the group's parts; null without NCCL.
+  comm::CpuBackend* cpu = nullptr;  // The group's; null if it has no CPU backend.
+  /// Shared with subgroups; null without NCCL.
   std::shared_ptr<comm::NcclCommunicators> nccl = nullptr;
 };
 
-/// What a part of a group has of the group for NCCL.
+/// What a subgroup takes from its parent for NCCL.
 struct NcclParent {
   std::shared_ptr<comm::NcclCommunicators> communicators = nullptr;
-  /// What its communicator is split from; null: it makes one of its own.
+  /// The communicator to split from; null: create a new one.
   c10::intrusive_ptr<c10d::Backend> backend = {};
   int color = 0;
-  /// Returns when all ranks of the group are about to split and nothing of theirs is queued: a split waits
-  /// without limit for a rank that does not come, and must not run beside another operation of the group's
+  /// Returns when all ranks of the group are about to split and none has queued operations. A split waits
+  /// without timeout for a missing rank and must not run concurrently with another operation of the group's
   /// communicator.
   std::function<void()> meet = nullptr;
 };
 
 struct ProcessGroup::Impl {
-  /// `origin` is the store that the program gave, `group_store` the same under this group's key prefix. A
-  /// part of a group has its `diagnostics`; the outermost group makes them.
+  /// `origin` is the program's store, `group_store` the same with this group's key prefix. A subgroup gets
+  /// `diagnostics` from its parent; the outermost group creates them.
   Impl(const comm::GroupInfo& group_members, std::string group_path, const Store& origin,
        const Store& group_store, const ProcessGroupOptions& group_options,
        std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr, const NcclParent& nccl_parent = {});
@@ -82,26 +82,26 @@ struct ProcessGroup::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// What carries the group's CPU tensors.
+  /// Creates the backend of the group's CPU tensors.
   c10::intrusive_ptr<comm::CpuBackend> make_cpu_backend(const Store& store,
                                                         std::shared_ptr<comm::Diagnostics> diagnostics) const;
-  /// Starts an operation by `start(backend)`; `finish` runs when it has succeeded.
+  /// Starts an operation with `start(backend)`; `finish` runs after it has succeeded.
   template <class Start>
   Work launch(const char* name, const at::Tensor& tensor, const Start& start,
               std::function<void()> finish = nullptr);
 
-  /// What carries tensors on that device.
+  /// The backend for that tensor's device.
   c10d::Backend& carrier_of(const at::Tensor& tensor) const;
-  /// Throws UsageError unless `other` is a rank of this group. `role` names it in the text.
+  /// Throws UsageError unless `other` is a rank of this group. `role` names it in the message.
   void check_rank(const char* operation, const char* role, int other) const;
-  /// Throws UsageError unless a message can start.
+  /// Throws UsageError if the arguments of a message are invalid.
   void check_message(const char* operation, const P2POp& message) const;
-  /// How the NCCL communicators of the group and its parts end.
+  /// How the NCCL communicators of the group and its subgroups end.
   comm::NcclCommunicators::End nccl_end() const;
 
   comm::GroupInfo members;
-  std::string path;                        // "world", "world/1": the same on all ranks, and no other group's.
-  std::shared_ptr<const std::string> who;  // For operations, which may outlive the group.
+  std::string path;                        // "world", "world/sub/1": unique, and the same on all ranks.
+  std::shared_ptr<const std::string> who;  // Used by operations, which may outlive the group.
   ProcessGroupOptions options;
   bool is_outermost;
   std::unique_ptr<Connections> connections;

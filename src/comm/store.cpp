@@ -24,7 +24,7 @@ using comm::to_shared;
 using comm::translated;
 using Milliseconds = std::chrono::milliseconds;
 
-/// An operation on a key; `what`: "set of".
+/// Runs an operation on a key; `what`: "set of".
 template <class Action>
 auto on_key(const char* what, const std::string& key, Action&& action) {
   return translated(std::forward<Action>(action),
@@ -41,8 +41,7 @@ net::FileDescriptor listen(const World& world, const std::vector<net::Address>& 
   return net::listen_everywhere(world.master_port);
 }
 
-/// The addresses of MASTER_ADDR, with MASTER_PORT. Throws CommunicationError when it does not resolve.
-/// *Local*.
+/// The addresses of MASTER_ADDR, with MASTER_PORT. Throws CommunicationError if it does not resolve. *Local*.
 std::vector<net::Address> master_addresses(const World& world, net::Deadline deadline) {
   try {
     return net::resolve(world.master_addr, world.master_port, deadline);
@@ -52,15 +51,15 @@ std::vector<net::Address> master_addresses(const World& world, net::Deadline dea
   }
 }
 
-/// The store of a job, hosted by its rank 0. Where all ranks are on this host it listens at `addresses`
-/// alone, of which the first is taken; else on every interface, because a host's own name often means
-/// loopback to the host itself, and another address to others. With a job token, clients of other hosts must
-/// prove it. Throws CommunicationError saying what the system answered, and who holds a port in use. *Local*.
+/// The store of a job, hosted by rank 0. If all ranks are on this host, it listens only at the first of
+/// `addresses`. Otherwise it listens on every interface, because a host's own name often resolves to loopback
+/// on the host itself and to another address elsewhere. With a job token, clients of other hosts must prove
+/// it. Throws CommunicationError with the system's error and the process that uses the port. *Local*.
 std::shared_ptr<net::Server> host_store(const World& world, const std::vector<net::Address>& addresses) {
   net::ServerOptions options;
   options.secret = world.job_token;
   options.every_host = world.job_token.empty();
-  // A rank has nobody to ask.
+  // A rank has no agents on other hosts to ask.
   options.verify_peer_uid = false;
   try {
     return std::make_shared<net::Server>(listen(world, addresses), options);
@@ -72,7 +71,7 @@ std::shared_ptr<net::Server> host_store(const World& world, const std::vector<ne
   }
 }
 
-/// The address of the interface by which this host reaches `target`, as others can reach it: where that is
+/// The address of the interface through which this host reaches `target`, as seen by others: if that is
 /// loopback and the job is not on `one_host`, the first address of another interface. Sends nothing. *Local*.
 std::string local_address_towards(const net::Address& target, bool one_host) {
   const net::Address local = net::local_address_towards(target);
@@ -185,7 +184,7 @@ bool Store::contains(const std::string& key) const {
 }
 
 bool Store::wait(const std::string& key, Milliseconds timeout) const {
-  // To c10d no time at all means for ever.
+  // c10d treats a timeout of zero as infinite.
   const auto limit = std::max(timeout, Milliseconds(1));
   try {
     on_key("wait for", key, [&] { store_->wait({key}, limit); });

@@ -22,7 +22,7 @@ using net::Clock;
 using net::left_until;
 using Milliseconds = std::chrono::milliseconds;
 
-/// How long a rank that waits does not probe the others.
+/// How often a waiting rank probes the others.
 constexpr Milliseconds kSlice{1000};
 
 constexpr const char* kKeys[] = {"arrived", "count", "done", "seen", "over"};
@@ -41,7 +41,7 @@ std::string own_identity() {
   return fmt::format("pid {} on {}", process.pid, process.host);
 }
 
-/// Where rank 0 hosts the store, the others have a moment to read there why.
+/// If rank 0 hosts the store, gives the others time to read the reason there.
 [[noreturn]] void give_up(const Store& store, const GroupInfo& members, const std::string& reason) {
   constexpr std::chrono::milliseconds kMoment{500};
   if (members.rank == 0) store.wait("the end of a moment", kMoment);
@@ -53,7 +53,7 @@ std::string own_identity() {
   give_up(store, members, reason);
 }
 
-/// Whoever comes first says how large the group is.
+/// The first rank sets the group's size.
 void check_size(const Store& store, const GroupInfo& members) {
   const std::string size = fmt::to_string(members.size());
   const std::string first = store.set_if_absent("world_size", fmt::format("{} {}", size, members.rank));
@@ -124,13 +124,13 @@ void StoreBarrier::run(Milliseconds timeout, const Probe& probe) {
   store_.append(keys + "arrived", fmt::format("{},", members_.rank));
   if (store_.add(keys + "count", 1) == members_.size()) {
     store_.set(keys + "done", "1");
-    // When all have arrived at one barrier, all have left the one before.
+    // When all have arrived at a barrier, all have left the one before it.
     for (const auto* key : kKeys) {
       if (barriers_ > 1) store_.erase(keys_of(barriers_ - 1) + key);
     }
   } else if (!wait_for_all(keys, deadline, probe)) {
     const auto absentees = missing(keys);
-    if (!absentees.empty()) {  // Else the last one came while the time ran out.
+    if (!absentees.empty()) {  // Otherwise the last one arrived just now.
       throw TimeoutError(fmt::format("{} timed out after {} ms: {} did not arrive. See what {} did last: it "
                                      "may be slow, stuck, dead, or may not call the barrier at all",
                                      who(), timeout.count(), list_ranks(absentees),
@@ -150,7 +150,7 @@ bool StoreBarrier::wait_for_all(const std::string& keys, Deadline deadline, cons
     const bool early = !probe && since(begun) < left;
     if (early || left_until(deadline) == Milliseconds(0)) return false;
     const std::string why = probe ? probe_missing(probe, keys, since(begun)) : "";
-    // The last one may have come, and left again, while this rank looked.
+    // The last rank may have arrived, and left again, in the meantime.
     if (!why.empty() && !store_.contains(done)) throw CommunicationError(who() + " failed: " + why);
   }
 }
@@ -163,7 +163,7 @@ std::string StoreBarrier::probe_missing(const Probe& probe, const std::string& k
   } catch (const TimeoutError&) {
     return "";  // The store is busy: the next probe may find more.
   }
-  // All have said that they come: one may have ended before it was counted.
+  // All have registered, but one may have ended before it was counted.
   return probe(absentees.empty() ? others() : absentees, waited);
 }
 
@@ -190,7 +190,7 @@ void StoreBarrier::acknowledge(const std::string& keys, Deadline deadline, const
     if (store_.add(keys + "seen", 1) == members_.size() - 1) store_.set(keys + "over", "1");
     return;
   }
-  // All have arrived; a rank that dies between its arrival and here is found by the next operation.
+  // All have arrived. If a rank dies between its arrival and here, the next operation detects it.
   const auto begun = Clock::now();
   while (!store_.wait(keys + "over", std::min(left_until(deadline), kSlice))) {
     const bool over = left_until(deadline) == Milliseconds(0);
@@ -207,7 +207,7 @@ StoreBarrier join_group(const Store& store, const GroupInfo& members, std::chron
   give_up(store, members, members.who + ": the group cannot form: " + store.get(kAborted, kAtOnce));
 }
 
-/// The reason first: a rank that is released looks for them.
+/// Sets the reason first, because released ranks look for it.
 void abort_join(const Store& store, const std::string& reason) {
   store.set(kAborted, reason);
   StoreBarrier::release(store.with_prefix("join"));
@@ -225,7 +225,7 @@ void FirstFailure::post(const std::string& reason) const noexcept {
   try {
     store_.append(kFailures, reason + kEnd);
   } catch (const std::exception&) {
-    // The store is gone, or cannot be reached: so it is for those who would read.
+    // The store is gone or unreachable, also for those who would read the reason.
   }
 }
 
@@ -235,7 +235,7 @@ std::string FirstFailure::read(std::chrono::milliseconds limit) const noexcept {
     const std::string all = store_.get(kFailures, kAnswer);
     return all.substr(0, all.find(kEnd));
   } catch (const std::exception&) {
-    return "";  // Then nobody could post.
+    return "";  // In that case nobody could post either.
   }
 }
 

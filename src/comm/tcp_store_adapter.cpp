@@ -22,14 +22,14 @@ std::string_view text(const Bytes& bytes) {
 }
 Bytes bytes(std::string_view text) { return {text.begin(), text.end()}; }
 
-/// To c10d no time at all means for ever.
+/// c10d treats a timeout of zero as infinite.
 net::Deadline deadline_of(Milliseconds timeout) {
   constexpr std::chrono::hours kForEver{24 * 365};
   const bool bounded = timeout > Milliseconds(0) && timeout < kForEver;
   return net::Clock::now() + (bounded ? timeout : Milliseconds(kForEver));
 }
 
-/// As C10_THROW_ERROR does, but for the path of the source tree that it puts into the library.
+/// Like C10_THROW_ERROR, but without the path of the source tree, which would be embedded in the library.
 template <class Error>
 [[noreturn]] void fail(const std::string& text) {
   throw Error({__func__, "tcp_store_adapter.cpp", __LINE__}, text);
@@ -41,7 +41,7 @@ template <class Error>
 }
 
 class TcpStoreAdapter final : public c10d::Store {
-  /// Calls `method` of the client under the lock, and gives its failures c10d's types.
+  /// Calls `method` of the client under the lock and translates its errors to c10d's types.
   template <class Method, class... Arguments>
   auto call_until(net::Deadline deadline, Milliseconds timeout, Method method,
                   const Arguments&... arguments) {
@@ -120,7 +120,7 @@ class TcpStoreAdapter final : public c10d::Store {
 Bytes TcpStoreAdapter::queuePop(const std::string& queue, bool block) {
   const auto deadline = deadline_of(timeout_);
   const Keys waited_for{queue};
-  // Another client may be faster between the wait and the pop.
+  // Another client may pop the value between the wait and the pop.
   auto value = call_until(deadline, timeout_, &Client::pop, queue);
   while (block && !value && call_until(deadline, timeout_, &Client::wait, waited_for))
     value = call_until(deadline, timeout_, &Client::pop, queue);

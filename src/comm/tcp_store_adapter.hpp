@@ -10,16 +10,15 @@
 
 namespace lockstep::comm {
 
-/// c10d's view of the job's store: a connection of our own to any server of TCPStore's protocol, be it ours
-/// or PyTorch's. Unlike c10d's client it keeps to its deadlines against a server that says nothing, and
-/// proves the job's secret.
+/// c10d's interface to the job's store: a connection to any server of TCPStore's protocol, Lockstep's or
+/// PyTorch's. Unlike c10d's client, it keeps its deadlines if a server does not answer, and proves the job's
+/// token.
 ///
-/// Any thread may call any method; a call that waits holds the connection, as c10d's does, and a clone has a
-/// connection of its own. Failures are c10d's: DistStoreError when the timeout passes, DistNetworkError when
-/// the connection is lost.
+/// Any thread may call any method. A call that waits occupies the connection, as in c10d; a clone has its own
+/// connection. Failures are c10d's: DistStoreError on timeout, DistNetworkError if the connection is lost.
 ///
-/// Connects; throws net's errors. `hosted` is the server that this process runs for the others, if it does:
-/// it lives as long as the store and its clones.
+/// Connects; throws the errors of src/net. `hosted` is the server that this process runs for the others, if
+/// any; it lives as long as the store and its clones.
 c10::intrusive_ptr<c10d::Store> make_tcp_store_adapter(std::vector<net::Address> addresses,
                                                        net::StoreClientOptions options,
                                                        std::chrono::milliseconds timeout,

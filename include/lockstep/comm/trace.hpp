@@ -5,14 +5,14 @@
 
 namespace lockstep::trace {
 
-/// A stretch of the program that is to be seen in traces: it lasts as long as the object lives.
+/// A named range of the program for traces. It lasts as long as the object.
 ///
 ///     const trace::Range range("validation");
 ///
-/// The process remembers the last 20,000; they are in every trace that is written (ProcessGroup::write_trace,
-/// LOCKSTEP_TRACE_DIR), and `lockstep trace --chrome` draws them in a lane of their own. Where the CUDA
-/// library is loaded they are NVTX ranges too. Costs well under a microsecond. *Local*; any thread, but it
-/// must end in the thread in which it began.
+/// The process records the last 20,000 ranges. They are part of every trace (ProcessGroup::write_trace,
+/// LOCKSTEP_TRACE_DIR); `lockstep trace --chrome` shows them on their own track. If the CUDA library is
+/// loaded they are also NVTX ranges. Costs well under a microsecond. *Local*; any thread, but the range must
+/// end in the thread in which it began.
 class Range {
  public:
   explicit Range(std::string name);

@@ -4,24 +4,24 @@
 
 namespace lockstep {
 
-/// A collective in flight. Its tensors must stay alive and untouched until `wait()` returns.
-/// A copy is a handle on the same operation. A Work that is dropped without `wait()` still runs, but its
-/// failure goes unseen; and averages on the CPU and all_to_all of lists are finished by `wait()` only.
+/// A collective in flight. Its tensors must stay alive and unchanged until `wait()` returns. Copies refer to
+/// the same operation. A Work that is destroyed without `wait()` still runs, but its failure is lost.
+/// Averages on the CPU and all_to_all of lists are completed only by `wait()`.
 class Work {
  public:
   class Impl;
 
-  /// For the library: wraps the operation.
+  /// Wraps an operation; for internal use.
   explicit Work(std::shared_ptr<Impl> impl);
 
-  /// Blocks until the result is there. Throws TimeoutError when the group's timeout passed,
-  /// CommunicationError when a peer was lost; the text names this rank, the operation, its number in the
-  /// group and its size. On NCCL the current stream waits, not the host, and none of that is thrown: c10d's
+  /// Blocks until the result is available. Throws TimeoutError if the group's timeout passed,
+  /// CommunicationError if a peer was lost; the message names this rank, the operation, its number in the
+  /// group and its size. On NCCL the current stream waits, not the host, and none of these is thrown: c10d's
   /// watchdog ends the process instead (unless TORCH_NCCL_BLOCKING_WAIT is set). Any thread may call it; a
-  /// second call returns at once. *Local*.
+  /// second call returns immediately. *Local*.
   void wait();
 
-  /// Whether the transfer has ended, well or badly, so that `wait()` does not block. *Local*.
+  /// Whether the operation has ended, successfully or not, so that `wait()` does not block. *Local*.
   bool is_completed() const;
 
   /// The rank that a `recv_any_source` received from, after `wait()`. *Local*.

@@ -22,14 +22,14 @@ using shm::Elements;
 using Run = std::function<void(Transport&)>;
 using Tensors = CpuBackend::Tensors;
 
-/// Above this a worker is woken at once.
+/// Above this size a worker is woken immediately.
 constexpr std::int64_t kUrgentBytes = 256 << 10;
-/// Kept for messages of this library over a group's own connections.
+/// Tags from here on are reserved for this library's own messages.
 constexpr int kFirstOwnTag = 0x7fffff00;
 
 shm::ConstBuffers constant(const std::vector<void*>& places) { return {places.data(), places.size()}; }
 
-/// What the recorder keeps of an operation on a tensor.
+/// What the recorder stores of an operation on a tensor.
 OpMeta meta_of(const char* name, const at::Tensor& tensor) {
   OpMeta meta{.name = name};
   if (!tensor.defined() || tensor.layout() != at::kStrided) return meta;
@@ -42,7 +42,7 @@ OpMeta meta_of(const char* name, const at::Tensor& tensor) {
   return meta;
 }
 
-/// Of several, of which the first one stands for all.
+/// Of several tensors: name, dtype and sizes of the first one, totals of all.
 OpMeta meta_of(const char* name, const Tensors& tensors) {
   if (tensors.empty()) return {.name = name, .tensors = 0};
   OpMeta meta = meta_of(name, tensors.front());
@@ -60,7 +60,7 @@ OpMeta of_any_size(OpMeta meta) {
   return meta;
 }
 
-/// Made of several operations of the transport, between which no other may begin.
+/// Consists of several operations of the transport, between which no other may begin.
 bool is_several(OpType type) {
   return type == OpType::_ALLREDUCE_SPARSE || type == OpType::ALLREDUCE_COALESCED ||
          type == OpType::ALLGATHER_COALESCED || type == OpType::COALESCED;
@@ -103,7 +103,7 @@ Run reduce_into(const at::Tensor& output, const at::Tensor& input, const c10d::R
   };
 }
 
-/// What `make` makes for each of several tensors, one after the other.
+/// Runs the bodies that `make(i)` creates for several tensors, one after the other.
 template <class Make>
 Run one_after_the_other(std::size_t outputs, std::size_t inputs, const Make& make) {
   if (outputs != inputs) {
@@ -140,7 +140,7 @@ CpuBackend::WorkPointer CpuBackend::enqueue(OpType type, OpMeta meta, const Call
   const CollectiveCall call{meta, id.sequence, OperationLabel::current(),
                             std::max(options.timeout, std::chrono::milliseconds(0))};
   const bool several = is_several(type);
-  // What Gloo carries takes longer than to wake a worker.
+  // An operation over Gloo takes longer than waking a worker.
   const bool urgent = several || meta.bytes > kUrgentBytes || transport_->concurrency() > 1;
   auto entry = queue_->add(
       [transport = transport_, tracker = tracker_, id, call, copies = std::move(copies),
@@ -232,7 +232,7 @@ CpuBackend::WorkPointer CpuBackend::allgather(TensorLists& outputs, Tensors& inp
                  std::move(copies), run);
 }
 
-/// `outputs[r][i]` is what rank r's `inputs[i]` becomes here.
+/// `outputs[r][i]` receives `inputs[i]` of rank r.
 CpuBackend::WorkPointer CpuBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                         const c10d::AllgatherOptions& options) {
   HostCopies copies;
@@ -351,7 +351,7 @@ CpuBackend::WorkPointer CpuBackend::alltoall(Tensors& outputs, Tensors& inputs,
       [=, outgoing = parts_of(from), incoming = parts_of(space),
        caller = at::ThreadLocalState()](Transport& transport) {
         transport.all_to_all(outgoing.places, incoming.places, dtype_of(from.front().scalar_type()));
-        // A worker knows nothing of the caller's inference mode.
+        // A worker does not have the caller's inference mode.
         const at::ThreadLocalStateGuard as_the_caller(caller);
         for (std::size_t r = 0; r < to.size(); ++r) {
           if (!to[r].is_same(space[r])) to[r].detach().copy_(space[r]);
@@ -364,7 +364,7 @@ CpuBackend::WorkPointer CpuBackend::barrier(const c10d::BarrierOptions& options)
                  [](Transport& transport) { transport.barrier(); });
 }
 
-/// By the thread that calls: what has to be waited for has an end of its own.
+/// Runs in the calling thread; the wait for its end is MessageWork's.
 CpuBackend::WorkPointer CpuBackend::start_message(OpType type, OpMeta meta, Tensors& tensors, int peer,
                                                   int tag) {
   HostCopies copies;

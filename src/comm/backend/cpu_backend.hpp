@@ -14,8 +14,8 @@
 
 namespace lockstep::comm {
 
-/// Copies on the host of tensors that lie on a GPU; a tensor of the CPU stands for itself. They are made when
-/// the GPU's stream of the calling thread has computed them.
+/// Copies GPU tensors to the host; CPU tensors are used as they are. A copy waits for the calling thread's
+/// current stream.
 class HostCopies {
  public:
   at::Tensor of(const at::Tensor& tensor) {
@@ -30,7 +30,7 @@ class HostCopies {
     return copies;
   }
 
-  /// The results go to the GPU.
+  /// Copies the results to the GPU.
   void copy_back() const {
     for (const auto& [tensor, copy] : pairs_) tensor.detach().copy_(copy);
   }
@@ -39,9 +39,9 @@ class HostCopies {
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 
-/// c10d's view of what carries a group's CPU tensors. Every collective goes through enqueue(), or
-/// all_reduce_now() where the caller waits for it at once: there it is recorded, verified and run, by the
-/// thread that waits for it or by a worker. Tensors on a GPU go through copies on the host.
+/// c10d's interface to the transport of a group's CPU tensors. Every collective is recorded, verified and run
+/// through enqueue(), or through all_reduce_now() if the caller waits for it immediately. It runs in the
+/// thread that waits for it or in a worker. GPU tensors are copied through the host.
 class CpuBackend final : public c10d::Backend {
  public:
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
@@ -49,17 +49,17 @@ class CpuBackend final : public c10d::Backend {
   using TensorLists = std::vector<Tensors>;
   using Splits = std::vector<std::int64_t>;
 
-  /// `cpu`: where a worker runs; -1: anywhere.
+  /// `cpu`: CPU of the worker; -1: any.
   CpuBackend(int rank, int size, std::unique_ptr<Transport> transport,
              std::shared_ptr<OperationTracker> tracker, int cpu);
-  /// Waits for what is still in flight, then leaves the group.
+  /// Waits for operations in flight, then leaves the group.
   ~CpuBackend() override;
 
   const std::string getBackendName() const override { return transport_->name(); }
   const Transport& transport() const { return *transport_; }
 
-  /// allreduce() of one tensor in the thread that calls, which returns when it is done: nothing is made to
-  /// wait for, which takes as long as the operation itself where that is small.
+  /// allreduce() of one tensor in the calling thread; returns when it is done. Creates no Work, which would
+  /// take as long as a small operation itself.
   void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -85,7 +85,7 @@ class CpuBackend final : public c10d::Backend {
                                               const c10d::ReduceScatterOptions& options) override;
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, Splits& output_splits,
                             Splits& input_splits, const c10d::AllToAllOptions& options) override;
-  /// Tensors of any shapes and strides.
+  /// Accepts tensors of any shapes and strides.
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
   WorkPointer send(Tensors& tensors, int destination, int tag) override;
@@ -96,13 +96,13 @@ class CpuBackend final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return operations_.load(); }
 
  private:
-  /// `meta` gets the reduction and the root of c10d's `options`. `body(transport)` holds the tensors that it
-  /// uses until it has run.
+  /// Fills in `meta`'s reduction and root from c10d's `options`. `body(transport)` must hold the tensors that
+  /// it uses until it has run.
   template <class CallOptions, class Body>
   WorkPointer enqueue(c10d::OpType type, OpMeta meta, const CallOptions& options, Tensors outputs,
                       HostCopies copies, Body body, const RowCounts* rows = nullptr);
-  /// A sum of sparse tensors, by gathering what is not zero: on every rank the values are added in rank
-  /// order, as c10d's Gloo does. Throws UsageError for another reduction. The result runs on any thread.
+  /// Sums sparse tensors by gathering their nonzero values; every rank adds them in rank order, as c10d's
+  /// Gloo does. Throws UsageError for another reduction. The returned function may run in any thread.
   static std::function<void(Transport&)> sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
                                                            int size);
   WorkPointer start_message(c10d::OpType type, OpMeta meta, Tensors& tensors, int peer, int tag);
@@ -110,15 +110,15 @@ class CpuBackend final : public c10d::Backend {
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<OperationTracker> tracker_;
   std::shared_ptr<OperationQueue> queue_;
-  std::shared_ptr<OperationQueue> message_waits_;  // As many at a time as there are.
+  std::shared_ptr<OperationQueue> message_waits_;  // One worker per message that is waited for.
   std::atomic<std::uint64_t> operations_{0};
 };
 
-/// What shares memory with this rank in a group; null where the group's CPU tensors go another way. Lives as
-/// long as the group.
+/// The shared memory of this rank in a group; null if the group's CPU tensors do not use shared memory. Lives
+/// as long as the group.
 shm::Group* shared_memory_of(c10d::ProcessGroup& group) noexcept;
 
-/// The heap of this rank in a group whose CPU tensors are carried by shared memory; null for any other group.
+/// The heap of this rank in a group whose CPU tensors use shared memory; null otherwise.
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group);
 
 }  // namespace lockstep::comm

@@ -14,7 +14,7 @@
 
 namespace lockstep::comm {
 
-/// An operation of a CpuBackend. Its failure says what the other ranks do.
+/// An operation of a CpuBackend. Its error says what the other ranks do.
 class TrackedWork : public c10d::Work {
  public:
   std::vector<at::Tensor> result() override { return tensors_; }
@@ -26,7 +26,7 @@ class TrackedWork : public c10d::Work {
               std::vector<at::Tensor> tensors)
       : c10d::Work(-1, type), tracker_(std::move(tracker)), id_(id), tensors_(std::move(tensors)) {}
 
-  /// Called once: completes the future when the operation has ended.
+  /// Called once; completes the future when the operation has ended.
   virtual void complete(c10::intrusive_ptr<c10::ivalue::Future> future) = 0;
 
   const std::shared_ptr<OperationTracker> tracker_;
@@ -38,7 +38,7 @@ class TrackedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// A collective in the queue of its backend.
+/// A collective in its backend's queue.
 class CpuWork final : public TrackedWork {
  public:
   CpuWork(c10d::OpType type, std::shared_ptr<OperationQueue> queue, OperationQueue::Handle entry,
@@ -47,7 +47,7 @@ class CpuWork final : public TrackedWork {
   bool isCompleted() override { return queue_->is_done(entry_); }
   bool isSuccess() const override { return queue_->is_done(entry_) && !exception(); }
   std::exception_ptr exception() const override { return queue_->failure_of(entry_); }
-  /// The operation's own timeout ends it, so that the one given here is not needed.
+  /// Ignores its timeout: the operation has its own.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
  private:
@@ -57,11 +57,11 @@ class CpuWork final : public TrackedWork {
   OperationQueue::Handle entry_;
 };
 
-/// A message, which has ended when its transport or a wait says so.
+/// A message. It has ended when its transport or a wait reports it.
 class MessageWork final : public TrackedWork {
  public:
-  /// `message` is null when it has been handed over. `waits` belongs to the backend: it waits for messages
-  /// whose futures somebody has asked for, since Gloo's end only for one who waits.
+  /// `message` is null if the message has already been delivered. `waits` belongs to the backend: its workers
+  /// wait for messages whose futures were requested, because Gloo's messages end only in a wait.
   MessageWork(c10d::OpType type, std::unique_ptr<Message> message, std::vector<at::Tensor> tensors,
               std::shared_ptr<OperationTracker> tracker, OperationId id, std::weak_ptr<OperationQueue> waits,
               std::function<void()> arrived);

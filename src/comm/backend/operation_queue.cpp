@@ -10,8 +10,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTick{2};     // So long may an operation lie that nobody waits for.
-constexpr std::chrono::milliseconds kAwake{200};  // Workers doze when nothing was added for so long.
+constexpr std::chrono::milliseconds kTick{2};     // Longest time in the queue without a waiting thread.
+constexpr std::chrono::milliseconds kAwake{200};  // Workers doze if no operation was added for this long.
 
 }  // namespace
 
@@ -35,13 +35,13 @@ void OperationQueue::close() {
   workers_.clear();
 }
 
-/// With the lock.
+/// Requires the lock.
 void OperationQueue::start_worker() {
   workers_.push_back(net::signal_free_thread([this] { work(); }));
 }
 
-/// With the lock: somebody needs what lies in the queue. Workers that are in operations which only wait
-/// cannot come, and may wait for just that: a send that answers a recv, for example.
+/// Requires the lock. Called when a queued operation is needed. Workers whose operations only wait cannot run
+/// it, and may be waiting for just that operation: a send that answers a recv, for example.
 void OperationQueue::call_worker() {
   const bool more = workers_.size() < static_cast<std::size_t>(most_workers_);
   if (all_workers_run() && more && !turn_taken_ && !stopping_) {
@@ -63,7 +63,7 @@ OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urge
   return entry;
 }
 
-/// With the lock: the next operation may begin.
+/// Requires the lock. Lets the next operation begin.
 void OperationQueue::end(Turn& turn) {
   if (std::exchange(turn.ended, true)) return;
   turn_taken_ = false;
@@ -78,12 +78,13 @@ void OperationQueue::let_next_begin() {
   const Lock lock(queue.mutex_);
   queue.end(*turn);
   if (queue.entries_.empty()) return;
-  // A thread that waits for what lies there may begin it, else a worker.
+  // A thread that waits for a queued operation may begin it, otherwise a worker does.
   queue.ended_.notify_all();
   queue.call_worker();
 }
 
-/// With the lock, but for the body itself: what it threw, if it did. What it adds, nobody waits for.
+/// Requires the lock, but releases it while the body runs. Returns the exception of the body, if any.
+/// Operations that the body adds are not run by this thread (CallerWaits).
 std::exception_ptr OperationQueue::perform(std::function<void()> body, bool overlaps, Lock& lock) {
   turn_taken_ = true;
   ++running_;
@@ -98,7 +99,7 @@ std::exception_ptr OperationQueue::perform(std::function<void()> body, bool over
     failure = std::current_exception();
   }
   turn_of_thread() = outer;
-  body = nullptr;  // Tensors go while nobody is kept waiting for the lock.
+  body = nullptr;  // Destroys tensors without holding the lock.
   lock.lock();
   --running_;
   end(turn);
@@ -117,7 +118,7 @@ void OperationQueue::run(const std::function<void()>& body) {
   if (const auto failure = perform(std::cref(body), true, lock)) std::rethrow_exception(failure);
 }
 
-/// Takes the front out of the queue and runs it.
+/// Removes the first operation from the queue and runs it.
 void OperationQueue::run_next(Lock& lock) {
   const Handle entry = std::move(entries_.front());
   entries_.pop_front();
@@ -172,7 +173,7 @@ void OperationQueue::when_done(const Handle& entry, std::function<void(std::exce
   then(entry->failure);
 }
 
-/// Returns when there may be something to do.
+/// Returns when there may be work.
 void OperationQueue::await_work(Lock& lock) {
   if (entries_.empty() && Clock::now() - last_added_ > kAwake) {
     ++dozing_;

@@ -13,11 +13,11 @@
 
 namespace lockstep::comm {
 
-/// While one lives, its thread waits for each operation as soon as it has added it, and so runs it itself:
-/// waking a worker and being woken by it would cost more than many an operation. They nest. *Local*.
+/// While such an object exists, its thread waits for each operation right after adding it, and so runs it
+/// itself: waking a worker and being woken by it would cost more than many operations. Scopes nest. *Local*.
 class CallerWaits {
  public:
-  /// `waits`: false within such a scope, where other code runs that may not wait.
+  /// `waits`: false for code inside such a scope that may not wait.
   explicit CallerWaits(bool waits = true) noexcept : before_(std::exchange(flag(), waits)) {}
   ~CallerWaits() { flag() = before_; }
   CallerWaits(const CallerWaits&) = delete;
@@ -34,49 +34,50 @@ class CallerWaits {
   bool before_;
 };
 
-/// Operations of one group, begun one at a time in the order in which they were queued: by the thread that
-/// waits for one of them, or by a worker. Handing an operation to another thread costs more than a small
-/// operation itself, so that a worker is woken for what is worth it, and comes by itself to what nobody waits
-/// for. Any thread may call any method.
+/// Operations of one group. They begin one at a time in the order of the queue, in the thread that waits for
+/// one of them or in a worker. Handing an operation to another thread costs more than a small operation.
+/// Workers are therefore woken only for urgent operations, and otherwise poll for operations that no thread
+/// waits for. Any thread may call any method.
 class OperationQueue {
  public:
-  /// An operation and how it went.
+  /// An operation and its result.
   struct Entry;
   using Handle = std::shared_ptr<Entry>;
 
-  /// `cpu`: where the workers run; -1: anywhere. `workers`: so many operations may be under way at a time.
+  /// `cpu`: CPU of the workers; -1: any. `workers`: maximum number of operations under way at a time.
   explicit OperationQueue(int cpu = -1, int workers = 1) : cpu_(cpu), most_workers_(workers) {}
   ~OperationQueue() { close(); }
   OperationQueue(const OperationQueue&) = delete;
   OperationQueue& operator=(const OperationQueue&) = delete;
 
-  /// Runs what is still queued, and ends the workers. Nothing may be added afterwards.
+  /// Runs what is still queued and ends the workers. Nothing may be added afterwards.
   void close();
 
-  /// `urgent`: a worker takes it at once, unless a thread that waits is faster, or the caller does
-  /// (CallerWaits). `overlaps`: it may let the next begin before it has ended.
+  /// `urgent`: a worker runs it immediately, unless a waiting thread is faster or the caller waits
+  /// (CallerWaits). `overlaps`: the next operation may begin before it has ended.
   Handle add(std::function<void()> body, bool urgent, bool overlaps = true);
 
-  /// Runs an operation in this thread, after those before it, and throws what it throws.
+  /// Runs an operation in this thread, after those before it, and rethrows its exception.
   void run(const std::function<void()>& body);
 
-  /// Returns when the operation has ended, and throws what it threw.
+  /// Returns when the operation has ended, and rethrows its exception.
   void wait(const Handle& entry);
 
   bool is_done(const Handle& entry);
   std::exception_ptr failure_of(const Handle& entry);
 
-  /// Calls `then` in the thread that runs the operation, when it has ended; at once when it has already. At
-  /// most once for each operation. The worker no longer waits for somebody to wait.
+  /// Calls `then` in the thread that runs the operation when it has ended; immediately in this thread if it
+  /// already has. At most once per operation. A worker then runs the operation even if no thread waits for
+  /// it.
   void when_done(const Handle& entry, std::function<void(std::exception_ptr)> then);
 
-  /// Called by an operation that has begun and from now on only waits: the next may begin. Does nothing where
-  /// operations of the queue do not overlap, and outside of one.
+  /// Called by an operation that from now on only waits: the next one may begin. No effect if the queue's
+  /// operations do not overlap, or outside of an operation.
   static void let_next_begin();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  /// An operation that a thread is in, while it keeps others from beginning.
+  /// The operation that a thread runs and that keeps others from beginning.
   struct Turn {
     OperationQueue* queue;
     bool may_end_early;
@@ -104,12 +105,12 @@ class OperationQueue {
   std::condition_variable ended_;
   std::condition_variable for_worker_;
   std::deque<Handle> entries_;
-  bool turn_taken_ = false;  // An operation runs that has not let the next begin.
+  bool turn_taken_ = false;  // An operation runs that does not let the next one begin yet.
   int running_ = 0;
-  std::size_t running_workers_ = 0;  // Workers that are in an operation.
-  bool urgent_ = false;              // Workers shall empty the queue.
-  bool overdue_ = false;             // The front has waited through a whole tick.
-  int dozing_ = 0;  // Workers that sleep until they are woken; others look again within a tick.
+  std::size_t running_workers_ = 0;  // Workers that run an operation.
+  bool urgent_ = false;              // Workers must empty the queue.
+  bool overdue_ = false;             // The first operation has waited for a whole tick.
+  int dozing_ = 0;                   // Workers that sleep until woken; others look again within a tick.
   bool stopping_ = false;
   std::chrono::steady_clock::time_point last_added_{};
   std::vector<std::thread> workers_;

@@ -14,7 +14,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Sparse dimensions, dense dimensions, values that are not zero, elements of the whole tensor.
+/// Sparse dimensions, dense dimensions, number of nonzero values, elements of the whole tensor.
 using Shape = std::array<std::int64_t, 4>;
 
 std::vector<Shape> gather_shapes(Transport& transport, const at::Tensor& own, int size) {
@@ -33,7 +33,7 @@ std::vector<Shape> gather_shapes(Transport& transport, const at::Tensor& own, in
   return all;
 }
 
-/// Of each rank the first `counts[r]` of what lies along `dimension`.
+/// Gathers each rank's entries along `dimension`: the first `shapes[r][2]` of rank r.
 std::vector<at::Tensor> gather_padded(Transport& transport, const at::Tensor& own, std::int64_t dimension,
                                       const std::vector<Shape>& shapes) {
   std::int64_t most = 0;
@@ -73,7 +73,7 @@ std::function<void(Transport&)> CpuBackend::sparse_all_reduce(const at::Tensor& 
     throw UsageError(fmt::format("all_reduce of a sparse tensor: expected sum, but got {}",
                                  shm::name_of(reduction_of(op))));
   return [tensor, size, caller = at::ThreadLocalState()](Transport& transport) {
-    // A worker knows nothing of the caller's inference mode and gradients.
+    // A worker does not have the caller's inference and gradient modes.
     const at::ThreadLocalStateGuard as_the_caller(caller);
     gather_and_sum(transport, tensor, size);
   };

@@ -15,7 +15,7 @@ void abort_quietly(const NcclCommunicators::Backend& backend) noexcept {
   try {
     backend->abort();
   } catch (const std::exception&) {
-    // There is a failure already, and it is the one to report.
+    // Another failure is already being reported.
   }
 }
 

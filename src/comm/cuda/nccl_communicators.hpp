@@ -10,42 +10,42 @@
 
 namespace lockstep::comm {
 
-/// The NCCL communicators of a group and of all parts made of it, which end together, when the last of these
-/// groups goes. Left to itself, c10d would abort each: what is still queued on the device would be lost, and
-/// other ranks would hang. Ranks must also end them in one order, which they do not if each goes with its
-/// group.
+/// The NCCL communicators of a group and of all its subgroups. They end together when the last of these
+/// groups is destroyed. Otherwise c10d would abort each one: work queued on the device would be lost, and
+/// other ranks would hang. Ranks must also end them in the same order, which is not ensured if each ends with
+/// its group.
 class NcclCommunicators {
  public:
   using Backend = c10::intrusive_ptr<c10d::Backend>;
 
   struct End {
-    /// The beginning of messages: "rank 1 of 4".
+    /// Prefix of messages: "rank 1 of 4".
     std::string who;
-    /// Returns when all that is queued on the device has run.
+    /// Returns when all work queued on the device has finished.
     std::function<void()> synchronize;
-    /// Returns when all ranks have come here; throws when one cannot, or when time is up.
+    /// Returns when all ranks have arrived; throws if one cannot, or on timeout.
     std::function<void()> meet;
   };
 
-  /// `store`: where c10d keeps what concerns all of them.
+  /// `store`: for the keys that c10d shares among all of them.
   explicit NcclCommunicators(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
   NcclCommunicators(const NcclCommunicators&) = delete;
   NcclCommunicators& operator=(const NcclCommunicators&) = delete;
 
-  /// Shuts them down, the youngest first, once all ranks have come and nothing is queued any more, and
-  /// returns when all ranks have done so: the host of the store may go then. Where that fails, and while an
-  /// exception ends this rank, they are aborted. *Collective*.
+  /// When all ranks have arrived and nothing is queued on the device, shuts the communicators down, the
+  /// newest first. Returns when all ranks have done so; the process that hosts the store may then end. If
+  /// this fails, or while an exception ends this rank, they are aborted. *Collective*.
   ~NcclCommunicators();
 
   const c10::intrusive_ptr<c10d::Store>& store() const noexcept { return store_; }
 
-  /// How they end; until it is known they are aborted.
+  /// How they end; aborted if it is not set.
   void set_end(End end) { end_ = std::move(end); }
 
-  /// In the order in which they are made.
+  /// Must be called in the order of their creation.
   void add(Backend backend) { backends_.push_back(std::move(backend)); }
 
-  /// Ends one at once: kernels that wait for other ranks let go. *Local*.
+  /// Aborts one immediately, which ends kernels that wait for other ranks. *Local*.
   void abort(const Backend& backend) noexcept;
 
  private:
@@ -56,9 +56,9 @@ class NcclCommunicators {
   std::vector<Backend> backends_;
 };
 
-/// `store` as one whose keys all lie under its prefix. c10d unwraps a PrefixStore for what concerns all of a
-/// job, such as its signal to dump and end ("exception_dump"): in the store of an agent that restarts the job
-/// that key would stay, and end the next attempt as soon as it begins.
+/// A view of `store` in which all keys have its prefix. c10d unwraps a PrefixStore for keys that concern the
+/// whole job, such as the signal to dump and exit ("exception_dump"). In the store of an agent that restarts
+/// the job, such a key would remain and end the next attempt as soon as it starts.
 c10::intrusive_ptr<c10d::Store> rooted(const Store& store);
 
 }  // namespace lockstep::comm

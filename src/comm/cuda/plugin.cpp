@@ -1,4 +1,4 @@
-// The CUDA library: everything of Lockstep that links CUDA and NCCL.
+// The CUDA library: the only part of Lockstep that links CUDA and NCCL.
 
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -57,7 +57,8 @@ c10d::ProcessGroupNCCL& nccl(const c10::intrusive_ptr<c10d::Backend>& backend) {
 
 constexpr const char* kDescription = "lockstep";
 
-/// Everything else is NCCL's and c10d's own choice: their variables (NCCL_*, TORCH_NCCL_*) act as in PyTorch.
+/// All other options keep the defaults of NCCL and c10d: their variables (NCCL_*, TORCH_NCCL_*) act as in
+/// PyTorch.
 c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest& request) {
   auto options = c10d::ProcessGroupNCCL::Options::create(request.high_priority_streams);
   options->timeout = request.timeout;
@@ -72,16 +73,15 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest
   return options;
 }
 
-/// Both may be called in a thread that has used no device yet, and would begin with the first one.
+/// The guard is needed because the calling thread may not have used a device yet and would use the first one.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const NcclRequest& request) {
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(request.device_index));
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size,
                                                              options_of(request));
-  // NCCL takes them when the communicator is made.
+  // NCCL reads them when the communicator is created.
   backend->setGroupUid(request.name);
   backend->setGroupDesc(kDescription);
-  // Bound to its device, the communicator is made now, and a failure shows here and not in the first
-  // collective.
+  // Connects now instead of in the first collective, so that a failure is reported here.
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(request.device_index));
   backend->setBoundDeviceId(device);
   backend->eagerConnectSingleDevice(device);

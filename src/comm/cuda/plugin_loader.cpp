@@ -1,9 +1,9 @@
-// Loads the CUDA library, and does so early.
+// Loads the CUDA library early.
 //
-// LibTorch asks once in a process whether there is CUDA, at the first manual_seed(), backward(), convolution
-// or look at pinned memory, and keeps the answer (at::detail::getCUDAHooks()). Where libtorch_cuda comes
-// later, devices can be counted and NCCL starts, but no tensor can be made on a device. So the library is
-// loaded before main() wherever a device may be used, and a library that came too late is an error.
+// LibTorch checks once per process whether CUDA is available, at the first manual_seed(), backward(),
+// convolution or use of pinned memory, and keeps the result (at::detail::getCUDAHooks()). If libtorch_cuda is
+// loaded later, devices can be counted and NCCL starts, but no tensor can be created on a device. The library
+// is therefore loaded before main() if a device may be used, and loading it too late is an error.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <fmt/core.h>
@@ -28,10 +28,10 @@ namespace {
 constexpr const char* kLibrary = "liblockstep_cuda.so";
 constexpr const char* kRemedy = "build with a CUDA LibTorch and -DLOCKSTEP_CUDA=ON on this machine";
 
-/// Also read while the program starts, before the constructors of this library's other objects have run.
+/// Also read at program start, before the constructors of this library's other objects have run.
 constinit std::atomic<const CudaPlugin*> loaded{nullptr};
 
-/// Beside the library that this code is in.
+/// In the same folder as this library.
 std::filesystem::path library_path() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&library_path), &info) == 0 || info.dli_fname == nullptr)
@@ -70,7 +70,7 @@ const CudaPlugin* load() {
   return plugin;
 }
 
-/// Settled at the start: the environment is not read while threads may change it.
+/// Evaluated once, so that the environment is not read while other threads may change it.
 CudaLoading loading() {
   static const CudaLoading settled = cuda_loading(process_environment(), has_cuda_driver());
   return settled;
@@ -78,7 +78,7 @@ CudaLoading loading() {
 
 bool is_built() { return std::filesystem::exists(library_path()); }
 
-/// What fails here fails again, and is thrown, when a device is asked for.
+/// A failure here is repeated, and thrown, when a device is requested.
 [[gnu::constructor]] void load_at_start() {
   try {
     if (loading() == CudaLoading::at_start && is_built()) cuda_plugin();
@@ -101,7 +101,7 @@ const CudaPlugin* loaded_cuda_plugin() noexcept { return loaded; }
 }  // namespace comm
 
 int cuda_device_count() {
-  // Where no device shows, the heavy libraries stay unloaded.
+  // Without a visible device the large CUDA libraries are not loaded.
   if (comm::loading() != comm::CudaLoading::at_start || !comm::is_built()) return 0;
   return comm::cuda_plugin().device_count();
 }
@@ -128,7 +128,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Pairs of a name and a value.
+/// Pairs of name and value.
 json library_facts() {
   json list = json::array();
   const auto add = [&](const char* name, const std::string& value) {
@@ -150,8 +150,8 @@ json library_facts() {
 }  // namespace
 }  // namespace lockstep
 
-/// What `lockstep env` asks the library when it has loaded it, as JSON: a list of pairs of texts. Lives as
-/// long as the library.
+/// Called by `lockstep env` after it has loaded this library. Returns a JSON list of pairs of strings, valid
+/// as long as the library is loaded.
 extern "C" const char* lockstep_library_facts() {
   static const std::string text =
       lockstep::library_facts().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

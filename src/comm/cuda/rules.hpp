@@ -10,45 +10,45 @@
 #include "lockstep/core/error.hpp"
 #include "net/signal_free_thread.hpp"
 
-// What the host decides and says of GPUs, without CUDA and without LibTorch.
+// The GPU rules of the host that need neither CUDA nor LibTorch.
 namespace lockstep::comm {
 
 /// When this process loads Lockstep's CUDA library.
 enum class CudaLoading {
   /// At the start of the program.
   at_start,
-  /// When a CUDA device is asked for by name: nothing shows that there is one.
+  /// When a CUDA device is requested explicitly.
   on_demand,
   never,
 };
 
-/// By LOCKSTEP_CUDA: `on` and `off` are at_start and never. `auto`, the default, is at_start where the driver
-/// is there (`has_driver`) and CUDA_VISIBLE_DEVICES does not hide all devices, else on_demand. Throws
-/// UsageError for any other value. *Local*.
+/// Evaluates LOCKSTEP_CUDA: `on` is at_start, `off` is never. `auto`, the default, is at_start if the driver
+/// is installed (`has_driver`) and CUDA_VISIBLE_DEVICES does not hide all devices, otherwise on_demand.
+/// Throws UsageError for any other value. *Local*.
 CudaLoading cuda_loading(const Environment& environment, bool has_driver);
 
-/// Whether CUDA_VISIBLE_DEVICES leaves no device: CUDA stops at the first entry that names none, so an empty
-/// value, "-1" and Slurm's "NoDevFiles" all do. *Local*.
+/// Whether CUDA_VISIBLE_DEVICES hides all devices. CUDA stops at the first entry that is not a device, so an
+/// empty value, "-1" and Slurm's "NoDevFiles" do. *Local*.
 bool hides_cuda_devices(const Environment& environment);
 
-/// The pairs of `count` devices of which each reaches the other's memory, for people: "all", "none", or
-/// "0-1, 2-3"; "" of fewer than two. *Local*.
+/// The pairs of `count` devices that can access each other's memory, as text: "all", "none", or "0-1, 2-3";
+/// "" for fewer than two. *Local*.
 std::string peer_access_text(int count, bool (*can_access_peer)(int index, int peer));
 
 /// A rank of a group and the GPU that it uses.
 struct RankDevice {
   int rank;
-  /// What no other GPU has.
+  /// Unique to the GPU.
   std::string uuid;
 };
 
-/// What is wrong where several ranks use one GPU, which NCCL refuses with an error that does not say so; ""
-/// where each has its own. *Local*.
+/// An error message if several ranks use one GPU, which NCCL rejects with an unclear error; "" otherwise.
+/// *Local*.
 std::string shared_device_text(const std::vector<RankDevice>& devices);
 
-/// What `make` returns or throws; for calls that may block for ever and take no limit. It runs in a thread of
-/// its own, which is left to itself when `limit` passes: TimeoutError with the text `late`, and `make` must
-/// refer to nothing that goes before the process does. *Local*.
+/// Returns or throws what `make` does; for calls that may block forever and have no timeout. `make` runs in
+/// its own thread. If `limit` passes, that thread is detached and TimeoutError is thrown with the text
+/// `late`. `make` must therefore only refer to objects that live until the process ends. *Local*.
 template <class Make>
 auto made_within(std::chrono::milliseconds limit, const std::string& late, Make make) -> decltype(make()) {
   std::packaged_task<decltype(make())()> task(std::move(make));
