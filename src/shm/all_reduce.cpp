@@ -6,13 +6,13 @@
 namespace lockstep::shm {
 namespace {
 
-/// Up to this size every rank reduces everything: one step, where the others take two. Where ranks share
-/// CPUs a step is dear.
+/// Up to this size every rank reduces everything: one step instead of two. The limit is higher if ranks share
+/// CPUs, because a step then costs more.
 constexpr std::size_t kSmall = 4U << 10;
 constexpr std::size_t kSmallWhereRanksShareCpus = 16U << 10;
 
-/// One all_reduce. The members of the group share the work: a chunk is cut into one slice for each rank, and
-/// each rank reduces its own.
+/// One all_reduce. The ranks share the work: each chunk is split into one slice per rank, and each rank
+/// reduces its own.
 class AllReduce {
  public:
   AllReduce(StepSync& sync, void* data, Elements elements, Reduction reduction)
@@ -37,15 +37,15 @@ class AllReduce {
     reducer_(sync_.staged(0).data(), sync_.size(), &destination, 1, count_);
   }
 
-  /// In the first step the ranks learn where the buffers of the others lie. A rank whose buffer the others do
-  /// not see stages its first chunk for it.
+  /// In the first step the ranks learn where the buffers of the others are. A rank whose buffer is not in its
+  /// heap stages its first chunk in that step.
   void run(bool in_heap) {
     if (!in_heap) stage(0);
     sync_.step();
     std::size_t in_heaps = 0;
     for (int r = 0; r < sync_.size(); ++r) in_heaps += sync_.heap_offset_of(r) >= 0 ? 1 : 0;
     if (in_heaps == ranks_) return in_place();
-    // Where some buffers lie in heaps and some do not, not all have staged their first chunk.
+    // If only some buffers are in heaps, not all ranks have staged their first chunk.
     for (std::size_t i = in_heaps == 0 ? 1 : 0; i < chunks_.count() + 2; ++i) pipeline_step(i);
   }
 
@@ -53,13 +53,13 @@ class AllReduce {
   std::byte* at(std::size_t element) const { return data_ + element * element_bytes_; }
   std::size_t place(int rank) const { return static_cast<std::size_t>(rank) * slice_ * element_bytes_; }
 
-  /// The elements of a chunk that a rank reduces. Small chunks are spread over all ranks as well.
+  /// The elements of a chunk that a rank reduces. Small chunks are also distributed over all ranks.
   Range slice(std::size_t chunk, int rank) const {
     const Range own = slice_of(chunks_.length(chunk), sync_.size(), rank, element_bytes_, slice_);
     return {chunks_.start(chunk) + own.start, own.length};
   }
 
-  /// For the others, each slice where the rank that reduces it reads it.
+  /// Stages each slice for the rank that reduces it, at that rank's place.
   void stage(std::size_t chunk) {
     for (int r = 0; r < sync_.size(); ++r) {
       const Range range = slice(chunk, r);
@@ -68,7 +68,8 @@ class AllReduce {
     }
   }
 
-  /// The result goes to its place and to the staging area, whose part for this rank nobody else uses.
+  /// Writes the result to its place and to this rank's part of its own staging area, which is otherwise
+  /// unused.
   void reduce(std::size_t chunk) {
     const std::size_t own = place(sync_.rank());
     const Range range = slice(chunk, sync_.rank());
@@ -84,7 +85,7 @@ class AllReduce {
     }
   }
 
-  /// What each step does: stage one chunk, reduce the one before, collect the one before that.
+  /// Each step stages one chunk, reduces the one before, and collects the one before that.
   void pipeline_step(std::size_t i) {
     const std::size_t chunks = chunks_.count();
     if (i >= 2) collect(i - 2);
@@ -93,7 +94,7 @@ class AllReduce {
     if (i < chunks + 1) sync_.step();
   }
 
-  /// The buffers of all ranks are visible: each reduces a share of all, and writes it to all.
+  /// The buffers of all ranks are visible: each rank reduces one slice of all buffers and writes it to all.
   void in_place() {
     const Range own = slice_of(count_, sync_.size(), sync_.rank(), element_bytes_);
     std::vector<void*> buffers;

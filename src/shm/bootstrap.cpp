@@ -37,7 +37,7 @@ std::string one_line(std::string text) {
 }
 
 constexpr int kKind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;  // A greeting is one packet.
-constexpr int kBacklog = 4096;  // Every higher rank connects before anybody accepts.
+constexpr int kBacklog = 4096;  // Every higher rank connects before any connection is accepted.
 
 struct LocalName {
   sockaddr_un address{};
@@ -45,7 +45,7 @@ struct LocalName {
 
   explicit LocalName(const std::string& name) {
     address.sun_family = AF_UNIX;
-    // A zero in front makes the name abstract.
+    // A leading zero byte makes the name abstract.
     std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof(address.sun_path) - 1));
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   }
@@ -58,7 +58,7 @@ net::FileDescriptor make_socket() {
   return made;
 }
 
-/// Room for one descriptor beside a packet.
+/// Space for one descriptor sent with a packet.
 union Ancillary {
   cmsghdr header;
   char bytes[CMSG_SPACE(sizeof(int))];
@@ -127,7 +127,7 @@ net::FileDescriptor connect_locally(const std::string& name, net::Deadline deadl
   const LocalName address(name);
   for (;;) {
     if (connect(socket.get(), address.get(), address.length) == 0) return socket;
-    // A full backlog empties as the other rank accepts; net.core.somaxconn may have made it short.
+    // The backlog is full until the other rank accepts; net.core.somaxconn may limit it.
     if (errno != EAGAIN && errno != EINTR) throw_system_error("cannot reach its local socket");
     if (net::left_until(deadline) == net::Milliseconds(0)) throw TimeoutError("its local socket is busy");
     poll(nullptr, 0, 1);
@@ -178,7 +178,7 @@ void send_greeting(int socket, const Greeting& greeting, int descriptor) {
   part->cmsg_type = SCM_RIGHTS;
   part->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
-  // The first packet on a connection: there is room for it.
+  // The first packet on a connection always fits.
   if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(greeting))) {
     throw_system_error("cannot hand shared memory to another rank");
   }

@@ -9,13 +9,13 @@
 namespace lockstep::shm {
 namespace {
 
-/// A message in bytes, cut so that each of `parts` ranks finds its piece of it in one staging area.
+/// The chunks of a message, in bytes, such that one chunk for each of `parts` ranks fits a staging area.
 Chunks cut(const StepSync& sync, Elements elements, int parts) {
   const std::size_t size = size_of(elements.dtype);
   return {elements.bytes(), elements_per_part(sync.staging_bytes(), parts, size) * size};
 }
 
-/// Everybody stages its input chunk by chunk; `use(start, length)` reads it.
+/// Every rank stages its input chunk by chunk; `use(start, length)` reads the chunks of all.
 template <class Use>
 void show_all(StepSync& sync, const void* input, Elements elements, const Use& use) {
   const Chunks chunks = cut(sync, elements, 1);
@@ -26,7 +26,7 @@ void show_all(StepSync& sync, const void* input, Elements elements, const Use& u
   }
 }
 
-/// Everybody's input, to this rank's outputs.
+/// Copies every rank's input to this rank's outputs.
 void collect(StepSync& sync, const void* input, Buffers outputs, Elements elements) {
   show_all(sync, input, elements, [&](std::size_t start, std::size_t length) {
     const auto sources = sync.staged(0, at(input, start));
@@ -34,8 +34,8 @@ void collect(StepSync& sync, const void* input, Buffers outputs, Elements elemen
   });
 }
 
-/// Every rank shows how much it sends to each and expects of each, and all see all. Returns the largest
-/// count.
+/// Every rank publishes how much it sends to and expects from each rank, and all ranks compare all pairs.
+/// Returns the largest count.
 std::uint64_t exchange_counts(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs) {
   auto* numbers = reinterpret_cast<std::uint64_t*>(sync.mine());
   for (const auto& part : inputs) *numbers++ = part.count;

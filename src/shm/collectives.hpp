@@ -7,30 +7,30 @@
 
 namespace lockstep::shm {
 
-// The collectives on raw memory, as steps of a StepSync. Counts are elements. The results of reductions have
-// the same bits on every rank and in every run: values are combined in the order of ranks.
+// The collectives on raw memory, as steps of a StepSync. Counts are in elements. Reductions have the same
+// bits on every rank and in every run: values are reduced in rank order.
 
 using Buffers = std::span<void* const>;
 using ConstBuffers = std::span<const void* const>;
 
-/// In place. Where the buffers of all ranks lie in their heaps, they are read and written directly.
+/// In place. If the buffers of all ranks are in their heaps, they are read and written directly.
 void all_reduce(StepSync& sync, const Heap& heap, void* data, Elements elements, Reduction reduction);
-/// In place; the buffers of other ranks stay as they are.
+/// In place; the buffers of other ranks do not change.
 void reduce(StepSync& sync, void* data, Elements elements, Reduction reduction, int root);
-/// `inputs` has one buffer of `elements` for each rank; `output` may be this rank's own of them.
+/// `inputs` has one buffer of `elements` per rank; `output` may be this rank's own buffer of them.
 void reduce_scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements,
                     Reduction reduction);
 
 void broadcast(StepSync& sync, void* data, Elements elements, int root);
-/// `outputs` has one buffer for each rank; `input` may be this rank's own of them.
+/// `outputs` has one buffer per rank; `input` may be this rank's own buffer of them.
 void all_gather(StepSync& sync, const void* input, Buffers outputs, Elements elements);
-/// `outputs` is empty but at the root.
+/// `outputs` is empty except on the root.
 void gather(StepSync& sync, const void* input, Buffers outputs, Elements elements, int root);
-/// `inputs` is empty but at the root.
+/// `inputs` is empty except on the root.
 void scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements, int root);
 void barrier(StepSync& sync);
 
-/// A part of an all_to_all: memory and elements.
+/// A part of an all_to_all: memory and number of elements.
 struct Part {
   void* data;
   std::size_t count;

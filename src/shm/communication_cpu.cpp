@@ -17,14 +17,14 @@ namespace {
 
 constexpr const char* kVariable = "LOCKSTEP_COMM_AFFINITY";
 
-/// The highest of these that nobody has taken; -1: there is none.
+/// The highest of `cpus` that is not taken; -1: none.
 int highest_free(const CpuSet& cpus, const CpuSet& taken) {
   const auto found = std::find_if(cpus.rbegin(), cpus.rend(), [&](int cpu) { return !taken.contains(cpu); });
   return found == cpus.rend() ? -1 : *found;
 }
 
-/// Asks the system, which may know limits (cpusets) that the set of CPUs of this thread does not show, and
-/// may allow more than that set.
+/// Tries it: there may be limits (cpusets) that this thread's CPU set does not show, and the system may also
+/// allow more than that set.
 bool may_be_used(int cpu) {
   bool bound = false;
   net::signal_free_thread([&] { bound = bind_thread_to({cpu}); }).join();

@@ -10,27 +10,27 @@ namespace lockstep::shm {
 
 class StepSync;
 
-/// Which CPUs a rank may use, and how many of them its computing takes.
+/// The CPUs that a rank may use, and the number of its computing threads.
 struct Processors {
   CpuSet cpus;
   int threads = 1;
 };
 
-/// How many different CPUs these ranks may use together.
+/// The number of different CPUs that these ranks may use together.
 int count_cpus(const std::vector<Processors>& ranks);
 
-/// A CPU for the communication thread of each of these ranks, no two the same, where that leaves each rank
-/// one for each of its computing threads; else none. Of a rank's CPUs the highest that is free, because
-/// programs that bind threads begin with the lowest.
+/// A different CPU for the communication thread of each of these ranks, if this leaves each rank one CPU per
+/// computing thread; otherwise empty. Takes the highest free CPU of each rank, because programs that pin
+/// threads start with the lowest.
 std::vector<int> communication_cpus(const std::vector<Processors>& ranks);
 
-/// What LOCKSTEP_COMM_AFFINITY says: `auto` (nothing here), `off` (no CPUs), or the CPUs of a host's
-/// communication threads, one for each of its ranks: "15,31". Throws UsageError for anything else.
+/// The value of LOCKSTEP_COMM_AFFINITY: std::nullopt for `auto`, an empty list for `off`, or the CPUs of the
+/// communication threads, one per rank of the host: "15,31". Throws UsageError for any other value.
 std::optional<std::vector<int>> communication_affinity(const Environment& environment);
 
-/// Where this rank's communication thread is to run; -1: anywhere. A CPU that the setting names and the
-/// system refuses is one line of warning on standard error, and the thread runs anywhere. Throws UsageError,
-/// on all ranks of the host, when the setting names fewer CPUs than ranks.
+/// CPU of this rank's communication thread; -1: any. If the system refuses a CPU of the setting, a warning is
+/// written to standard error and the thread is not pinned. Throws UsageError, on all ranks of the host, if
+/// the setting lists fewer CPUs than ranks.
 int communication_cpu(const std::optional<std::vector<int>>& setting, const StepSync& sync);
 
 }  // namespace lockstep::shm

@@ -15,33 +15,34 @@
 
 namespace lockstep::shm {
 
-/// What one rank writes and others read in a loop has a cache line of its own.
+/// Data that one rank writes and others poll is in a separate cache line.
 inline constexpr std::size_t kLine = 64;
 
-/// What the ranks of a host wait on: lies in shared memory.
+/// An event that the ranks of a host wait for, in shared memory.
 struct alignas(kLine) FutexEvent {
   std::atomic<std::uint32_t> word;
   std::atomic<std::uint32_t> sleepers;
 };
 
-// std::atomic's own wait() is for threads of one process: it keeps who waits in memory of the process, and
-// its futex is private.
+// std::atomic's wait() works only for threads of one process: it keeps its waiters in process memory, and its
+// futex is private.
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
-inline constexpr std::chrono::milliseconds kSlice{50};  // How often a sleeper checks that the others live.
+inline constexpr std::chrono::milliseconds kSlice{
+    50};  // How often a sleeper checks that the others are alive.
 
-/// Sleeps while the word holds `expected`, at most for kSlice; may wake for no reason.
+/// Sleeps while the word holds `expected`, at most for kSlice; may wake spuriously.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
   const timespec time{0, std::chrono::nanoseconds(kSlice).count()};
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
 }
 
-/// Wakes everybody who sleeps on the word, in any process.
+/// Wakes all sleepers of the word, in any process.
 inline void futex_wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Tells the CPU that this is a waiting loop.
+/// A hint to the CPU that this is a spin loop.
 inline void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -50,18 +51,18 @@ inline void pause_cpu() {
 #endif
 }
 
-/// The part of a wait before sleeping. With a CPU for each rank it spins; else it yields the CPU between two
-/// tests. It adapts: where it does not help, because ranks, or threads beside them, outnumber the CPUs, the
-/// rank sleeps at once, and tries anew in every kRetry-th wait. `Clock`: tests have their own.
+/// The part of a wait before sleeping. If every rank has its own CPU it spins, otherwise it yields the CPU
+/// between two tests. It adapts: if this does not help, because there are more ranks or other threads than
+/// CPUs, the rank sleeps immediately and retries in every kRetry-th wait. `Clock`: replaced by tests.
 template <class Clock>
 class BasicSpinner {
  public:
-  static constexpr std::chrono::microseconds kYieldTime{200};  // A few times as long as being woken takes.
+  static constexpr std::chrono::microseconds kYieldTime{200};  // A few times as long as a wakeup.
   static constexpr unsigned kRetry = 16;
 
   explicit BasicSpinner(bool has_cpu_per_rank) : has_cpu_per_rank_(has_cpu_per_rank) {}
 
-  /// Whether done() came true meanwhile.
+  /// Whether done() became true.
   template <class Done>
   bool wait(Done&& done) {
     if (done()) return true;
@@ -85,10 +86,10 @@ class BasicSpinner {
     return false;
   }
 
-  /// For a time and not a number of times: a yield takes a fraction of a microsecond, and several may pass
-  /// before a rank of another scheduling group gets the CPU (a cgroup; a session, where Linux schedules by
-  /// autogroups). A thread that computes keeps the CPU for milliseconds: then it is better to sleep, because
-  /// the scheduler prefers who is woken.
+  /// Limited by time and not by count: a yield takes a fraction of a microsecond, and several may be needed
+  /// before a rank of another scheduling group (a cgroup, or a session if Linux uses autogroups) gets the
+  /// CPU. A computing thread keeps the CPU for milliseconds; sleeping is then better, because the scheduler
+  /// prefers threads that wake up.
   template <class Done>
   bool yield(Done&& done) {
     const auto end = Clock::now() + kYieldTime;
@@ -100,7 +101,7 @@ class BasicSpinner {
     return false;
   }
 
-  static constexpr int kMaxSpins = 2000;  // About as long as sleeping and being woken.
+  static constexpr int kMaxSpins = 2000;  // About as long as sleeping and waking up.
 
   bool has_cpu_per_rank_;
   int spins_ = kMaxSpins;
@@ -109,12 +110,13 @@ class BasicSpinner {
 };
 using Spinner = BasicSpinner<std::chrono::steady_clock>;
 
-/// Returns when done(). `check` is called about every kSlice, and throws when there is nothing to wait for.
+/// Returns when done() is true. `check` is called about every kSlice and throws if waiting is pointless.
 template <class Done, class Check>
 void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
   if (spinner.wait(done)) return;
   for (;;) {
-    // Sequentially consistent, in this order: notify() may then skip the system call when nobody sleeps.
+    // Sequentially consistent, in this order, so that notify() can skip the system call if there are no
+    // sleepers.
     event.sleepers.fetch_add(1);
     const std::uint32_t seen = event.word.load();
     const bool over = done();
@@ -125,7 +127,7 @@ void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
   }
 }
 
-/// To be called after the store that others may wait for.
+/// To be called after the store that others wait for.
 inline void notify(FutexEvent& event) {
   if (event.sleepers.load() == 0) return;
   event.word.fetch_add(1);

@@ -14,17 +14,17 @@ namespace lockstep::shm {
 /// The ranks of a process group that share memory with this one: all of them, or those of its host. Ranks may
 /// be threads of one process.
 ///
-/// Collectives are called by one thread of a rank at a time, the same ones in the same order on every rank.
-/// They throw CommunicationError when a peer died, left or failed (noticed within a fraction of a second) or
-/// when the calls of the ranks differ, and TimeoutError after the timeout. After an error the group is
-/// unusable. The P2P queue may be used by any thread beside them.
+/// Collectives are called by one thread of a rank at a time, and in the same order on every rank. They throw
+/// CommunicationError if a peer died, left or failed (detected within a fraction of a second) or if the calls
+/// of the ranks differ, and TimeoutError after the timeout. After an error the group is unusable. Any thread
+/// may use the P2P queue at the same time.
 class Group {
  public:
   struct Joined {
     std::unique_ptr<Group>
-        group;             // The ranks of this host, perhaps this one alone; null: no ranks share memory.
-    HostTopology hosts;    // Which ranks share memory with which.
-    GroupInfo members;     // All ranks, with host names where there are several hosts.
+        group;             // The ranks of this host, possibly only this one; null: no ranks share memory.
+    HostTopology hosts;    // Which ranks share memory with each other.
+    GroupInfo members;     // All ranks; with host names if there are several hosts.
     std::string obstacle;  // Why not all ranks share memory; the same on every rank. Empty: they do.
   };
 
@@ -46,14 +46,14 @@ class Group {
         heap_(std::make_shared<Heap>(sync_.peers()[static_cast<std::size_t>(members.rank)].segment,
                                      sync_.layout().heap)),
         p2p_queue_(sync_, *heap_) {}
-  /// Leaves the group: a rank that waits for this one fails with an error that says so.
+  /// Leaves the group: ranks that wait for this one fail with an error that says so.
   ~Group() { sync_.leave(false); }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   StepSync& step_sync() noexcept { return sync_; }
   P2PQueue& p2p_queue() noexcept { return p2p_queue_; }
-  /// Memory allocated there may outlive the group.
+  /// Memory allocated from it may outlive the group.
   const std::shared_ptr<Heap>& heap() const noexcept { return heap_; }
 
  private:

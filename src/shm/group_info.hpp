@@ -7,12 +7,12 @@
 
 namespace lockstep::shm {
 
-/// This rank's place in its group, and how messages name the ranks.
+/// This rank's place in its group, and the names of the ranks in messages.
 struct GroupInfo {
   int rank = 0;
-  std::vector<int> names;               // Their numbers in the world.
-  std::string who;                      // The beginning of messages: "rank 1 of 4".
-  std::vector<std::string> hosts = {};  // Their hosts' names; none: there is only one host.
+  std::vector<int> names;               // The members' ranks in the world.
+  std::string who;                      // Prefix of messages: "rank 1 of 4".
+  std::vector<std::string> hosts = {};  // The members' host names; empty: one host.
 
   int size() const { return static_cast<int>(names.size()); }
   int name(int member) const { return names.at(static_cast<std::size_t>(member)); }
@@ -22,7 +22,7 @@ struct GroupInfo {
     return hosts.empty() ? text : text + " on " + hosts.at(static_cast<std::size_t>(member));
   }
 
-  /// Some of them, this rank among them.
+  /// A subgroup that includes this rank.
   GroupInfo part(const std::vector<int>& members) const {
     GroupInfo result{0, {}, who, {}};
     for (const int member : members) {

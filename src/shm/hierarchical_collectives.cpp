@@ -12,7 +12,7 @@
 namespace lockstep::shm {
 namespace {
 
-/// Smaller messages go by one leader: a network takes as long for a part of them as for the whole.
+/// Smaller messages use one leader: a part of them takes as long as the whole.
 constexpr std::size_t kOneLeader = 64U << 10;
 
 }  // namespace
@@ -28,7 +28,7 @@ HierarchicalCollectives::~HierarchicalCollectives() {
   if (workspace_ != nullptr) parts_.group->heap()->free(workspace_);
 }
 
-/// A rank that fails tells the ranks of its host and the other hosts.
+/// Reports a failure to the ranks of this host and to the other hosts.
 template <class Body>
 void HierarchicalCollectives::guarded(const Body& body) {
   try {
@@ -40,7 +40,7 @@ void HierarchicalCollectives::guarded(const Body& body) {
   }
 }
 
-/// `leaders`: how many transfer the first piece.
+/// `leaders`: number of leaders that transfer the first piece.
 void HierarchicalCollectives::begin(const Call& call, int leaders) {
   step_sync().begin(call);
   announced_ = leads(leaders);
@@ -57,12 +57,13 @@ void HierarchicalCollectives::agree_between_hosts() {
   if (std::exchange(announced_, false)) parts_.transport->agree();
 }
 
-/// For each piece: `fill` returns this rank's buffer, filled; the leaders `transfer` their slices between the
-/// hosts; every rank takes the result. A gather is cut by ranks, and not into slices.
+/// For each piece: `fill` fills this rank's buffer and returns it; the leaders `transfer` their slices
+/// between the hosts; every rank calls `take` for the result. An all_gather is not split into slices; its
+/// leaders take different ranks.
 template <class Fill, class Transfer, class Take>
 void HierarchicalCollectives::in_pieces(const Call& call, std::size_t copies, const Fill& fill,
                                         const Transfer& transfer, const Take& take) {
-  // Throws for a combination that makes no sense, before anybody is asked for anything.
+  // Throws for an invalid combination before any rank is contacted.
   if (call.reduction != Reduction::none) static_cast<void>(reducer_for(call.dtype, call.reduction));
   const std::size_t size = size_of(call.dtype);
   const Chunks chunks{call.count, std::max<std::size_t>(1, parts_.piece_bytes / copies / size)};
@@ -90,7 +91,7 @@ void HierarchicalCollectives::in_pieces(const Call& call, std::size_t copies, co
   });
 }
 
-/// The slice that this rank transfers, combined over its host; null: it is empty.
+/// The slice that this rank transfers, reduced over its host; null if it is empty.
 void* HierarchicalCollectives::combined(const Piece& piece, Reduction reduction) {
   if (piece.own.length == 0) return nullptr;
   const std::size_t start = piece.own.start * size_of(piece.elements.dtype);
@@ -109,7 +110,7 @@ void HierarchicalCollectives::all_reduce_slice(const Piece& piece, Reduction red
     parts_.transport->all_reduce(slice, {piece.own.length, piece.elements.dtype}, reduction);
 }
 
-/// Copies the result out of the buffers of the leaders.
+/// Copies the result from the buffers of the leaders.
 void HierarchicalCollectives::fetch(void* to, const Piece& piece, Range wanted) {
   const std::size_t size = size_of(piece.elements.dtype);
   for (int leader = 0; leader < piece.leaders; ++leader) {
@@ -151,7 +152,7 @@ void HierarchicalCollectives::all_reduce(void* data, Elements elements, Reductio
       });
 }
 
-/// In the workspace, because only the root's data may change.
+/// Uses the workspace, because only the root's data may change.
 void HierarchicalCollectives::reduce(void* data, Elements elements, Reduction reduction, int root) {
   const int root_host = places_.at(static_cast<std::size_t>(root)).host;
   in_pieces(
@@ -170,7 +171,7 @@ void HierarchicalCollectives::reduce(void* data, Elements elements, Reduction re
       });
 }
 
-/// An all_reduce of everything, of which each rank fetches its part: between the hosts Gloo does it so too.
+/// An all_reduce of all data, of which each rank copies its part, as in Gloo.
 void HierarchicalCollectives::reduce_scatter(ConstBuffers inputs, void* output, Elements elements,
                                              Reduction reduction) {
   in_pieces(
@@ -222,8 +223,8 @@ std::size_t HierarchicalCollectives::rounds() const {
   return (most + leaders - 1) / leaders;
 }
 
-/// Behind its own piece a leader finds in each round those of one member of every host. A host that has no
-/// such member gives something, which nobody reads.
+/// After its own piece, a leader's buffer receives in each round the pieces of one member of every host. A
+/// host without such a member sends arbitrary data, which is not read.
 void HierarchicalCollectives::gather_between_hosts(const Piece& piece) {
   const std::size_t bytes = piece.elements.bytes();
   if (bytes == 0) return;
@@ -272,7 +273,7 @@ void HierarchicalCollectives::barrier() {
   });
 }
 
-/// By all leaders, each of which may have to tell of a failure.
+/// With all leaders, because each of them may have to report a failure.
 void HierarchicalCollectives::elsewhere(const Call& call, const std::function<void()>& body) {
   guarded([&] {
     begin(call, parts_.leaders);

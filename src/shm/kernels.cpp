@@ -17,7 +17,7 @@ std::vector<const Kernels*> usable_kernels() {
   std::vector<const Kernels*> sets{&kPortableKernels};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  // Every CPU with AVX2 has F16C, but a hypervisor may hide either.
+  // Every CPU with AVX2 has F16C, but a hypervisor may hide either one.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   if (avx2) sets.push_back(&kAvx2Kernels);
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

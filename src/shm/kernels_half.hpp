@@ -1,6 +1,6 @@
-// Half precision to float and back, in loops that the compiler vectorises. Rounding is to nearest, ties to
-// even; a NaN stays a NaN; subnormal numbers are kept. (The instructions of AVX512_BF16 flush them to zero.)
-// Part of kernels_loops.hpp: see there why all is in an anonymous namespace.
+// Conversion between half precision and float, in loops that the compiler vectorizes. Rounds to nearest, ties
+// to even; NaN is preserved; subnormal numbers are kept. (The instructions of AVX512_BF16 flush them to
+// zero.) Part of kernels_loops.hpp, which explains the anonymous namespace.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +34,8 @@ struct Float16 {
   static float wide(std::uint16_t half) {
     const std::uint32_t sign = (half & 0x8000U) << 16;
     const std::uint32_t magnitude = (half & 0x7FFFU) << 13;
-    // 2^-14 as the implicit bit of a number with a zero exponent: its fraction is what is left after the
-    // subtraction.
+    // Uses 2^-14 as the implicit bit of a number with a zero exponent: after the subtraction its fraction
+    // remains.
     const std::uint32_t smallest = bits_of(float_of(magnitude + (113U << 23)) - float_of(113U << 23));
     const std::uint32_t exponent = magnitude & (0x1FU << 23);
     const std::uint32_t normal = magnitude + (112U << 23);

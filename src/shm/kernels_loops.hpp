@@ -1,6 +1,6 @@
-// The loops of the reductions, compiled once for each instruction set: see kernels_*.cpp. Everything is in an
-// anonymous namespace, and nothing of the standard library that could be emitted out of line is called:
-// the linker would keep one copy of it, perhaps one with instructions that this CPU does not have.
+// The loops of the reductions, compiled once per instruction set: see kernels_*.cpp. Everything is in an
+// anonymous namespace, and no function of the standard library that could be emitted out of line is called:
+// the linker would keep only one copy of it, possibly with instructions that this CPU does not support.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,15 @@
 namespace lockstep::shm {
 namespace {
 
-// A destination that is one of the sources is so at the same elements: no iteration touches another's.
+// If a destination is also a source, it has the same elements at the same places: iterations are independent.
 #if defined(__clang__)
 #define LOCKSTEP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/// Integers are added and multiplied in an unsigned type at least as wide as int, where wrapping is defined.
+/// Integers are added and multiplied in an unsigned type at least as wide as int, because its overflow is
+/// defined.
 template <class T, bool = std::is_integral_v<T>>
 struct Arithmetic {
   using Type = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
@@ -76,7 +77,7 @@ T* part(void* whole, std::size_t start) {
   return static_cast<T*>(whole) + start;
 }
 
-/// `values` may be the first destination itself.
+/// `values` may be the first destination.
 template <class T>
 void copy_out(const T* values, void* const* destinations, int first, int count, std::size_t start,
               std::size_t length) {
@@ -84,7 +85,7 @@ void copy_out(const T* values, void* const* destinations, int first, int count, 
     std::memcpy(part<T>(destinations[d], start), values, length * sizeof(T));
 }
 
-/// The sources may be destinations, so that nothing is written before the last source is read.
+/// Destinations may also be sources, so nothing is written before the last source is read.
 template <class T, auto kOp, bool kAverage>
 void reduce_block(const void* const* sources, int source_count, void* const* destinations,
                   int destination_count, std::size_t start, std::size_t length) {
@@ -118,7 +119,7 @@ void reduce_plain(const void* const* sources, int source_count, void* const* des
   }
 }
 
-/// Half precision: added up as floats, rounded once.
+/// Half precision: accumulated as float, rounded once.
 template <class Half, auto kOp, bool kAverage>
 void reduce_half(const void* const* sources, int source_count, void* const* destinations,
                  int destination_count, std::size_t elements) {
@@ -146,7 +147,7 @@ constexpr Reducer reducer_of() {
     return &reduce_half<T, kOp, kAverage>;
 }
 
-/// The order of the columns is that of the enumeration Reduction.
+/// The columns have the order of the enumeration Reduction.
 template <class T>
 constexpr void fill(Reducer (&row)[kReductions]) {
   row[0] = reducer_of<T, kSum>();
@@ -162,7 +163,7 @@ constexpr void fill(Reducer (&row)[kReductions]) {
   }
 }
 
-/// Bytes of 0 and 1, which stay 0 and 1.
+/// Bytes of 0 and 1; results are 0 or 1 too.
 constexpr void fill_booleans(Reducer (&row)[kReductions]) {
   row[0] = row[4] = row[6] = &reduce_plain<std::uint8_t, kOr, false>;
   row[2] = row[3] = row[5] = &reduce_plain<std::uint8_t, kAnd, false>;

@@ -13,26 +13,25 @@
 
 namespace lockstep::shm {
 
-// What a rank's segment holds: Control, one Channel for each rank that it may send to, two staging areas and
-// the heap.
+// The content of a rank's segment: Control, one Channel per receiving rank, two staging areas and the heap.
 
 inline constexpr std::uint64_t kMagic = 0x6c6f636b73746570;
 
 struct alignas(kLine) StepSlot {
   Call call;
-  std::int64_t heap_offset;  // Of the buffer; -1: it lies elsewhere.
+  std::int64_t heap_offset;  // Of the buffer; -1: not in the heap.
 };
 
 enum class Presence : std::uint32_t { here, left, failed };
 
 struct Control {
-  alignas(kLine) std::atomic<std::uint64_t> step;  // The last step that this rank has finished its part of.
-  FutexEvent steps;                                // Rank 0's is everybody's.
+  alignas(kLine) std::atomic<std::uint64_t> step;  // The last step for which this rank is ready.
+  FutexEvent steps;                                // All ranks use rank 0's.
   FutexEvent messages;                             // For messages to this rank.
   alignas(kLine) std::atomic<Presence> presence;
-  std::atomic<std::uint64_t> begun;  // Operations.
+  std::atomic<std::uint64_t> begun;  // Number of operations begun.
   char failure_text[512];            // Valid when presence is `failed`.
-  StepSlot step_slots[2];            // By the parity of the step that they were written for.
+  StepSlot step_slots[2];            // Indexed by the parity of their step.
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes share them");
@@ -43,7 +42,7 @@ enum class Delivery : std::uint32_t { free, posted };
 struct P2PSlot {
   std::atomic<Delivery> state;
   std::int32_t tag;
-  std::uint64_t number;  // Counts the messages of the channel; gives their order.
+  std::uint64_t number;  // Counts the messages of the channel, for their order.
   std::uint64_t count;
   std::uint64_t offset;  // In the sender's segment.
   Dtype dtype;
@@ -75,8 +74,8 @@ struct Layout {
 
 inline Control& control_of(const Segment& segment) { return *reinterpret_cast<Control*>(segment.base()); }
 
-/// A range cut into equal pieces, the last one shorter. At least one piece, so that nothing is a step as
-/// well.
+/// A range split into equal pieces, the last one shorter. At least one piece, so that an empty range also
+/// takes a step.
 struct Chunks {
   std::size_t total;
   std::size_t each;
@@ -86,7 +85,7 @@ struct Chunks {
   std::size_t length(std::size_t i) const { return std::min(each, total - start(i)); }
 };
 
-/// How many elements of `element_bytes` fit into a `parts`-th of a staging area, in whole cache lines.
+/// The number of elements of `element_bytes` that fit 1/`parts` of a staging area, in whole cache lines.
 inline std::size_t elements_per_part(std::size_t staging_bytes, int parts, std::size_t element_bytes) {
   const std::size_t bytes = staging_bytes / static_cast<std::size_t>(parts) / kLine * kLine;
   return std::max<std::size_t>(1, bytes / element_bytes);
@@ -97,7 +96,7 @@ struct Range {
   std::size_t length;
 };
 
-/// One of `parts` even slices of `count` elements, in whole cache lines, of at most `most` elements each.
+/// One of `parts` equal slices of `count` elements, in whole cache lines, of at most `most` elements.
 inline Range slice_of(std::size_t count, int parts, int index, std::size_t element_bytes,
                       std::size_t most = std::numeric_limits<std::size_t>::max()) {
   const std::size_t per_line = std::max<std::size_t>(1, kLine / element_bytes);
@@ -113,7 +112,7 @@ inline const std::byte* at(const void* data, std::size_t byte) {
   return static_cast<const std::byte*>(data) + byte;
 }
 
-/// Between buffers that may be one and the same; nothing may be copied between null pointers.
+/// The buffers may be the same; null is allowed if `bytes` is 0.
 inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memmove(to, from, bytes);
 }

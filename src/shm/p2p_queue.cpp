@@ -43,7 +43,8 @@ void P2PQueue::reclaim(int destination) {
   }
 }
 
-/// False while there is no free slot or no memory for the message: others must be received first.
+/// Returns false if there is no free slot or no memory for the message: other messages must be received
+/// first.
 bool P2PQueue::post(int destination, int tag, const void* data, Elements elements) {
   const std::lock_guard lock(send_mutex_);
   reclaim(destination);
@@ -76,7 +77,7 @@ void P2PQueue::send(int destination, int tag, const void* data, Elements element
   notify(sync_.control(destination).messages);
 }
 
-/// The oldest.
+/// The oldest message with this tag.
 P2PSlot* P2PQueue::find(int source, int tag) const {
   P2PSlot* found = nullptr;
   for (P2PSlot& slot : channel(source, sync_.rank()).slots) {
@@ -103,8 +104,8 @@ void P2PQueue::take(Receive& request, int from, P2PSlot& slot) {
 void P2PQueue::take_if_there(Receive& request) {
   for (const int from : others(request.source)) {
     if (find(from, request.tag) == nullptr) continue;
-    // During that scan an older message may have been posted behind it and a younger one before it. A second
-    // one sees every message that is older than one seen by the first.
+    // During the first scan an older message may have been posted in a slot already passed, and a newer one
+    // in a later slot. A second scan finds every message that is older than one found by the first.
     return take(request, from, *find(from, request.tag));
   }
 }
@@ -116,7 +117,7 @@ P2PQueue::Handle P2PQueue::receive(Receive request) {
   return handle;
 }
 
-/// Takes what has come, for this receive and those before it.
+/// Takes messages that have arrived, for this receive and those before it.
 bool P2PQueue::is_done(const Handle& receive) {
   const auto compete = [](const Handle& one, const Handle& another) {
     const bool any = one->source == kAnySource || another->source == kAnySource;
@@ -125,7 +126,7 @@ bool P2PQueue::is_done(const Handle& receive) {
   const std::lock_guard lock(receive_mutex_);
   std::vector<Handle> unserved;
   for (auto next = receives_.begin(); !receive->done && next != receives_.end();) {
-    // A message that comes meanwhile is the earlier receive's.
+    // A message that arrives in the meantime belongs to the earlier receive.
     const bool must_wait =
         std::ranges::any_of(unserved, [&](const Handle& earlier) { return compete(earlier, *next); });
     if (!must_wait) take_if_there(**next);
@@ -149,8 +150,7 @@ int P2PQueue::wait(const Handle& receive) {
   return receive->from;
 }
 
-/// `done` is evaluated again whenever a message may have arrived. Throws when `source` can send nothing any
-/// more.
+/// `done` is evaluated whenever a message may have arrived. Throws if `source` can no longer send.
 void P2PQueue::wait_until(int source, const std::function<bool()>& done,
                           const std::function<std::string()>& what) {
   const std::vector<int> ranks = others(source);

@@ -14,9 +14,9 @@
 namespace lockstep::shm {
 
 /// Send and receive between two ranks. The sender copies the message into its own heap and returns. A receive
-/// takes the oldest message with its tag, whatever other messages are queued before it; of two receives that
-/// the same message would suit, the one that was called first gets it, whoever waits. A queued message
-/// outlives its sender. Any thread may call any method.
+/// takes the oldest message with its tag, regardless of other queued messages. If a message matches two
+/// receives, the one called first gets it, whichever thread waits. A queued message outlives its sender. Any
+/// thread may call any method.
 class P2PQueue {
  public:
   static constexpr int kAnySource = -1;
@@ -26,7 +26,7 @@ class P2PQueue {
     int tag;
     void* data;
     Elements elements;
-    std::shared_ptr<const void> owner = nullptr;  // Of the memory, which stays until the message has come.
+    std::shared_ptr<const void> owner = nullptr;  // Keeps the memory alive until the message is received.
     bool done = false;
     int from = -1;
     std::exception_ptr failure = nullptr;
@@ -35,16 +35,16 @@ class P2PQueue {
 
   P2PQueue(const StepSync& sync, Heap& heap);
 
-  /// Blocks only while kP2PSlots messages to that rank are queued, or the heap is full; throws as the
+  /// Blocks only while kP2PSlots messages to that rank are queued or the heap is full. Throws as the
   /// collectives do.
   void send(int destination, int tag, const void* data, Elements elements);
 
   Handle receive(Receive request);
-  /// Whether it has ended, well or badly.
+  /// Whether it has ended, successfully or not.
   bool is_done(const Handle& receive);
-  /// Returns the source when the message has come. Throws CommunicationError, having dropped the message,
-  /// when its size or dtype is not the expected one, and as the collectives do when the source can send
-  /// nothing any more.
+  /// Returns the source when the message has been received. Throws CommunicationError and drops the message
+  /// if its size or dtype is not the expected one; throws as the collectives do if the source can no longer
+  /// send.
   int wait(const Handle& receive);
 
  private:
@@ -63,9 +63,9 @@ class P2PQueue {
   Heap& heap_;
   std::mutex send_mutex_;
   std::mutex receive_mutex_;
-  std::vector<std::array<void*, kP2PSlots>> sent_;  // For each rank, the memory behind its slots.
+  std::vector<std::array<void*, kP2PSlots>> sent_;  // Per rank, the memory of its slots.
   std::vector<std::uint64_t> numbers_;
-  std::list<Handle> receives_;  // That have not ended, in the order in which they were called.
+  std::list<Handle> receives_;  // Not ended yet, in the order of the calls.
 };
 
 }  // namespace lockstep::shm

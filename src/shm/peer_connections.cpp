@@ -15,15 +15,15 @@
 namespace lockstep::shm {
 namespace {
 
-constexpr net::Milliseconds kReach{5000};  // Processes of one host answer at once; strangers may not.
+constexpr net::Milliseconds kReach{5000};  // Ranks of one host answer quickly; other processes may not.
 
 std::size_t fair_share_of_memory(int ranks) {
   const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
   return pages / static_cast<std::size_t>(ranks) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// This rank's notes and sockets while the ranks of a group connect: they post their addresses, connect to
-/// those of their host, exchange segments, and report whom they have reached.
+/// The notes and sockets of this rank while the ranks of a group connect. They post their addresses, connect
+/// to the ranks of their host, exchange segments, and report which ranks they have reached.
 class PeerConnector {
  public:
   PeerConnector(const GroupOptions& options, BootstrapStore& store)
@@ -66,7 +66,7 @@ class PeerConnector {
     return notes;
   }
 
-  /// What goes wrong between two ranks keeps neither from reaching the others.
+  /// A failure between two ranks does not keep them from reaching the others.
   template <class Step>
   void note_failure(const Step& step) {
     try {
@@ -76,7 +76,7 @@ class PeerConnector {
     }
   }
 
-  /// The listener is there before anybody can read of it.
+  /// Creates the listener before posting its address.
   void exchange_addresses() {
     const PeerAddress own = PeerAddress::make(options_.host, options_.threads);
     note_failure([&] { listener_ = listen_locally(own.socket); });
@@ -100,14 +100,14 @@ class PeerConnector {
     }
   }
 
-  /// Else there is no point in waiting for those who cannot come.
+  /// Otherwise connecting is pointless.
   bool all_have_segments() {
     const std::string own = report_.trouble.empty() ? "made" : "none";
     const auto notes = exchange_notes("segment", own, neighbours_);
     return std::all_of(notes.begin(), notes.end(), [](const std::string& note) { return note == "made"; });
   }
 
-  /// No step waits for a rank that waits for this one: connecting and greeting need nobody's answer.
+  /// No step waits for a rank that waits for this one: connecting and greeting need no answer.
   void reach_all() {
     auto& self = peers_[static_cast<std::size_t>(rank_)];
     self.segment = own_;
@@ -136,11 +136,11 @@ class PeerConnector {
     }
   }
 
-  /// Any process of this user may connect, say something else, or nothing: it keeps no rank waiting. Ends
-  /// when all higher ranks of this host have been answered.
+  /// Any process of this user may connect and send something else, or nothing; this does not delay any rank.
+  /// Ends when all higher ranks of this host were answered.
   void answer_higher_ranks() {
     std::set<int> missing(std::upper_bound(neighbours_.begin(), neighbours_.end(), rank_), neighbours_.end());
-    std::vector<net::FileDescriptor> sockets;  // Of those who have not greeted yet.
+    std::vector<net::FileDescriptor> sockets;  // Not greeted yet.
     while (!missing.empty()) {
       const auto ready = wait_for_any(listener_.get(), sockets, reach_deadline_);
       if (ready.empty()) {
@@ -161,7 +161,7 @@ class PeerConnector {
     }
   }
 
-  /// From `expected`, or from any higher rank. Returns whom the segment is of.
+  /// From `expected`, or from any higher rank. Returns the rank that owns the segment.
   int receive_segment(int socket, std::optional<int> expected) {
     auto [greeting, descriptor] = receive_greeting(socket, reach_deadline_);
     const PeerProcess process = process_at(socket);
@@ -195,7 +195,7 @@ class PeerConnector {
     if (!cpus.empty()) connections.communication_cpu = cpus[static_cast<std::size_t>(own)];
   }
 
-  /// The first reason, in the order of ranks.
+  /// The first reason, in rank order.
   std::string obstacle(const std::vector<ConnectReport>& reports) const {
     for (const int r : everybody_) {
       if (address_of(r).host == address_of(0).host) continue;
@@ -238,10 +238,10 @@ class PeerConnector {
   std::shared_ptr<Segment> own_;
   std::vector<PeerAddress> addresses_;
   std::vector<int> everybody_;
-  std::vector<int> neighbours_;  // Who might share memory with this rank, itself among them.
+  std::vector<int> neighbours_;  // Ranks that may share memory with this one, including itself.
   bool anybody_has_neighbours_ = false;
   std::map<int, net::FileDescriptor> sockets_;  // To the lower ranks.
-  std::vector<Peer> peers_;                     // A place for each rank of the group.
+  std::vector<Peer> peers_;                     // One per rank of the group.
   ConnectReport report_;
 };
 

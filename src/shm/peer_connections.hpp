@@ -19,43 +19,42 @@ namespace lockstep::shm {
 struct GroupOptions {
   GroupInfo members;
 
-  /// After this long an operation fails instead of waiting on.
+  /// An operation that takes longer than this fails.
   net::Milliseconds timeout = std::chrono::minutes(30);
 
-  /// Added to the timeout between the ranks of a host where the group spans several hosts: one rank notices
-  /// what fails between the hosts, and gets the time to tell the others what it was.
+  /// Added to the timeout between the ranks of a host if the group is on several hosts: the rank that detects
+  /// a failure between hosts gets this time to report it to the others.
   net::Milliseconds timeout_margin = std::chrono::seconds(3);
 
-  /// How long the ranks may take to connect.
+  /// Time limit for the ranks to connect.
   net::Milliseconds join_timeout = std::chrono::minutes(5);
 
-  /// Of each of a rank's two staging areas. A chunk should fit the second-level cache beside the user's data.
+  /// Size of each of a rank's two staging areas. A chunk should fit the L2 cache together with the user's
+  /// data.
   std::size_t staging_bytes = 1U << 20;
 
-  /// Address space for a rank's heap; memory is taken only as it is used. 0: the host's memory, shared
-  /// fairly.
+  /// Address space of a rank's heap; memory is allocated only when used. 0: an equal share of the host's
+  /// memory.
   std::size_t heap_bytes = 0;
 
-  /// Ranks with the same host identity try to share memory. Empty: host_identity(); tests emulate several
-  /// hosts on one.
+  /// Ranks with the same host identity try to share memory. Empty: host_identity(). Tests use it to emulate
+  /// several hosts on one.
   std::string host = {};
 
-  /// How many threads of this rank compute, beside the communication thread.
+  /// Number of this rank's computing threads, without the communication thread.
   int threads = 1;
 };
 
-/// Which ranks of a group share memory with which: the group is partitioned into sets of ranks that all share
-/// memory with each other. Such a set is called a host here, although a machine may have several (containers,
-/// users).
+/// Which ranks of a group share memory: a partition of the group into sets in which every pair shares memory.
+/// Such a set is called a host here, although a machine may have several (containers, users).
 struct HostTopology {
-  std::vector<std::vector<int>>
-      ranks;    // For each host its ranks, ascending; hosts in the order of their first ranks.
-  int own = 0;  // This rank's host.
+  std::vector<std::vector<int>> ranks;  // Per host its ranks, ascending; hosts ordered by their first rank.
+  int own = 0;                          // This rank's host.
 
   int count() const { return static_cast<int>(ranks.size()); }
   const std::vector<int>& mine() const { return ranks[static_cast<std::size_t>(own)]; }
 
-  /// How many ranks the smallest host has.
+  /// The size of the smallest host.
   int least() const {
     const auto smallest = std::ranges::min_element(ranks, {}, [](const auto& part) { return part.size(); });
     return smallest == ranks.end() ? 0 : static_cast<int>(smallest->size());
@@ -79,8 +78,8 @@ struct HostTopology {
   }
 };
 
-/// Partitions a group. `reached[a][b]`: rank a has connected to rank b; two ranks share memory only if both
-/// did. All ranks get the same result, because they compute it from the same reports.
+/// Partitions a group. `reached[a][b]`: rank a has connected to rank b. Two ranks share memory only if both
+/// did. All ranks compute the same result from the same reports.
 inline HostTopology host_topology_of(const std::vector<std::vector<bool>>& reached, int own_rank) {
   HostTopology hosts;
   const auto both = [&](std::size_t a, std::size_t b) { return reached[a][b] && reached[b][a]; };
@@ -99,27 +98,26 @@ inline HostTopology host_topology_of(const std::vector<std::vector<bool>>& reach
 
 struct Peer {
   std::shared_ptr<Segment> segment;
-  ProcessHandle process;  // Null: a thread of this process, or a process that this one cannot see.
+  ProcessHandle process;  // Null: a thread of this process, or an invisible process.
   int pid = 0;            // For messages.
 };
 
 /// The result of connect_peers().
 struct PeerConnections {
-  std::vector<Peer> peers;              // Those who share memory with this rank, in rank order, itself among
-                                        // them. None: nobody shares memory with anybody.
-  bool has_cpu_per_rank = false;        // All CPUs that they may use are at least as many as they are.
-  int communication_cpu = -1;           // Where this rank's communication thread is to run; -1: anywhere.
-  Layout layout = {};                   // Of each one's segment.
-  HostTopology hosts = {};              // Who shares memory with whom.
+  std::vector<Peer> peers;              // The ranks that share memory with this one, in rank order, including
+                                        // itself. Empty: no ranks share memory.
+  bool has_cpu_per_rank = false;        // They may use at least as many CPUs as there are ranks.
+  int communication_cpu = -1;           // CPU of this rank's communication thread; -1: any.
+  Layout layout = {};                   // Of every segment.
+  HostTopology hosts = {};              // Which ranks share memory.
   std::vector<std::string> host_names;  // Of all ranks of the group.
   std::string obstacle = "";            // Why not all share memory. Empty: they do.
 };
 
-/// Connects to the other ranks of this host and exchanges segments with them. *Collective*. It is a result
-/// and not an error when ranks cannot share memory because they are on several hosts, or in containers or of
-/// users that cannot reach each other: all ranks get the same `hosts` and `obstacle`. Throws on every rank
-/// when a rank could not create its segment; TimeoutError when a rank has not posted its address before the
-/// deadline.
+/// Connects to the other ranks of this host and exchanges segments with them. *Collective*. If ranks cannot
+/// share memory because they are on several hosts, or in containers or of users that cannot reach each other,
+/// this is not an error: all ranks get the same `hosts` and `obstacle`. Throws on every rank if a rank could
+/// not create its segment; TimeoutError if a rank has not posted its address before the deadline.
 PeerConnections connect_peers(const GroupOptions& options, BootstrapStore& store);
 
 }  // namespace lockstep::shm

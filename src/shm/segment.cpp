@@ -23,7 +23,7 @@
 namespace lockstep::shm {
 namespace {
 
-constexpr std::size_t kReturned = 4U << 20;  // Smaller pieces are kept: taking them anew costs page faults.
+constexpr std::size_t kReturned = 4U << 20;  // Smaller blocks are kept: reallocating them costs page faults.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 /// Segments of ranks that are threads of this process.
@@ -117,7 +117,7 @@ void Segment::release(std::size_t offset, std::size_t bytes) const noexcept {
       fallocate(descriptor_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)));
 }
 
-/// The first free block that is large enough, else the space behind the last.
+/// The first free block that is large enough, otherwise the space after the last block.
 std::optional<std::size_t> Heap::take(std::size_t bytes) {
   const auto found = std::ranges::find_if(free_, [&](const auto& block) { return block.second >= bytes; });
   if (found != free_.end()) {
@@ -155,7 +155,7 @@ void Heap::free(void* memory) noexcept {
   const auto [offset, length] = *found;
   used_.erase(found);
   if (length >= kReturned) {
-    // Pages that a neighbour shares stay.
+    // Keeps pages that are shared with neighboring blocks.
     const std::size_t first = whole_pages(offset);
     const std::size_t last = (offset + length) / whole_pages(1) * whole_pages(1);
     if (last > first) segment_->release(first, last - first);
@@ -163,7 +163,7 @@ void Heap::free(void* memory) noexcept {
   give_back(offset, length);
 }
 
-/// Joined with the free neighbours.
+/// Merges the block with its free neighbors.
 void Heap::give_back(std::size_t offset, std::size_t bytes) noexcept {
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + bytes) {

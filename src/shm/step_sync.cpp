@@ -9,7 +9,7 @@
 namespace lockstep::shm {
 namespace {
 
-/// Between noticing that a rank is gone and saying so.
+/// Delay between detecting that a rank is gone and reporting it.
 constexpr net::Milliseconds kGrace{200};
 
 }  // namespace
@@ -55,7 +55,7 @@ void StepSync::show_buffer(std::int64_t heap_offset) noexcept {
   compared_ = false;
 }
 
-/// Steps only grow, so that a rank that was seen to have come is not checked again.
+/// Steps only increase, so a rank that has arrived is not checked again.
 bool StepSync::all_have_come() {
   for (; first_missing_ < size(); ++first_missing_) {
     if (control(first_missing_).step.load() < step_ + 1) return false;
@@ -74,14 +74,14 @@ std::vector<int> StepSync::missing() const {
 void StepSync::wait_for_all() {
   FutexEvent& event = control(0).steps;
   first_missing_ = 0;
-  // The stores of the steps have one order, so the last rank sees all others there: only it has to wake
-  // anybody.
+  // The stores of the steps have a total order, so the last rank sees all others here: only it has to wake
+  // the others.
   if (all_have_come()) return notify(event);
   LivenessCheck liveness(*this);
   wait_on(
       event, spinner_, [&] { return all_have_come(); },
       [&] {
-        // A rank that has come meanwhile is not missing, even if it has died since.
+        // A rank that has arrived meanwhile is not missing, even if it has died since.
         if (const auto ranks = missing(); !ranks.empty()) {
           liveness.check(ranks, false, [&] { return describe(call_); });
         }
@@ -163,7 +163,7 @@ void StepSync::leave(bool quietly) noexcept {
   for (int r = 0; r < size(); ++r) notify(control(r).messages);
 }
 
-/// Why the rank cannot come; nothing: it still can.
+/// Why the rank cannot arrive; std::nullopt if it still can.
 std::optional<std::string> LivenessCheck::fate_of(int rank) const {
   const Control& control = sync_.control(rank);
   if (control.presence.load() != Presence::failed) return sync_.loss_of(rank);
@@ -179,7 +179,7 @@ void LivenessCheck::check(const std::vector<int>& missing, bool any,
     const auto fate = fate_of(rank);
     hopeless = fate.has_value();
     if (fate) fates += (fates.empty() ? "" : "; ") + *fate;
-    // Where all must come the first that cannot decides, else the first that can.
+    // If all ranks must arrive, the first one that cannot decides; otherwise the first one that can.
     if (hopeless != any) break;
   }
   if (!hopeless) return check_time(missing, what);

@@ -16,20 +16,20 @@
 
 namespace lockstep::shm {
 
-/// A peer that this rank waits for has died, left or failed. The text says which one, and why.
+/// A peer that this rank waits for has died, left or failed. The message says which one and why.
 class PeerLost : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
 
-/// Synchronises the ranks of a host step by step. A collective is a number of steps. In each step a rank
-/// writes its own staging area, publishes the step's number and waits until all ranks have published it; then
-/// it may read what the others wrote in that step. Each rank has two areas and alternates between them:
-/// before a rank overwrites an area, all ranks have passed the step in which they read it, so no second
-/// barrier is needed.
+/// Synchronizes the ranks of a host step by step. A collective consists of steps. In each step a rank writes
+/// its own staging area, publishes the step's number and waits until all ranks have published it; then it may
+/// read what the others wrote in that step. Each rank has two areas and alternates between them: before a
+/// rank overwrites an area, all ranks have passed the step in which they read it, so no second barrier is
+/// needed.
 ///
 /// The first step of a collective also verifies it: every rank compares the calls of all ranks, so that all
-/// get the same error when they differ, before any result is written. After an error the group is unusable:
+/// get the same error if they differ, before any result is written. After an error the group is unusable:
 /// every later operation throws the same error again. One thread at a time.
 class StepSync {
  public:
@@ -43,49 +43,51 @@ class StepSync {
   net::Milliseconds timeout() const noexcept { return timeout_; }
   std::size_t staging_bytes() const noexcept { return layout().staging_bytes; }
   bool has_cpu_per_rank() const noexcept { return connections_.has_cpu_per_rank; }
-  /// Where this rank's communication thread is to run; -1: anywhere.
+  /// CPU of this rank's communication thread; -1: any.
   int communication_cpu() const noexcept { return connections_.communication_cpu; }
   const Segment& segment_of(int member) const noexcept {
     return *peers()[static_cast<std::size_t>(member)].segment;
   }
   Control& control(int member) const noexcept { return *controls_[static_cast<std::size_t>(member)]; }
 
-  /// Begins the next operation; its sequence number is filled in. `heap_offset`: where in this rank's heap
-  /// the buffer lies, else -1.
+  /// Begins the next operation and sets its sequence number. `heap_offset`: the buffer's offset as returned
+  /// by Heap::offset_of(); -1 if it is not in the heap.
   void begin(Call call, std::int64_t heap_offset = -1);
-  /// The buffer of the operation's next piece: the ranks see it after the next step, which verifies the call
-  /// again.
+  /// Sets the buffer of the operation's next piece. The other ranks see it after the next step, which
+  /// verifies the call again.
   void show_buffer(std::int64_t heap_offset) noexcept;
 
-  /// Publishes this rank's step and waits until the others have published theirs. Throws as Group does.
+  /// Publishes this rank's step and waits until the others have published theirs. Throws as described in
+  /// Group.
   void step();
 
   /// The staging area that this rank writes in the current step.
   std::byte* mine() const noexcept { return area(rank(), step_ + 1); }
   /// The staging area that `member` wrote in the previous step.
   const std::byte* of(int member) const noexcept { return area(member, step_); }
-  /// What all ranks wrote at `offset` of that area, in rank order; `own` stands for this rank's, unless null.
+  /// What all ranks wrote at `offset` of that area, in rank order; `own`, unless null, replaces this rank's.
   std::vector<const void*> staged(std::size_t offset, const void* own = nullptr) const;
-  /// After the first step: where in the heap of `member` its buffer lies; -1, null: it lies elsewhere.
+  /// Valid after the first step: the buffer of `member` in its heap; -1 or null if it is not in the heap.
   std::int64_t heap_offset_of(int member) const noexcept { return step_slot(member, step_).heap_offset; }
   std::byte* heap_buffer_of(int member) const noexcept;
 
-  /// Marks the group as failed, here and for the others; throws CommunicationError(text).
+  /// Marks the group as failed, here and for the others; throws CommunicationError with the text.
   [[noreturn]] void fail(const std::string& text);
-  /// The same for an exception, which every later operation throws again.
+  /// Same for an exception, which every later operation rethrows.
   void give_up(const std::exception_ptr& reason, const char* text) noexcept;
 
-  /// Tells the others that this rank has failed, and why, even while another thread is inside an operation.
-  /// Any thread.
+  /// Tells the others that this rank has failed, and why, even while another thread runs an operation. Any
+  /// thread.
   void announce_failure(const char* reason) noexcept;
 
-  /// Says that `member` has died or left; nothing: it has not. Any thread.
+  /// Why `member` has died or left; std::nullopt if it has not. Any thread.
   std::optional<std::string> loss_of(int member) const;
-  /// Which of these ranks (numbers in the world) has died or left, as a text for messages; "": none is known
-  /// to. Any thread.
+  /// The first of these ranks (of the world) known to have died or left, as text for messages; "": none. Any
+  /// thread.
   std::string loss_among(const std::vector<int>& names) const;
 
-  /// Tells the others that this rank has left. `quietly` wakes no sleeper: they notice within kSlice.
+  /// Tells the others that this rank has left. `quietly`: without waking sleepers, which notice it within
+  /// kSlice.
   void leave(bool quietly) noexcept;
 
   /// The last call of this rank.
@@ -113,15 +115,15 @@ class StepSync {
   std::exception_ptr broken_;
 };
 
-/// Checks, during one wait, that the ranks that are waited for are still alive.
+/// Checks, during one wait, that the awaited ranks are still alive.
 class LivenessCheck {
  public:
   explicit LivenessCheck(const StepSync& sync) : sync_(sync), begun_(net::Clock::now()) {}
 
-  /// Throws when one of `missing` left the group, gave up or died: PeerLost naming it; TimeoutError after the
-  /// timeout. `any`: when all of them did, because each alone would do. `what` is what this rank does:
-  /// "all_reduce #3 (...)". Waits a moment before it reports a rank as gone, so that the rank itself, or its
-  /// launcher, can report the cause first.
+  /// Throws PeerLost naming the rank if one of `missing` left the group, gave up or died, and TimeoutError
+  /// after the timeout. `any`: any one of `missing` is enough, so it throws only if all of them are lost.
+  /// `what`: this rank's operation, "all_reduce #3 (...)". Waits briefly before it reports a lost rank, so
+  /// that this rank or its launcher can report the cause first.
   void check(const std::vector<int>& missing, bool any, const std::function<std::string()>& what);
 
  private:

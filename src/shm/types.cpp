@@ -29,7 +29,7 @@ constexpr std::array<const char*, 9> kOperationNames{"all_reduce",     "broadcas
                                                      "all_gather",     "gather",     "scatter",
                                                      "reduce_scatter", "all_to_all", "barrier"};
 
-/// What another process wrote is not trusted to be in range.
+/// Values from another process may be out of range.
 template <class Table, class Value>
 std::size_t place_in(const Table& table, Value value) {
   const auto place = static_cast<std::size_t>(value);

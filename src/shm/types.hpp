@@ -6,7 +6,7 @@
 
 namespace lockstep::shm {
 
-/// What an element is. `bytes` stands for everything that is moved and never reduced.
+/// The type of an element. `bytes`: anything that is copied but never reduced.
 enum class Dtype : std::uint8_t { u8, i8, i16, i32, i64, f16, bf16, f32, f64, boolean, bytes };
 inline constexpr int kDtypes = 11;
 
@@ -37,8 +37,7 @@ struct Elements {
   std::size_t bytes() const { return count * size_of(dtype); }
 };
 
-/// The fingerprint of a collective call: compared by all ranks before anything is done. Without padding, so
-/// that it can be compared as a whole.
+/// The fingerprint of a collective call, which all ranks compare before data is communicated.
 struct Call {
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;
@@ -68,7 +67,7 @@ struct Caller {
   std::string name;
   std::string call;
 };
-/// The error text for two ranks whose calls differ. `who`: the beginning of messages.
+/// The error message for two ranks whose calls differ. `who`: prefix of messages.
 std::string disagreement(const std::string& who, const Caller& one, const Caller& other);
 
 }  // namespace lockstep::shm

@@ -14,9 +14,10 @@ enum class CollectiveCheckLevel {
   /// As `info` if ranks share memory; nothing on Gloo, where a mismatch leads to wrong numbers, an aborted
   /// process or a timeout.
   off,
-  /// Compares operation, sequence number, dtype, number of elements, reduction and root: for every collective
-  /// of CPU tensors if ranks share memory (on one host or within hosts), where this costs nothing; on Gloo
-  /// alone only for the buckets of DistributedDataParallel. A mismatch is a CommunicationError on all ranks.
+  /// Compares operation, dtype, number of elements, reduction and root, over shared memory also the sequence
+  /// number: for every collective of CPU tensors if ranks share memory (on one host or within hosts), where
+  /// this costs nothing; on Gloo alone only for the buckets of DistributedDataParallel. A mismatch is a
+  /// CommunicationError on all ranks.
   info,
   /// Also compares shapes, labels and the split sizes of an all_to_all, for every collective of CPU tensors
   /// on every transport, and the size and dtype of messages; errors show the caller. Slow: each operation

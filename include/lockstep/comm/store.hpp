@@ -71,8 +71,8 @@ class Store {
   /// Removes the key; returns false if it did not exist.
   bool erase(const std::string& key) const;
 
-  /// The local address of this process towards the store's host, to be offered to other ranks. Empty for a
-  /// store in memory.
+  /// The address of this host to offer to other ranks: that of the connection to the store's host, or of
+  /// another interface if that is loopback and the job has several hosts. Empty for a store in memory.
   const std::string& local_address() const;
 
   /// The c10d object, for internal use and for programs that use c10d directly.

@@ -53,10 +53,9 @@ std::string text_of(const Dl_info& info, const void* address) {
   return fmt::format("{}+{:#x} in {}", demangled(info.dli_sname), distance(info.dli_saddr), file);
 }
 
-/// The nearest caller on this thread's stack that belongs to the program, and not to Lockstep, LibTorch or
-/// the system: "train_step()+0x42 in my_trainer". A function that is not exported (-rdynamic) has only its
-/// file and offset, for addr2line. Empty: there is none, as in a thread of the library. Takes some
-/// microseconds.
+/// The nearest caller on this thread's stack that is not in Lockstep, LibTorch or a system library:
+/// "train_step()+0x42 in my_trainer". If its function is not exported (-rdynamic), only file and offset, for
+/// addr2line. Empty if there is none, as in a thread of the library. Takes a few microseconds.
 std::string call_site() {
   std::array<void*, 96> frames{};
   const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -69,7 +68,7 @@ std::string call_site() {
   return "";
 }
 
-/// Also the shape counts, and what the program calls the operation.
+/// Includes shapes and the operation's label.
 std::string text_of(const OpMeta& meta) {
   if (meta.sizes_may_differ) return meta.fingerprint();
   const auto label = OperationLabel::current().view();
@@ -99,7 +98,7 @@ bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
   const bool last = store_.add(key + "/count", 1) == members_.size();
   if (last) {
     store_.set(key + "/all", "1");
-    // All have come here, and so are past the one before.
+    // All ranks are here, so all have left the previous check.
     const std::string before = fmt::to_string(last_number_);
     for (const auto* part : {"", "/count", "/all"}) store_.erase(before + part);
   }
@@ -116,7 +115,7 @@ std::vector<PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
   return calls;
 }
 
-/// All ranks look at all pairs, so that all find the same one.
+/// All ranks compare all pairs, so that all find the same difference.
 void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<PostedCall>& calls) const {
   const auto count = [](const std::vector<std::int64_t>& rows, int place) {
     return rows.empty() ? -1 : rows.at(static_cast<std::size_t>(place));
@@ -135,7 +134,7 @@ void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<Poste
 void CollectiveCheck::before_message(const OpMeta& meta) {
   const bool sends = std::string_view(meta.name) == "send";
   if (meta.peer < 0) open_tags_.insert(meta.tag);
-  // The order of those from several ranks is not known beforehand.
+  // The order of messages from several ranks is not known in advance.
   if (meta.peer < 0 || (!sends && open_tags_.contains(meta.tag))) return;
   const int from = sends ? members_.rank : meta.peer, to = sends ? meta.peer : members_.rank;
   const auto number = ++messages_[{from, to, meta.tag}];

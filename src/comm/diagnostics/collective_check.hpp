@@ -14,39 +14,39 @@
 
 namespace lockstep::comm {
 
-/// How many rows of its tensors an all_to_all gives to each rank, and takes from each.
+/// The number of rows that an all_to_all sends to each rank and receives from each.
 struct RowCounts {
   std::vector<std::int64_t> gives;
   std::vector<std::int64_t> takes;
 };
 
-/// What a rank posts of an operation.
+/// What a rank posts about an operation.
 struct PostedCall {
   int place = 0;
   std::string is;
-  std::string site;  // Where the program calls it.
+  std::string site;  // Where the program calls it; not compared.
   RowCounts rows;
 };
 
-/// Compares what the ranks of a group are about to do in all detail, through the store, before data moves:
-/// shapes, labels and where the program calls, and what is given to whom. Each operation waits for all ranks.
+/// Compares in detail what the ranks of a group are about to call, through the store, before data is
+/// communicated: shapes, labels, and the split sizes of an all_to_all. Each collective waits for all ranks.
 class CollectiveCheck {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// `timeout` bounds the wait for the other ranks.
+  /// `timeout` limits the wait for the other ranks.
   CollectiveCheck(Store store, GroupInfo members, Milliseconds timeout);
 
-  /// To be called with every collective that this rank is about to start. Throws CommunicationError when
-  /// another rank does something else, TimeoutError when one does not come in time. `rows`: of an all_to_all.
+  /// To be called before every collective. Throws CommunicationError if another rank calls something else,
+  /// TimeoutError if a rank does not arrive in time. `rows`: for an all_to_all.
   void before(const OperationId& id, const OpMeta& meta, const RowCounts* rows = nullptr);
 
-  /// The same with every message. Never waits: whoever comes second of the two ranks compares. What is
-  /// received from any rank is not compared.
+  /// To be called before every message. Never waits: the later of sender and receiver compares. Messages
+  /// received from any rank are not compared.
   void before_message(const OpMeta& meta);
 
  private:
-  /// Whether all ranks have posted their calls in time.
+  /// Returns whether all ranks have posted their calls in time.
   bool post(std::uint64_t number, const PostedCall& call);
   std::vector<PostedCall> posted(std::uint64_t number) const;
   void compare_rows(std::uint64_t number, const std::vector<PostedCall>& calls) const;
@@ -56,8 +56,8 @@ class CollectiveCheck {
   GroupInfo members_;
   Milliseconds timeout_;
   std::uint64_t last_number_ = 0;
-  std::map<std::tuple<int, int, int>, std::uint64_t> messages_;  // From, to, tag: how many there were.
-  std::set<int> open_tags_;                                      // Of messages received from any rank.
+  std::map<std::tuple<int, int, int>, std::uint64_t> messages_;  // From, to, tag: number of messages.
+  std::set<int> open_tags_;                                      // Used by a receive from any rank.
 };
 
 }  // namespace lockstep::comm

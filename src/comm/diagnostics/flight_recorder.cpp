@@ -23,21 +23,21 @@ using nlohmann::json;
 
 constexpr const char* kStateNames[] = {"started", "completed", "failed"};
 
-/// What has to be added to this host's monotonic clock for the time of day. Taken once a dump: all times of
-/// a dump, and of all dumps of one host, are those of the monotonic clock.
+/// The offset from this host's monotonic clock to the time of day. Determined once per dump: all times in a
+/// dump are those of the monotonic clock plus this offset.
 std::int64_t wall_offset() {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() - monotonic_now();
 }
 
-/// The last stretches of this process.
+/// The last ranges of this process.
 struct SpanLog {
   std::mutex mutex;
   std::vector<SpanRecord> spans;
   std::size_t next = 0;
 };
 
-/// Never destroyed: threads may end their ranges until the process is gone.
+/// Never destroyed, because threads may end their ranges until the process ends.
 SpanLog& span_log() {
   static auto* const log = new SpanLog();
   return *log;

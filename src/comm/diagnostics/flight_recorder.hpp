@@ -18,7 +18,7 @@ inline std::int64_t monotonic_now() noexcept {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// A stretch of the program's own: trace::Range.
+/// A range of the program: trace::Range.
 struct SpanRecord {
   std::string name;
   std::int64_t begin = 0;
@@ -26,13 +26,13 @@ struct SpanRecord {
   long thread = 0;
 };
 
-/// Enters it among the last stretches of this process, which are in every dump: they belong to no group. Any
+/// Adds it to the last ranges of this process. They belong to no group and are part of every dump. Any
 /// thread.
 void add_span(SpanRecord span);
 
 enum class OperationState : std::uint8_t { started, completed, failed };
 
-/// An operation in the recorder: which one, for finish() and messages.
+/// Identifies an operation in the recorder, for finish() and messages.
 struct OperationId {
   std::uint64_t serial = 0;
   int group = 0;
@@ -48,7 +48,7 @@ struct OperationRecord {
   std::int64_t created = 0;
   std::int64_t finished = 0;
 
-  /// How long ago it was begun.
+  /// Time since it began.
   std::chrono::milliseconds age() const {
     return std::chrono::milliseconds((monotonic_now() - created) / 1'000'000);
   }
@@ -58,33 +58,33 @@ struct OperationRecord {
 
 struct GroupFacts {
   std::string name;
-  /// The ranks of the world that are in it, in the group's order.
+  /// The group's ranks in the world, in the group's order.
   std::vector<int> ranks;
   std::string backend;
 };
 
-/// Remembers a rank's last operations, of all of its groups and backends. Any thread may call anything; an
-/// operation costs two short locks and two looks at the clock.
+/// Records a rank's last operations in all of its groups and backends. Any thread may call any method. An
+/// operation costs two short locks and two clock readings.
 class FlightRecorder {
  public:
-  /// `capacity`: how many operations are kept; 0 keeps none, and only counts.
+  /// `capacity`: number of operations kept; 0: only count them.
   FlightRecorder(int rank, int world_size, std::size_t capacity);
 
-  /// The number under which begin() knows the group. `backend` names what carries it.
+  /// Returns the group's number for begin(). `backend`: name of the group's backend.
   int add_group(GroupFacts meta);
 
   OperationId begin(int group, const OpMeta& meta);
-  /// The first call counts; later ones change nothing, nor one for an operation already forgotten.
+  /// Only the first call has an effect, and none if the operation is no longer recorded.
   void finish(const OperationId& id, bool success);
 
-  /// The operation, if it is still remembered.
+  /// The operation, if it is still recorded.
   std::optional<OperationRecord> find(const OperationId& id) const;
-  /// Collective number `sequence` of a group, if it is still remembered.
+  /// Collective number `sequence` of a group, if it is still recorded.
   std::optional<OperationRecord> find_collective(int group, std::uint64_t sequence) const;
-  /// The oldest operation that has begun, not ended, and is still remembered.
+  /// The oldest recorded operation that has not ended.
   std::optional<OperationRecord> oldest_unfinished() const;
 
-  /// How far a group is.
+  /// The number of operations that a group has started and finished.
   struct Progress {
     std::uint64_t collectives = 0;
     std::uint64_t messages = 0;
@@ -92,7 +92,7 @@ class FlightRecorder {
   };
   Progress progress(int group) const;
   std::uint64_t operations() const;
-  /// The number of the group of that name, or -1.
+  /// The number of the group with that name, or -1.
   int find_group(const std::string& name) const;
   GroupFacts group(int number) const;
   int groups() const;
@@ -100,11 +100,12 @@ class FlightRecorder {
   int rank() const noexcept { return rank_; }
   int world_size() const noexcept { return world_size_; }
 
-  /// All of it. Fields that PyTorch's flight recorder has bear its names. `reason`: why it is asked for.
+  /// The whole content. Fields that PyTorch's flight recorder also has use its names. `reason`: why the dump
+  /// is written.
   nlohmann::json dump(const std::string& reason) const;
 
  private:
-  /// With the lock; null: forgotten.
+  /// Requires the lock; null if no longer recorded.
   OperationRecord* at(std::uint64_t serial) const;
 
   const int rank_;

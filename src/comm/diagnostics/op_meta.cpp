@@ -15,7 +15,7 @@ LabelText& current_label() noexcept {
   return label;
 }
 
-/// "from 1", "to 2": how the operation's other side is spoken of.
+/// "from 1", "to 2": the operation's root or other side.
 std::string peer_text(const OpMeta& meta) {
   if (meta.peer < 0) return "";
   const std::string_view name = meta.name;
@@ -29,7 +29,7 @@ std::string headline(const OpMeta& meta) {
   return result + peer_text(meta);
 }
 
-/// Of a dtype that c10 calls by a name of its own.
+/// The usual name of a dtype for which c10 has its own.
 std::string_view common_name(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"Byte", "uint8"},     {"Char", "int8"},    {"Short", "int16"},       {"Int", "int32"},
@@ -68,7 +68,7 @@ std::string OpMeta::fingerprint() const {
                           : fmt::format("{}, {} x {}", result, elements, dtype);
 }
 
-/// Made for every verified call, so that it is written into one buffer.
+/// Called for every verified call, so it writes to a single buffer.
 std::string OpMeta::call(std::uint64_t number, std::string_view label) const {
   fmt::memory_buffer text;
   const auto out = std::back_inserter(text);

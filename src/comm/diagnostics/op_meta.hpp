@@ -10,41 +10,41 @@
 
 namespace lockstep::comm {
 
-/// What one operation of a group is, without its data: small, and without memory of its own, because one is
-/// made for every operation.
+/// The description of an operation, without its data. Small and without allocations, because every operation
+/// creates one.
 struct OpMeta {
-  /// Names that live as long as the program: "all_reduce", "Float", "sum"; empty where there is none.
+  /// Static strings: "all_reduce", "Float", "sum"; empty if there is none.
   const char* name = "";
   const char* dtype = "";
   const char* reduce_op = "";
-  /// The root of a rooted collective, the other side of a message; -1: none, or anybody.
+  /// The root of a collective or the other side of a message; -1: none, or any.
   std::int32_t peer = -1;
   bool is_message = false;
-  std::int32_t tag = 0;  // Of a message.
+  std::int32_t tag = 0;  // Of messages.
   /// Ranks may call it with different sizes (all_to_all).
   bool sizes_may_differ = false;
-  /// How many tensors of `sizes` this rank gives.
+  /// Number of this rank's tensors; `sizes` are those of the first.
   std::int32_t tensors = 1;
   std::int32_t dimensions = 0;
-  /// The first ones; `elements` counts all.
+  /// The first dimensions; `elements` counts all elements.
   std::array<std::int64_t, 5> sizes{};
   std::int64_t elements = 0;
   std::int64_t bytes = 0;
 
-  /// As many of the sizes as are kept.
+  /// The recorded sizes.
   std::span<const std::int64_t> shown_sizes() const {
     return std::span(sizes).first(std::min(static_cast<std::size_t>(dimensions), sizes.size()));
   }
   /// "all_reduce of sum, Float [4, 2]", "broadcast from 1, Long [1]".
   std::string text() const;
-  /// What all ranks must agree on: "all_reduce of sum, 8 x Float". Shapes may differ, as c10d allows.
+  /// What must be the same on all ranks: "all_reduce of sum, 8 x Float". Shapes may differ, as in c10d.
   std::string fingerprint() const;
-  /// The same in the words of src/shm, which names operations by their numbers: "all_reduce #412 (float32, 8
-  /// elements, sum)", with a label behind it if there is one.
+  /// The same in the format of src/shm, with the number and, if there is one, the label: "all_reduce #412
+  /// (float32, 8 elements, sum)".
   std::string call(std::uint64_t number, std::string_view label) const;
 };
 
-/// What the program calls an operation, "bucket 2": of limited length, so that it can be copied anywhere.
+/// The label of an operation, such as "bucket 2". Of limited length, so that it can be copied cheaply.
 class LabelText {
  public:
   LabelText() = default;
@@ -56,7 +56,7 @@ class LabelText {
   std::uint8_t length_ = 0;
 };
 
-/// A collective as a rank calls it.
+/// A rank's call of a collective.
 struct CollectiveCall {
   OpMeta meta;
   std::uint64_t number = 0;
@@ -66,12 +66,12 @@ struct CollectiveCall {
   std::string text() const { return meta.call(number, label.view()); }
 };
 
-/// Names the operations that this thread starts as long as it lives: in messages, traces and reports.
+/// Labels the operations that this thread starts during its lifetime, in messages, traces and reports.
 ///
 ///     const OperationLabel label("bucket 2");
 ///     auto work = group->allreduce(tensors);
 ///
-/// They nest: the innermost one counts. Costs some nanoseconds. *Local*.
+/// Scopes nest: the innermost one applies. Costs a few nanoseconds. *Local*.
 class OperationLabel {
  public:
   explicit OperationLabel(std::string_view text) noexcept;
@@ -79,7 +79,7 @@ class OperationLabel {
   OperationLabel(const OperationLabel&) = delete;
   OperationLabel& operator=(const OperationLabel&) = delete;
 
-  /// The label of this thread now; empty: none.
+  /// This thread's current label; empty: none.
   static const LabelText& current() noexcept;
 
  private:

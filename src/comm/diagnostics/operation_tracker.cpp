@@ -26,7 +26,7 @@ struct Setting {
   }
 };
 
-/// The first of these variables that is set to something.
+/// The first of these variables that is set and not empty.
 std::optional<Setting> first_set(const Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const auto value = find_variable(environment, name);
@@ -45,7 +45,7 @@ Number number_of(const Setting& setting, Number most, const char* expected) {
 CollectiveCheckLevel check_of(const Setting& setting) {
   const auto is = [&](const char* word) { return ::strcasecmp(setting.value.c_str(), word) == 0; };
   if (is("detail")) return CollectiveCheckLevel::detail;
-  // PyTorch's OFF is its default: it does not ask for less than ours.
+  // PyTorch's OFF is its default, so it does not mean less than Lockstep's default.
   if (is("off") && setting.name == "LOCKSTEP_DEBUG") return CollectiveCheckLevel::off;
   if (is("off") || is("info")) return CollectiveCheckLevel::info;
   setting.refuse("off, info or detail");
@@ -74,7 +74,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// How long the first rank stays after it has given up.
+/// How long rank 0 waits after giving up.
 constexpr Milliseconds kReadingTime{500};
 
 }  // namespace
@@ -157,9 +157,9 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
   throw TimeoutError(fmt::format("{}: {}{}", what, waiting.text, advice_), waiting.missing);
 }
 
-/// At once: nobody needs to be asked.
+/// Does not ask the other ranks, so it throws immediately.
 void OperationTracker::rank_is_lost(const OperationRecord& record, const std::string& text) {
-  // It may have given up because its time was up.
+  // The rank may have given up because of its own timeout.
   if (record.age() > scope_.timeout * 9 / 10) time_is_up(record, text);
   diagnostics_->writer->write(text);
   if (diagnostics_->monitor) diagnostics_->monitor->announce_departure("gave up: " + text);
@@ -168,7 +168,7 @@ void OperationTracker::rank_is_lost(const OperationRecord& record, const std::st
 
 void OperationTracker::connection_is_lost(const OperationRecord& record, const std::string& text,
                                           bool named) {
-  // Where one rank's time is up first, it closes connections, and the others' time is up by that.
+  // The rank that times out first closes connections, so the others are timing out too.
   if (record.age() > scope_.timeout * 9 / 10) time_is_up(record, named ? text : "");
   diagnostics_->writer->write(text);
   PeerMonitor* const monitor = diagnostics_->monitor.get();
@@ -183,9 +183,9 @@ void OperationTracker::connection_is_lost(const OperationRecord& record, const s
   if (gone.empty()) gone = silent_text(status, group, recorder.rank());
   std::string all = gone.empty() ? text : fmt::format("{}; {}", text, gone);
   if (!named) all += advice_;
-  // For those who find this rank gone, and with it what it has found.
+  // For ranks that find this one gone: tells them what it has found.
   monitor->announce_departure("gave up: " + all);
-  // The first rank often keeps the store: those who ask just now shall read that before it ends.
+  // Rank 0 often hosts the store: other ranks must be able to read the reason before it exits.
   if (recorder.rank() == 0) std::this_thread::sleep_for(kReadingTime);
   throw CommunicationError(all);
 }

@@ -13,9 +13,9 @@
 
 namespace lockstep::comm {
 
-/// What a rank remembers and says of its operations: one for a group and all groups made of it.
+/// What a rank records and reports about its operations: one for a group and all its subgroups.
 struct Diagnostics {
-  /// `store` has a key prefix below the outermost group's. A group of one has no peers to monitor.
+  /// `store` has a key prefix below the outermost group's. A group of one rank has no peers to monitor.
   Diagnostics(const GroupInfo& members, const Store& store, DiagnosticsOptions wanted);
 
   DiagnosticsOptions options;
@@ -25,38 +25,38 @@ struct Diagnostics {
   std::shared_ptr<PeerMonitor> monitor;
 };
 
-/// One group's view of it, for the operations that one backend carries. Any thread may call anything; begin()
-/// in the order of the operations.
+/// A group's interface to its Diagnostics, for the operations of one backend. Any thread may call any method;
+/// begin() must be called in the order of the operations.
 class OperationTracker {
  public:
-  /// Whose operations these are.
+  /// The group and backend that it tracks.
   struct Scope {
     GroupInfo members;
-    /// The same on all ranks, and no other group's.
+    /// Unique, and the same on all ranks.
     std::string group_name;
     std::chrono::milliseconds timeout;
   };
 
-  /// `store` has the group's key prefix, for verifying in detail. `backend` names what carries the
-  /// operations.
+  /// `store` has the group's key prefix and is used to verify calls in detail. `backend`: name of the
+  /// backend.
   OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Scope scope, const std::string& backend,
                    const Store& store);
 
-  /// Enters an operation, and compares it with the other ranks' in detail if that is asked for. Throws as
-  /// CollectiveCheck. `rows`: of an all_to_all.
+  /// Records an operation and, if configured, compares it in detail with the other ranks' calls. Throws as
+  /// CollectiveCheck does. `rows`: for an all_to_all.
   OperationId begin(const OpMeta& meta, const RowCounts* rows = nullptr);
   void finish(const OperationId& id, bool success) { diagnostics_->recorder->finish(id, success); }
 
-  /// In a handler: throws the exception in flight again. Where it is about time, or a lost rank, the new one
-  /// is Lockstep's own and says what the other ranks do.
+  /// Called in a handler: rethrows the current exception. For a timeout or a lost rank it throws one of
+  /// Lockstep's errors that says what the other ranks do.
   [[noreturn]] void explain_and_rethrow(const OperationId& id);
 
  private:
-  /// `text`: what the backend says, if that is better than "timed out".
+  /// `text`: the backend's message, if it is better than "timed out".
   [[noreturn]] void time_is_up(const OperationRecord& record, const std::string& text);
-  /// `text` says which rank is lost, and how.
+  /// `text` says which rank is lost, and why.
   [[noreturn]] void rank_is_lost(const OperationRecord& record, const std::string& text);
-  /// `named`: the text says which rank is to blame.
+  /// `named`: the text names the rank that caused it.
   [[noreturn]] void connection_is_lost(const OperationRecord& record, const std::string& text, bool named);
   OperationRecord record_of(const OperationId& id) const;
 
@@ -64,7 +64,7 @@ class OperationTracker {
   Scope scope_;
   int group_;
   std::unique_ptr<CollectiveCheck> check_;
-  std::string advice_;  // Behind errors that a mistake in the calls may have caused, where none are verified.
+  std::string advice_;  // Appended to errors that mismatched calls may have caused.
 };
 
 }  // namespace lockstep::comm

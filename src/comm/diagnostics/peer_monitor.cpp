@@ -31,16 +31,16 @@ namespace {
 using nlohmann::json;
 using Milliseconds = PeerMonitor::Milliseconds;
 
-/// An answer this fresh serves a second rank that asks.
+/// An answer this recent is reused for another rank's question.
 constexpr Milliseconds kFresh{500};
 /// How long a rank that asks waits for the store itself.
 constexpr Milliseconds kStoreTime{2000};
-/// How often a rank that waits for answers looks whether somebody has departed.
+/// How often a rank that waits for answers checks whether a rank has departed.
 constexpr Milliseconds kDepartureLook{200};
 constexpr Milliseconds kLongestPause = std::chrono::minutes(1);
-/// How long the end of a monitor waits for its thread.
+/// How long the destructor waits for the thread.
 constexpr Milliseconds kJoinTime{2000};
-/// How long a rank that waits in a barrier waits for the others' answers.
+/// How long a rank in a barrier waits for the answers of the others.
 constexpr Milliseconds kProbeTime{1000};
 constexpr Milliseconds kLongestProbePause = std::chrono::seconds(30);
 constexpr std::uint64_t kRecent = 8;
@@ -49,12 +49,13 @@ constexpr int kMostGroups = 16;
 }  // namespace
 
 /// The keys of the store through which ranks ask and answer. A question is a round; every rank answers each
-/// round once, and rounds are numbered alike everywhere. Throws as Store does. One thread at a time.
+/// round once, and round numbers are the same on all ranks. Throws as Store does. One thread at a time.
 class StatusExchange {
  public:
   StatusExchange(Store store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {}
 
-  /// Begins a round: every rank's wait for it ends. One message, however many ranks there are.
+  /// Begins a round, which ends every rank's wait for it. A single request to the store, whatever the number
+  /// of ranks.
   void begin(std::uint64_t round) const {
     std::vector<std::string> keys;
     for (int rank = 0; rank < size_; ++rank) keys.push_back(wake_key(rank, round));
@@ -63,12 +64,12 @@ class StatusExchange {
                [] { return "the peer monitor: a question to the other ranks failed"; });
   }
 
-  /// Waits for the beginning of a round; false when `limit` passes first.
+  /// Waits until a round begins; returns false if `limit` passes first.
   bool await(std::uint64_t round, Milliseconds limit) const {
     return store_.wait(wake_key(rank_, round), limit);
   }
 
-  /// Ends this rank's own wait for a round that nobody has begun.
+  /// Ends this rank's own wait for a round that has not begun.
   void wake_self(std::uint64_t round) const { store_.set(wake_key(rank_, round), "1"); }
 
   void answer(std::uint64_t round, const RankReport& report) const {
@@ -79,9 +80,9 @@ class StatusExchange {
     for (const char* what : {"answers", "answered", "complete"}) store_.erase(key(what, round - kRoundsKept));
   }
 
-  /// Waits for the answers of all; false when `limit` passes first.
+  /// Waits for the answers of all ranks; returns false if `limit` passes first.
   bool await_answers(std::uint64_t round, Milliseconds limit) const {
-    // Asked first, because a store that is out of reach shows by that alone; a wait would first wait.
+    // contains() first: it fails immediately if the store is unreachable, while a wait would block.
     return store_.contains(key("complete", round)) || store_.wait(key("complete", round), limit);
   }
 
@@ -165,7 +166,7 @@ struct PeerMonitor::Shared {
         look_at_own_waits();
       }
     } catch (const std::exception&) {
-      // The store is gone, and the job with it: nobody asks any more.
+      // The store is gone, and the job with it: no more questions will arrive.
     }
     const std::lock_guard lock(mutex);
     has_ended = true;
@@ -178,12 +179,12 @@ struct PeerMonitor::Shared {
     ++round;
   }
 
-  /// How long the operation may be under way before a warning.
+  /// How long the operation may take before the next warning.
   Milliseconds limit_of(const OperationRecord& record) const {
     return record.id.serial == warned.serial ? next_warning : warn_after;
   }
 
-  /// How long the thread may sleep before an operation is due for a warning.
+  /// How long the thread may sleep until the next warning is due.
   Milliseconds pause() const {
     if (warn_after.count() == 0) return kLongestPause;
     const auto oldest = recorder->oldest_unfinished();
@@ -200,7 +201,7 @@ struct PeerMonitor::Shared {
     next_warning = 2 * std::max(age, warn_after);
     const auto waiting =
         waiting_for(*oldest, recorder->group(oldest->id.group), recorder->rank(), ask(listener, kAnswerTime));
-    // All have started it: it is slow, or done and nobody has looked yet.
+    // All ranks have started it: it is slow, or has finished without being waited for.
     if (waiting.missing.empty()) return;
     std::cerr << fmt::format("lockstep: rank {} waits in {} since {}: {}\n", recorder->rank(), oldest->text(),
                              duration_text(age), waiting.text)
@@ -222,7 +223,7 @@ struct PeerMonitor::Shared {
         --asked;
       } else {
         exchange.begin(asked);
-        if (&exchange == &listener) answer();  // The monitor's own thread asks: nobody else does it.
+        if (&exchange == &listener) answer();  // The monitor thread asks, so it must answer itself.
       }
       const net::Deadline deadline = net::Clock::now() + limit;
       while (!exchange.await_answers(asked, std::min(kDepartureLook, net::left_until(deadline)))) {
@@ -232,7 +233,7 @@ struct PeerMonitor::Shared {
       result.reports = exchange.answers(asked);
       result.departed = exchange.departed();
     } catch (const std::exception&) {
-      // Whoever asks does so because something is broken; what is known is given.
+      // Questions are asked after failures: returns what is known.
       result.store_answers = false;
     }
     return result;
@@ -243,7 +244,7 @@ struct PeerMonitor::Shared {
     try {
       questions.depart(how);
     } catch (const std::exception&) {
-      // The store is gone: so are the others, or they learn it from that.
+      // The store is gone: the others are gone too, or learn it from that.
     }
   }
 
@@ -257,11 +258,11 @@ struct PeerMonitor::Shared {
       questions.wake_self(round);
       questions.wake_self(round + 1);
     } catch (const std::exception&) {
-      // Then the thread's own connection has ended as well.
+      // The thread's own connection has then failed as well.
     }
   }
 
-  /// A program may end by exit(), with its groups alive: the others are told then too.
+  /// A program may call exit() while its groups exist: also announce the exit to the others then.
   struct Live {
     std::mutex mutex;
     std::set<Shared*> monitors;
@@ -313,7 +314,7 @@ PeerMonitor::~PeerMonitor() {
   std::unique_lock lock(shared_->mutex);
   const bool ended = shared_->ended.wait_for(lock, kJoinTime, [&] { return shared_->has_ended; });
   lock.unlock();
-  // One that is stuck in a connection to a host that has vanished ends when that times out.
+  // A thread that is blocked on a connection to a lost host ends when that times out.
   if (ended) {
     thread_.join();
   } else {
@@ -335,7 +336,7 @@ std::string LivenessProbe::operator()(const std::vector<int>& missing, Milliseco
   }
   if (monitor_ == nullptr || waited < next_question_) return "";
   next_question_ = waited + std::min(waited, kLongestProbePause);
-  const int group = recorder_.find_group(group_);  // -1: it carries no CPU tensors.
+  const int group = recorder_.find_group(group_);  // -1: the group has no CPU tensors.
   const std::uint64_t own = group < 0 ? 0 : recorder_.progress(group).collectives;
   return obstacle_text(monitor_->ask(kProbeTime), missing, group_, own);
 }

@@ -18,38 +18,37 @@ class Group;
 
 namespace lockstep::comm {
 
-/// Tells the ranks of a job of each other when one waits long, through the store alone, so that it works with
-/// every backend and when nothing else does. A thread of each rank blocks in a wait on the store and answers
-/// for the rank, whatever the rank's other threads do. Until somebody asks this costs nothing.
+/// Answers the questions of other ranks of a job when one waits for long. It uses only the store, so that it
+/// works with every backend, and when other connections have failed. On each rank a thread blocks in a wait
+/// on the store and answers, whatever the rank's other threads do. This costs nothing until a rank asks.
 ///
-/// Any thread may call anything.
+/// Any thread may call any method.
 class PeerMonitor {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  /// Whether these departed ranks tell all that the question was for.
+  /// Whether these departed ranks already answer the question.
   using Enough = std::function<bool(const std::map<int, std::string>& departed)>;
 
-  /// `store` has a key prefix that all ranks share; the monitor takes two connections of its own, one for its
-  /// thread, which warns on standard error of an operation that is under way for longer than `warn_after` (0:
-  /// never).
+  /// All ranks use the same key prefix of `store`. The monitor opens two connections, one of them for its
+  /// thread. The thread warns on standard error if an operation takes longer than `warn_after` (0: never).
   PeerMonitor(const Store& store, std::shared_ptr<FlightRecorder> recorder, Milliseconds warn_after);
-  /// Tells the others that this rank leaves.
+  /// Announces this rank's exit.
   ~PeerMonitor();
   PeerMonitor(const PeerMonitor&) = delete;
   PeerMonitor& operator=(const PeerMonitor&) = delete;
 
-  /// How long a rank that warns or gives up waits for the others' answers.
+  /// How long a rank that warns or gives up waits for the answers of the others.
   static constexpr Milliseconds kAnswerTime{2000};
 
-  /// Asks all ranks, and waits for their answers for at most `limit`. A store that is gone gives no answers,
-  /// which shows within two seconds. Where what is known of departed ranks is `enough`, nobody is waited for.
+  /// Asks all ranks and waits at most `limit` for their answers. If the store is gone, there are no answers;
+  /// this takes at most two seconds. Does not wait if the departed ranks are `enough`.
   PeerStatus ask(Milliseconds limit = kAnswerTime, const Enough& enough = {});
 
-  /// Lets the others know that this rank leaves. To be called before its connections close; the destructor
-  /// does it otherwise.
+  /// Announces that this rank leaves. To be called before its connections close; otherwise the destructor
+  /// does it.
   void announce_exit() noexcept;
 
-  /// Lets the others know how this rank ends: "found that ...". The first call counts. Never throws.
+  /// Announces how this rank ends: "found that ...". Only the first call has an effect. Never throws.
   void announce_departure(const std::string& how) noexcept;
 
  private:
@@ -59,22 +58,22 @@ class PeerMonitor {
   std::thread thread_;
 };
 
-/// Looks, while this rank waits in a barrier, whether those who have not come still can: not who has ended or
-/// left, nor who is in a collective that this rank has not called. One for each wait.
+/// Checks, while this rank waits in a barrier, whether the missing ranks can still arrive. They cannot if
+/// they have ended or left, or are in a collective that this rank has not called. One per wait.
 class LivenessProbe {
  public:
   using Milliseconds = PeerMonitor::Milliseconds;
 
-  /// `group` is the group's name in the recorder. `memory`, what shares memory with this rank, and `monitor`
-  /// may be null.
+  /// `group` is the group's name in the recorder. `memory`, the shared memory of this rank, and `monitor` may
+  /// be null.
   LivenessProbe(const std::string& group, const FlightRecorder& recorder, shm::Group* memory,
                 PeerMonitor* monitor)
       : group_(group), recorder_(recorder), memory_(memory), monitor_(monitor) {}
 
-  /// Why one of `missing`, ranks of the world, cannot come; "" as long as all can.
+  /// Why one of `missing` (ranks of the world) cannot arrive; "" as long as all can.
   std::string operator()(const std::vector<int>& missing, Milliseconds waited);
 
-  /// So that those who wait for this rank elsewhere, in the collective that it has not called, end as well.
+  /// Ends the waits of ranks that wait for this one elsewhere, in the collective that it has not called.
   void announce_failure(const std::string& reason) const noexcept;
 
  private:

@@ -18,14 +18,14 @@ constexpr const char* kOutOfReach =
 
 const char* silence(const PeerStatus& status) { return status.store_answers ? kSilent : kOutOfReach; }
 
-/// What a map has of a key, or null.
+/// The map's value for a key, or null.
 template <class Map, class Key>
 const typename Map::mapped_type* look_up(const Map& map, const Key& key) {
   const auto found = map.find(key);
   return found == map.end() ? nullptr : &found->second;
 }
 
-/// Whom the operation waits for: everybody, or one side of a message.
+/// The ranks that the operation waits for: all, or the other side of a message.
 std::vector<int> awaited(const OperationRecord& record, const GroupFacts& group, int self) {
   std::vector<int> ranks;
   for (std::size_t place = 0; place < group.ranks.size(); ++place) {
@@ -40,7 +40,7 @@ std::string place_of(const RankReport& report) {
   return report.activity.empty() ? "has not arrived" : "is in " + report.activity;
 }
 
-/// What one rank does, in words after its name; "" when it has arrived, so that it is not to blame.
+/// What a rank does, as text after its name; "" if it has arrived.
 std::string excuse_of(const OperationRecord& record, const std::string& group, int rank,
                       const PeerStatus& status) {
   if (const auto* gone = look_up(status.departed, rank)) return *gone;
@@ -55,7 +55,7 @@ std::string excuse_of(const OperationRecord& record, const std::string& group, i
   return fmt::format("does {} as #{} instead", *same, number);
 }
 
-/// The ranks of which the same is to be said, in the order in which they were added.
+/// Texts and the ranks to which they apply, in the order in which they were added.
 using Excuses = std::vector<std::pair<std::string, std::vector<int>>>;
 
 void add(Excuses& excuses, const std::string& text, int rank) {
@@ -65,7 +65,7 @@ void add(Excuses& excuses, const std::string& text, int rank) {
   excuses.push_back({text, {rank}});
 }
 
-/// "ranks 1, 2 is in forward" would be no English.
+/// Converts "is in forward" to the plural form for several ranks.
 std::string for_several(std::string text) {
   for (const auto& [one, several] :
        {std::pair<std::string_view, std::string_view>{"is ", "are "}, {"has ", "have "}, {"does ", "do "}}) {
@@ -84,8 +84,8 @@ std::string sentences(const Excuses& excuses) {
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-/// A collective that `report`'s rank is in, and this rank, which has begun `own`, has not begun: "" where
-/// there is none. One that failed there when it began is none.
+/// The collective that `report`'s rank is in and that this rank, which has begun `own` collectives, has not
+/// called; "" if there is none. Collectives that failed at their start do not count.
 std::string ahead(const RankReport::Group& report, std::uint64_t own) {
   const auto& progress = report.progress;
   const bool is_in_one = progress.collectives + progress.messages > progress.finished;
@@ -118,7 +118,7 @@ WaitingFor waiting_for(const OperationRecord& record, const GroupFacts& group, i
 }
 
 std::string silent_text(const PeerStatus& status, const GroupFacts& group, int self) {
-  // Without this rank's own answer those of others tell nothing.
+  // Without this rank's own answer, missing answers of others mean nothing.
   if (!status.reports.contains(self)) return "";
   Excuses excuses;
   for (const int rank : group.ranks) {

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kLook{1};
 
-/// What would make a trace due, as it was last seen.
+/// The last seen state of the requests for a trace.
 struct Requests {
   fs::file_time_type file;
   unsigned stacks = 0;
@@ -85,7 +85,7 @@ fs::path TraceWriter::write_into(const FlightRecorder& recorder, const fs::path&
     throw Error(fmt::format("cannot make the folder '{}': {}", folder.string(), failure.message()));
   const fs::path path = folder / fmt::format("trace-rank-{}.json", recorder.rank());
   nlohmann::json all = recorder.dump(reason);
-  // NCCL's operations are in c10d's own recorder.
+  // NCCL's operations are in c10d's own flight recorder.
   if (const CudaPlugin* const plugin = loaded_cuda_plugin())
     all["nccl"] = nlohmann::json::parse(plugin->nccl_flight_record());
   write_atomically(path, all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -11,22 +11,22 @@
 
 namespace lockstep::comm {
 
-/// Writes a rank's recorder into a folder: when told, when the folder's file `request` is renewed, and when
-/// the process is asked for its stacks (`lockstep stacks`). For the last two it has a thread, which looks
-/// once a second; without a folder there is none.
+/// Writes a rank's recorder to a folder: on write(), when the folder's file `request` is touched, and when
+/// the process is asked for its stacks (`lockstep stacks`). A thread checks the latter two once a second;
+/// there is none without a folder.
 class TraceWriter {
  public:
   TraceWriter(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path folder);
-  /// Writes once more, where there is a folder.
+  /// Writes a last time, if there is a folder.
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  /// Writes into the writer's folder, if it has one. Never throws: a trace is not worth the training; a
-  /// failure is told on standard error.
+  /// Writes to the writer's folder, if it has one. Never throws, so that a failure does not end the training;
+  /// it is reported on standard error.
   void write(const std::string& reason) noexcept;
 
-  /// Writes `trace-rank-3.json` into `folder`, which is made, and returns its path. Throws Error.
+  /// Creates `folder`, writes `trace-rank-3.json` there and returns its path. Throws Error.
   static std::filesystem::path write_into(const FlightRecorder& recorder, const std::filesystem::path& folder,
                                           const std::string& reason);
 

@@ -20,16 +20,17 @@
 namespace lockstep::comm {
 namespace {
 
-/// What a rank says first on a connection. The nonce is in the job's store: strangers do not know it.
+/// The first message of a rank on a connection. The nonce is in the job's store, so that other programs do
+/// not know it.
 struct Hello {
   std::array<char, 32> nonce{};
   std::int32_t round = 0;
 };
 
-/// How often a rank that waits tries to read, yielding the CPU in between, before it sleeps: about as long as
-/// being woken takes.
+/// How often a waiting rank tries to read, yielding the CPU in between, before it sleeps: about the time of a
+/// wakeup.
 constexpr int kSpins = 60;
-/// Whoever connects and says nothing keeps the others no longer than this.
+/// A client that connects and stays silent delays the others no longer than this.
 constexpr std::chrono::seconds kHelloTime{5};
 
 std::string without_number(std::string call) {
@@ -42,7 +43,7 @@ std::string_view bytes_of(const auto& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-/// As Transport's libraries fail: nobody has looked yet which ranks are to blame.
+/// Converts errors to those of Transport's libraries: the ranks that caused them are not determined yet.
 template <class Body>
 void as_a_library(const Body& body) {
   try {
@@ -54,7 +55,7 @@ void as_a_library(const Body& body) {
   }
 }
 
-/// Reads what is there again and again, and sleeps at last.
+/// Polls for data, and sleeps eventually.
 void receive_spinning(int socket, char* into, std::size_t count, net::Deadline deadline) {
   for (int spins = 0; count > 0 && spins < kSpins;) {
     const ssize_t got = ::recv(socket, into, count, MSG_DONTWAIT);
@@ -65,7 +66,7 @@ void receive_spinning(int socket, char* into, std::size_t count, net::Deadline d
       ++spins;
       ::sched_yield();
     } else {
-      break;  // receive_exactly() says why.
+      break;  // receive_exactly() reports the error.
     }
   }
   if (count > 0) net::receive_exactly(socket, into, count, deadline);
@@ -88,7 +89,7 @@ bool FingerprintExchange::CollectiveFingerprint::operator!=(const CollectiveFing
          without_number(call.data()) != without_number(other.call.data());
 }
 
-/// Each rank connects to those that it sends to, and then takes the connections of those that send to it.
+/// Each rank connects to those that it sends to, then accepts the connections of those that send to it.
 FingerprintExchange::FingerprintExchange(const Store& store, shm::GroupInfo members,
                                          const std::string& address, const ProcessGroupOptions& options)
     : members_(std::move(members)), timeout_(options.timeout) {
@@ -123,7 +124,7 @@ void FingerprintExchange::accept_all(int listener, const std::string& nonce, net
       net::receive_exactly(accepted->socket.get(), reinterpret_cast<char*>(&hello), sizeof hello,
                            std::min(deadline, net::Clock::now() + kHelloTime));
     } catch (const CommunicationError&) {
-      continue;  // A stranger.
+      continue;  // Not one of the ranks.
     }
     const auto round = static_cast<std::size_t>(hello.round);
     const bool known = std::equal(nonce.begin(), nonce.end(), hello.nonce.begin(), hello.nonce.end());

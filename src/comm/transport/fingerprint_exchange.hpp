@@ -14,44 +14,44 @@
 
 namespace lockstep::comm {
 
-/// Verifies what the ranks of a group are about to call, before data moves, by dissemination: in round k each
-/// sends all it knows to rank + 2^k, so that after the last round it knows of all ranks, and all find the
-/// same two that differ.
+/// Verifies what the ranks of a group are about to call, before data is communicated, by dissemination: in
+/// round k each rank sends all it knows to rank + 2^k. After the last round it knows the calls of all ranks,
+/// and all find the same two that differ.
 ///
-/// Over connections of its own, which the thread that waits reads itself: for two ranks this takes the time
-/// of one small message. Gloo's take three times as long, because its own thread reads them and wakes the one
-/// that waits. One thread at a time, but for close().
+/// It has its own connections, which the waiting thread reads itself: between two ranks this takes the time
+/// of one small message. Messages over Gloo take three times as long, because Gloo's thread reads them and
+/// wakes the waiting one. One thread at a time, except close().
 class FingerprintExchange {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// Connects the ranks. `store` has a key prefix that nobody else uses; `address`: where the others reach
-  /// this rank. *Collective*. Throws TimeoutError, CommunicationError.
+  /// Connects the ranks. `store` must have a key prefix that nobody else uses; `address`: where the others
+  /// reach this rank. *Collective*. Throws TimeoutError, CommunicationError.
   FingerprintExchange(const Store& store, shm::GroupInfo members, const std::string& address,
                       const ProcessGroupOptions& options);
 
-  /// Says what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". The number is for
-  /// people, and not compared: a rank whose start has failed by its arguments has counted it. Does not wait.
-  /// `timeout`: else the group's.
+  /// Sends what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". The number is
+  /// only for messages and not compared, because calls that were rejected on one rank count too. Does not
+  /// wait. `timeout`: 0 means the group's.
   void announce(const std::string& call, Milliseconds timeout = Milliseconds(0));
 
-  /// Waits until all ranks have announced the same. Throws CommunicationError on all of them when they have
-  /// not, LibraryTimeout when one does not come in time, std::runtime_error when one is gone; each later call
-  /// throws the same again.
+  /// Waits until all ranks have announced the same. Throws CommunicationError on all of them if the calls
+  /// differ, LibraryTimeout if a rank does not announce in time, std::runtime_error if one is gone. Each
+  /// later call throws the same error.
   void agree(Milliseconds timeout = Milliseconds(0));
 
-  /// Ends the connections, so that the others' exchanges fail. Any thread.
+  /// Closes the connections, so that the exchanges of the other ranks fail. Any thread.
   void close() noexcept;
 
  private:
-  /// What a rank calls: of fixed size, so that one read is enough.
+  /// A rank's call. Of fixed size, so that one read is enough.
   struct CollectiveFingerprint {
     std::int32_t caller = -1;
     std::array<char, 188> call{};
 
     bool operator!=(const CollectiveFingerprint& other) const;
   };
-  /// Of the ranks that this one has heard of: what the first one calls, and the first of those that differ.
+  /// Of the ranks known so far: the call of the first one, and the first call that differs.
   struct Known {
     CollectiveFingerprint first;
     CollectiveFingerprint other;

@@ -37,10 +37,10 @@ using shm::Dtype;
 using shm::Elements;
 using shm::Reduction;
 
-/// c10d's Gloo does not let go of its connections before it is destroyed, which waits for its operations, and
+/// c10d's Gloo keeps its connections until it is destroyed, and its destructor waits for its operations.
 /// LibTorch 2.11 has no public way to close them: ProcessGroupGloo overrides neither abort() nor shutdown(),
-/// setTimeout() does not reach an operation that waits, and a Device's shutdown() stops its thread and leaves
-/// the connections open. So this derived class implements Backend::abort() itself.
+/// setTimeout() does not affect an operation that waits, and a Device's shutdown() stops its thread but
+/// leaves the connections open. This derived class therefore implements Backend::abort() itself.
 class ClosableGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
@@ -49,8 +49,8 @@ class ClosableGloo final : public c10d::ProcessGroupGloo {
   }
 };
 
-/// Bound to one address, or to the interfaces named: not to every interface, and not to whatever the host's
-/// own name happens to resolve to. `interfaces` is a comma-separated list, as in PyTorch.
+/// Binds to one address or to the given interfaces, not to every interface and not to the address that the
+/// host's own name resolves to. `interfaces` is a comma-separated list, as in PyTorch.
 Devices make_devices(const std::string& interfaces, const std::string& address) {
   Devices devices;
   for (const auto name : variables::split_list(interfaces)) {
@@ -64,12 +64,12 @@ Devices make_devices(const std::string& interfaces, const std::string& address) 
 }
 
 std::string chosen_interfaces(const ProcessGroupOptions& options, int size) {
-  if (size == 1) return "";  // A world of one needs no network.
+  if (size == 1) return "";  // A world of size 1 needs no network.
   if (!options.network_interface.empty()) return options.network_interface;
   return find_variable(process_environment(), "GLOO_SOCKET_IFNAME").value_or("");
 }
 
-/// Gloo takes the certificates, and then opens connections that use none of them.
+/// Gloo reads the certificates but opens unencrypted connections.
 void refuse_false_encryption() {
   const auto transport = find_variable(process_environment(), "GLOO_DEVICE_TRANSPORT");
   if (!transport || *transport != "TCP_TLS") return;
@@ -78,12 +78,11 @@ void refuse_false_encryption() {
       "it, and use a network that others do not reach, or an encrypted one (WireGuard, IPsec)");
 }
 
-/// Gloo writes to its connections in a way (writev) that ends the process by SIGPIPE, without a word, where
-/// the other end has just gone; without the signal it is an error like any other. What the program itself has
-/// chosen for the signal stays.
+/// If the other end of a connection has just closed, Gloo's writev() raises SIGPIPE, which would end the
+/// process without a message. Without the signal it is an ordinary error. A handler set by the program is
+/// kept.
 ///
-/// A handler that does nothing, for programs that this one starts: they would inherit it if the signal were
-/// ignored.
+/// Installs an empty handler instead of SIG_IGN, which child processes would inherit.
 void make_broken_connections_errors() {
   struct sigaction action {};
   if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
@@ -92,10 +91,10 @@ void make_broken_connections_errors() {
   sigaction(SIGPIPE, &action, nullptr);
 }
 
-/// What std::terminate did before explain_gloo_abort().
+/// The terminate handler before explain_gloo_abort().
 std::terminate_handler next_terminate = nullptr;
 
-/// Gloo's own thread throws where more bytes arrive than this rank expects, which ends the process before any
+/// Gloo's own thread throws if more bytes arrive than this rank expects, which ends the process before any
 /// operation fails.
 [[noreturn]] void explain_gloo_abort() {
   try {
@@ -115,7 +114,7 @@ void explain_aborts() {
   std::call_once(once, [] { next_terminate = std::set_terminate(explain_gloo_abort); });
 }
 
-/// Gloo has one type for all of its failures.
+/// Gloo has a single exception type for all failures; a timeout is detected by the elapsed time.
 template <class Body>
 void with_typed_timeout(Milliseconds timeout, const Body& body) {
   const auto begun = Clock::now();
@@ -127,9 +126,9 @@ void with_typed_timeout(Milliseconds timeout, const Body& body) {
   }
 }
 
-/// LibTorch 2.11 enters every operation into one flight recorder, whose table of groups it changes without a
+/// LibTorch 2.11 records every operation in one flight recorder and changes its table of groups without a
 /// lock (FlightRecorder::recordWithResetEnabled), so that two groups used in two threads can crash. Starting
-/// an operation never waits for a peer: one lock of the whole process is held briefly.
+/// an operation never waits for a peer, so one lock per process, held briefly, is enough.
 template <class Start>
 WorkPointer started(const Start& start) {
   static std::mutex mutex;
@@ -140,7 +139,7 @@ WorkPointer started(const Start& start) {
 c10d::ReduceOp c10d_op(Reduction reduction, Dtype dtype) {
   if (reduction == Reduction::avg) reduction = Reduction::sum;  // Divided afterwards.
   if (dtype != Dtype::boolean) return static_cast<c10d::ReduceOp::RedOpType>(reduction);
-  // Of bytes of 0 and 1 a sum would be 2.
+  // Booleans are bytes of 0 and 1, of which a sum could be 2.
   if (reduction == Reduction::sum) reduction = Reduction::max;
   if (reduction == Reduction::product) reduction = Reduction::min;
   return static_cast<c10d::ReduceOp::RedOpType>(reduction);
@@ -155,7 +154,7 @@ Tensors bytes_of_each(const Buffers& buffers, std::size_t bytes) {
   return views;
 }
 
-/// Gloo's messages end for one who waits, and once: a second waits for the first.
+/// Gloo's messages end only in a wait, and only once: a second thread waits for the first.
 class GlooMessage final : public Message {
  public:
   GlooMessage(c10::intrusive_ptr<c10d::Backend> gloo, WorkPointer work, Milliseconds timeout)
@@ -181,7 +180,7 @@ class GlooMessage final : public Message {
   int source() const override { return work_->sourceRank(); }
 
  private:
-  c10::intrusive_ptr<c10d::Backend> gloo_;  // Stays while a message is under way.
+  c10::intrusive_ptr<c10d::Backend> gloo_;  // Kept alive while a message is in flight.
   WorkPointer work_;
   Milliseconds timeout_;
   std::mutex mutex_;
@@ -189,7 +188,7 @@ class GlooMessage final : public Message {
   bool ended_ = false;
 };
 
-/// Parts of an all_to_all as slices of one piece of memory: their own, or a copy of it.
+/// Parts of an all_to_all as slices of one block of memory: their own, or a copy.
 class Slices {
  public:
   Slices(Transport::Parts parts, std::size_t element_size) : parts_(parts) {
@@ -204,7 +203,7 @@ class Slices {
   at::Tensor tensor() { return bytes_of(in_one_piece_ ? parts_.front().data : copy_.data(), bytes_); }
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
 
-  /// Between the parts and the copy, where there is one.
+  /// Copies from the parts (`in`) or back to them, if there is a copy.
   void copy(bool in) {
     if (in_one_piece_) return;
     std::byte* place = copy_.data();
@@ -223,7 +222,7 @@ class Slices {
   std::vector<std::byte> copy_;
 };
 
-/// The timeout of the collective that this thread has begun, and over which connection.
+/// The timeout of the collective that this thread has begun, and its transport.
 struct BegunCall {
   const GlooTransport* transport = nullptr;
   Milliseconds timeout{0};
@@ -278,7 +277,7 @@ Milliseconds GlooTransport::call_timeout() const {
   return begun_call.transport == this ? begun_call.timeout : Milliseconds(0);
 }
 
-/// With the call's timeout; without one c10d's default stays, which is the connection's.
+/// Sets the call's timeout; otherwise c10d's default, which is the connection's, applies.
 template <class Options>
 Options GlooTransport::timed(Options options) const {
   if (call_timeout() > Milliseconds(0)) options.timeout = call_timeout();

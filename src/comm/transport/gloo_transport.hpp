@@ -12,26 +12,26 @@
 
 namespace lockstep::comm {
 
-/// c10d's Gloo over TCP. Failures throw LibraryTimeout when time was up, else what Gloo throws.
+/// c10d's Gloo over TCP. Failures throw LibraryTimeout on timeout, otherwise Gloo's exceptions.
 ///
 /// An operation of an OperationQueue lets the next one begin as soon as it has been started.
 ///
-/// float16 and bfloat16 travel as they are and are rounded by each rank; int16, which Gloo does not know,
-/// travels as int32; a bool as a byte.
+/// float16 and bfloat16 are sent as they are and rounded by each rank; int16, which Gloo does not support, is
+/// sent as int32 in reductions; bool is sent as a byte.
 class GlooTransport final : public Transport {
  public:
-  /// Connects the ranks; `store` gives the address that this one offers. *Collective*.
+  /// Connects the ranks. `store` provides the address that this rank offers. *Collective*.
   GlooTransport(const Store& store, const GroupInfo& members, const ProcessGroupOptions& options);
 
-  /// From now on each call that has a label is verified before its data moves: the buckets of
-  /// DistributedDataParallel, which all ranks label alike. Others cost too much for what they are.
+  /// From now on each call that has a label is verified before its data is communicated: the buckets of
+  /// DistributedDataParallel, which all ranks label alike. Verifying other calls would cost too much.
   void verify_by(std::unique_ptr<FingerprintExchange> fingerprints) {
     fingerprints_ = std::move(fingerprints);
   }
 
   const char* name() const override { return "gloo"; }
   int concurrency() const override { return 2; }
-  /// The call's timeout is that of what this thread does next; else it is the connection's own.
+  /// Sets the timeout of this thread's next operations to the call's; if it is 0, the connection's applies.
   void begin(const CollectiveCall& call) override;
 
   void all_reduce(void* data, Elements elements, Reduction reduction) override;
@@ -39,7 +39,7 @@ class GlooTransport final : public Transport {
   void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override;
   void broadcast(void* data, Elements elements, int root) override;
   void all_gather(const void* input, Buffers outputs, Elements elements) override;
-  /// `output` has `bytes` for each rank.
+  /// `output` holds `bytes` per rank.
   void all_gather(const void* input, void* output, std::size_t bytes);
   void gather(const void* input, Buffers outputs, Elements elements, int root) override;
   void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override;
@@ -63,14 +63,14 @@ class GlooTransport final : public Transport {
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::chrono::milliseconds timeout_;
-  std::unique_ptr<FingerprintExchange> fingerprints_;  // Null: nothing is verified.
+  std::unique_ptr<FingerprintExchange> fingerprints_;  // Null: calls are not verified.
 };
 
-/// The address by which other ranks reach this one: that of the interface that was chosen for Gloo, else the
-/// store's. Empty: all ranks are on this host.
+/// The address at which other ranks reach this one: that of the interface chosen for Gloo, otherwise that of
+/// the store. Empty: all ranks are on this host.
 std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size);
 
-/// A tensor that is a view of memory.
+/// A tensor that views this memory.
 at::Tensor view_of(const void* data, shm::Elements elements);
 
 }  // namespace lockstep::comm

@@ -18,7 +18,7 @@ using shm::Elements;
 using shm::Operation;
 using shm::Reduction;
 
-/// More streams between two hosts than this fill no network better.
+/// More streams between two hosts do not increase the bandwidth.
 constexpr int kMaxLeaders = 4;
 
 class ReceivedMessage final : public Message {
@@ -36,7 +36,7 @@ class ReceivedMessage final : public Message {
   shm::P2PQueue::Handle receive_;
 };
 
-/// For ranks that all share memory. They verify every call in the first step of the operation itself.
+/// If all ranks share memory. Calls are verified in the first step of each operation.
 class ShmTransport final : public Transport {
  public:
   explicit ShmTransport(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
@@ -70,7 +70,7 @@ class ShmTransport final : public Transport {
   }
   void barrier() override { shm::barrier(group_->step_sync()); }
 
-  /// Done at once: the message is copied to where the receiver finds it.
+  /// Completes immediately: the message is copied to a queue in this rank's heap.
   std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
     group_->p2p_queue().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
     return nullptr;
@@ -88,14 +88,14 @@ class ShmTransport final : public Transport {
   std::shared_ptr<shm::Group> group_;
 };
 
-/// A rank that ends is noticed by its neighbours, who tell why, within half a second.
+/// If a rank ends, its neighbors notice it within half a second and report the reason.
 constexpr std::chrono::milliseconds kNotice{1500};
-/// How often the host's own ranks are looked at meanwhile: connections close before their process has ended.
+/// How often the host's own ranks are checked meanwhile: connections close before their process has ended.
 constexpr std::chrono::milliseconds kLook{50};
 
-/// A leader of its host, which Gloo joins with one leader of each other host: the ranks of `gloo` and of
-/// `fingerprints` are the hosts. `ranks`: of the whole group, over which averages are; `host`: this host's.
-/// `fingerprints` is null where nothing is verified.
+/// A leader of its host. Gloo connects it to one leader of each other host, so the ranks of `gloo` and
+/// `fingerprints` are the hosts. `ranks`: number of ranks of the whole group, for averages; `host`: this
+/// host's group. `fingerprints` is null if calls are not verified.
 class GlooInterHostTransport final : public shm::InterHostTransport {
  public:
   GlooInterHostTransport(GroupInfo leaders, int ranks, std::shared_ptr<shm::Group> host,
@@ -137,7 +137,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
       explain(call_);
     }
   }
-  /// The reason first: a rank that finds the connection closed reads it.
+  /// Posts the reason first: a rank that finds the connection closed reads it.
   void abandon(const char* failure_text) noexcept override {
     if (std::exchange(abandoned_, true)) return;
     failure_.post(failure_text);
@@ -145,7 +145,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     try {
       gloo_->close();
     } catch (const std::exception&) {
-      // The connections close with the process at the latest.
+      // The connections close when the process ends at the latest.
     }
   }
 
@@ -158,7 +158,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     try {
       body();
     } catch (const Error&) {
-      throw;  // The hosts do not call the same, and all know it.
+      throw;  // The calls of the hosts differ, and all hosts know it.
     } catch (...) {
       std::vector<std::string> names;
       for (int leader = 0; leader < leaders_.size(); ++leader) names.push_back(leaders_.called(leader));
@@ -176,7 +176,8 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     }
   }
 
-  /// What a rank of this host has ended by, or what another host has posted; "": neither shows in time.
+  /// How a rank of this host has ended, or the failure that another host has posted; "" if neither is found
+  /// in time.
   std::string reason_of_failure() const {
     const shm::StepSync& here = host_->step_sync();
     for (auto waited = kLook; waited <= kNotice; waited += kLook) {
@@ -192,12 +193,12 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
   std::unique_ptr<GlooTransport> gloo_;
   std::unique_ptr<FingerprintExchange> fingerprints_;
   FirstFailure failure_;
-  std::string call_;  // What was announced last.
+  std::string call_;  // The last announced call.
   bool abandoned_ = false;
 };
 
-/// For ranks on several hosts, in the way of `collectives`, which verify every call. `flat` joins all ranks;
-/// it carries messages, and what a rank gives each other rank for itself (gather, scatter, all_to_all).
+/// For ranks on several hosts: runs `collectives`, which verify the calls. `flat` connects all ranks. It is
+/// used for messages and for operations with separate data per pair of ranks (gather, scatter, all_to_all).
 class HierarchicalTransport final : public Transport {
  public:
   HierarchicalTransport(std::shared_ptr<shm::Group> group,
@@ -251,7 +252,7 @@ class HierarchicalTransport final : public Transport {
   std::unique_ptr<Transport> flat_;
 };
 
-/// Where ranks that share a store leave their addresses.
+/// Bootstrap notes in the group's store.
 class GroupBootstrapStore final : public shm::BootstrapStore {
  public:
   explicit GroupBootstrapStore(Store store) : store_(std::move(store)) {}
@@ -270,7 +271,7 @@ class Factory {
           const TransportOptions& how)
       : info_(info), store_(store), options_(options), how_(how) {}
 
-  /// `verifies`: unless the hierarchical collectives above do.
+  /// `verifies`: false if the hierarchical collectives do.
   std::unique_ptr<Transport> gloo(bool verifies) const {
     const auto prefixed = store_.with_prefix("gloo");
     auto gloo = std::make_unique<GlooTransport>(prefixed, info_, options_);
@@ -300,7 +301,7 @@ class Factory {
   }
 
  private:
-  /// Joins those who are leader number `leader` on their hosts: "rank 0 on node0", "rank 2 on node1".
+  /// Connects the leaders with index `leader` of all hosts: "rank 0 on node0", "rank 2 on node1".
   std::unique_ptr<shm::InterHostTransport> inter_host(int leader, const shm::Group::Joined& joined,
                                                       const std::shared_ptr<shm::Group>& host) const {
     std::vector<int> members;
@@ -314,7 +315,7 @@ class Factory {
                                                     FirstFailure(store_.with_prefix("failure")));
   }
 
-  /// Null for one rank alone, which has nobody to differ from.
+  /// Null for a single rank, which has nothing to compare.
   std::unique_ptr<FingerprintExchange> fingerprints_of(const Store& store, const GroupInfo& members) const {
     if (members.size() == 1) return nullptr;
     return std::make_unique<FingerprintExchange>(store.with_prefix("fingerprints"), members,

@@ -13,7 +13,7 @@ namespace {
 
 thread_local const std::shared_ptr<shm::Heap>* current_heap = nullptr;
 
-/// Memory of a heap, and the heap, which may be all that is left of a group.
+/// A block of a heap. It keeps the heap alive, which may outlive its group.
 struct Piece {
   std::shared_ptr<shm::Heap> heap;
   void* memory;
@@ -24,7 +24,7 @@ void free_piece(void* context) {
   piece->heap->free(piece->memory);
 }
 
-/// LibTorch's allocator, but for large tensors made in a scope.
+/// LibTorch's allocator, except for large tensors created in a scope.
 class SharingAllocator final : public c10::Allocator {
  public:
   explicit SharingAllocator(c10::Allocator* usual) : usual_(usual) {}
@@ -36,13 +36,13 @@ class SharingAllocator final : public c10::Allocator {
         return {memory, new Piece{*current_heap, memory}, &free_piece, at::Device(at::kCPU)};
     } catch (const CommunicationError&) {
     }
-    // Shared memory is short: a tensor elsewhere serves as well, only slower.
+    // Shared memory is exhausted: ordinary memory works as well, only slower.
     return usual_->allocate(bytes);
   }
   bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
     return usual_->is_simple_data_ptr(pointer);
   }
-  /// Of the usual allocator: who asks for raw memory does not do so in a scope.
+  /// The usual allocator's: raw allocations do not happen in a scope.
   c10::DeleterFnPtr raw_deleter() const override { return usual_->raw_deleter(); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
@@ -52,7 +52,7 @@ class SharingAllocator final : public c10::Allocator {
   c10::Allocator* usual_;
 };
 
-/// Once a process, and only in one that shares memory. Never taken back: tensors may be made at any time.
+/// Once per process, and only if it shares memory. Never removed, because tensors may be created at any time.
 void install_allocator() {
   static std::once_flag once;
   std::call_once(once, [] { c10::SetAllocator(at::kCPU, new SharingAllocator(c10::GetCPUAllocator())); });

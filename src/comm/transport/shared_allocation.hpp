@@ -11,10 +11,10 @@ class Heap;
 
 namespace lockstep::comm {
 
-/// While one lives, large CPU tensors that this thread makes lie in memory that all ranks of the group see,
-/// so that all_reduce works on them in place, without copies. Without effect for a group that does not share
-/// memory. What was allocated stays valid when the scope, and when the group is gone. *Local*; scopes of one
-/// thread may be nested, the innermost counts.
+/// While such an object exists, this thread allocates large CPU tensors in memory that all ranks of the group
+/// can access, so that all_reduce works on them in place, without copies. No effect if the group does not
+/// share memory. Tensors remain valid after the scope, and after the group. *Local*; scopes of a thread may
+/// be nested, the innermost one applies.
 class SharedAllocation {
  public:
   explicit SharedAllocation(const ProcessGroup& group);
@@ -22,7 +22,7 @@ class SharedAllocation {
   SharedAllocation(const SharedAllocation&) = delete;
   SharedAllocation& operator=(const SharedAllocation&) = delete;
 
-  /// Smaller tensors are as fast elsewhere.
+  /// Sharing smaller tensors is no faster.
   static constexpr std::size_t kSmallest = 64U << 10;
 
  private:

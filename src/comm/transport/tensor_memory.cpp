@@ -22,8 +22,8 @@ constexpr DtypeNames kDtypes[] = {{at::kByte, shm::Dtype::u8},       {at::kChar,
                                   {at::kBFloat16, shm::Dtype::bf16}, {at::kFloat, shm::Dtype::f32},
                                   {at::kDouble, shm::Dtype::f64},    {at::kBool, shm::Dtype::boolean}};
 
-// The reductions of c10d, of our interface and of src/shm have the same numbers, so that no table goes
-// between.
+// The reductions of c10d, of the public interface and of src/shm have the same numbers, so that no conversion
+// table is needed.
 using RedOp = c10d::ReduceOp::RedOpType;
 template <RedOp theirs, ReduceOp ours, shm::Reduction shared>
 constexpr bool kSame = static_cast<int>(theirs) == static_cast<int>(ours) &&

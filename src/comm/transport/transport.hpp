@@ -22,26 +22,26 @@ namespace lockstep::comm {
 
 using shm::GroupInfo;
 
-/// A message to or from one rank that is under way. Any thread may call any method.
+/// A message in flight to or from one rank. Any thread may call any method.
 class Message {
  public:
   virtual ~Message() = default;
-  /// Whether it is known to have ended, well or badly.
+  /// Whether it is known to have ended, successfully or not.
   virtual bool is_done() = 0;
-  /// Returns when it has ended; throws what made it fail, to each caller.
+  /// Returns when it has ended; throws its failure, to each caller.
   virtual void wait(std::chrono::milliseconds timeout) = 0;
-  /// Null: it has not failed as far as is known.
+  /// Null: no failure is known.
   virtual std::exception_ptr failure() const = 0;
-  /// The rank it came from, when it has ended.
+  /// The rank that sent it, after it has ended.
   virtual int source() const = 0;
 };
 
-/// How the ranks of a group move memory: Gloo, shared memory, or shared memory within the hosts and Gloo
-/// between them.
+/// How the ranks of a group communicate: over Gloo, through shared memory, or through shared memory within
+/// the hosts and Gloo between them.
 ///
-/// Collectives block until this rank's result is there. They are called in the same order on every rank, each
-/// after begin(), by one thread at a time; a transport that lets operations overlap says so
-/// (OperationQueue::let_next_begin). `Elements` count what one rank gives. Failures throw: TimeoutError,
+/// Collectives block until this rank's result is available. They are called in the same order on every rank,
+/// each after begin(), by one thread at a time. A transport whose operations may overlap calls
+/// OperationQueue::let_next_begin(). `Elements` are those of one rank. Failures throw TimeoutError or
 /// CommunicationError; the group is unusable afterwards.
 class Transport {
  public:
@@ -55,56 +55,55 @@ class Transport {
 
   /// "shm", "gloo", "shm+gloo".
   virtual const char* name() const = 0;
-  /// How many operations are worth running at a time.
+  /// The useful number of concurrent operations.
   virtual int concurrency() const { return 1; }
-  /// What shares memory with this rank; null: nothing does.
+  /// The shared memory of this rank; null: none.
   virtual shm::Group* memory() const { return nullptr; }
 
-  /// Begins a collective. Transports that do not verify calls as a part of each operation may do it here:
-  /// returns when all ranks have called the same, throws CommunicationError on all of them when they have
-  /// not.
+  /// Begins a collective. Transports that do not verify calls within each operation may do so here: returns
+  /// when all ranks have made the same call; throws CommunicationError on all of them if the calls differ.
   virtual void begin(const CollectiveCall& call) { static_cast<void>(call); }
 
   /// In place; the same bits on every rank.
   virtual void all_reduce(void* data, Elements elements, Reduction reduction) = 0;
-  /// In place at `root`.
+  /// In place on `root`.
   virtual void reduce(void* data, Elements elements, Reduction reduction, int root) = 0;
-  /// `inputs` has a buffer for each rank.
+  /// `inputs` has one buffer per rank.
   virtual void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) = 0;
   virtual void broadcast(void* data, Elements elements, int root) = 0;
-  /// `outputs` has a buffer for each rank.
+  /// `outputs` has one buffer per rank.
   virtual void all_gather(const void* input, Buffers outputs, Elements elements) = 0;
-  /// `outputs` is empty but at the root.
+  /// `outputs` is empty except on the root.
   virtual void gather(const void* input, Buffers outputs, Elements elements, int root) = 0;
-  /// `inputs` is empty but at the root.
+  /// `inputs` is empty except on the root.
   virtual void scatter(ConstBuffers inputs, void* output, Elements elements, int root) = 0;
-  /// Part r goes to rank r, and comes from it. Both sides of a pair agree on its size.
+  /// Part r is sent to, or received from, rank r. Both sides of a pair must agree on its size.
   virtual void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) = 0;
   virtual void barrier() = 0;
 
-  /// Null: the message is where its receiver finds it. Any thread.
+  /// Null: the message is already available to its receiver. Any thread.
   virtual std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) = 0;
   /// `source`: -1 means any. Any thread.
   virtual std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) = 0;
 };
 
 struct TransportOptions {
-  /// The group's communication thread may get a CPU of its own, which is for the group of all ranks: parts of
-  /// it do not know which CPUs the others have.
+  /// Whether the communication thread may be pinned to its own CPU. Only for the group of all ranks:
+  /// subgroups do not know the CPUs of the other ranks.
   bool binds = false;
-  /// Hosts verify every call with each other, and Gloo alone verifies calls with a label. Ranks that share
-  /// memory always verify theirs.
+  /// Verify every call between hosts, and calls with a label on Gloo alone. Ranks that share memory always
+  /// verify their calls.
   bool verifies = true;
 };
 
 struct MadeTransport {
   std::unique_ptr<Transport> transport;
-  int cpu = -1;  // Where the thread runs that communicates; -1: anywhere.
+  int cpu = -1;  // CPU of the communication thread; -1: any.
 };
 
-/// Shared memory where ranks of the group share it, Gloo between those that do not; or what the options ask
-/// for. `store` has a key prefix that nobody else uses. *Collective*. Throws CommunicationError when shared
-/// memory is asked for and the ranks do not share any, or when there is too little of it.
+/// Shared memory between ranks of the group that share it and Gloo between the others, or the backend in
+/// `options`. `store` must have a key prefix that nobody else uses. *Collective*. Throws CommunicationError
+/// if shared memory is required but not all ranks share it, or if there is too little of it.
 MadeTransport make_transport(const GroupInfo& info, const Store& store, const ProcessGroupOptions& options,
                              const TransportOptions& how);
 
