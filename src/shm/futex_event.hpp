@@ -28,8 +28,7 @@ struct alignas(kLine) FutexEvent {
 // futex is private.
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
-inline constexpr std::chrono::milliseconds kSlice{
-    50};  // How often a sleeper checks that the others are alive.
+inline constexpr std::chrono::milliseconds kSlice{50};  // How often a sleeper checks on the others.
 
 /// Sleeps while the word holds `expected`, at most for kSlice; may wake spuriously.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {

@@ -98,7 +98,7 @@ inline HostTopology host_topology_of(const std::vector<std::vector<bool>>& reach
 
 struct Peer {
   std::shared_ptr<Segment> segment;
-  ProcessHandle process;  // Null: a thread of this process, or an invisible process.
+  ProcessHandle process;  // Null: this process, or one in another pid namespace.
   int pid = 0;            // For messages.
 };
 

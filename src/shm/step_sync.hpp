@@ -123,7 +123,7 @@ class LivenessCheck {
   /// Throws PeerLost naming the rank if one of `missing` left the group, gave up or died, and TimeoutError
   /// after the timeout. `any`: any one of `missing` is enough, so it throws only if all of them are lost.
   /// `what`: this rank's operation, "all_reduce #3 (...)". Waits briefly before it reports a lost rank, so
-  /// that this rank or its launcher can report the cause first.
+  /// that the lost rank or its launcher can report the cause first.
   void check(const std::vector<int>& missing, bool any, const std::function<std::string()>& what);
 
  private:

@@ -37,7 +37,8 @@ struct Elements {
   std::size_t bytes() const { return count * size_of(dtype); }
 };
 
-/// The fingerprint of a collective call, which all ranks compare before data is communicated.
+/// The fingerprint of a collective call, which all ranks compare before data is communicated. It has no
+/// padding.
 struct Call {
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;
