@@ -12,8 +12,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Removes Gloo's source location, which does not help a reader of a job's log, from the beginning of the
-/// reason.
+/// Removes Gloo's source location from the reason: it does not help a reader of a job's log.
 std::string joined(const std::string& what, const std::string& reason) {
   const auto place = reason.starts_with("[/") ? reason.find("] ") : std::string::npos;
   return what + ": " + (place == std::string::npos ? reason : reason.substr(place + 2));

@@ -77,7 +77,6 @@ bool has_nccl(const ProcessGroupOptions& options) {
   return options.device.is_cuda() && options.backend != CommBackend::gloo;
 }
 
-/// NCCL's backend of `group`, or null.
 c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
                                           const ProcessGroupOptions& options) {
   if (!has_nccl(options)) return {};
@@ -257,8 +256,7 @@ CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(const Store& store,
                                                std::move(tracker), cpu);
 }
 
-/// The last group to be destroyed may be a subgroup, so this keeps everything that it needs, including the
-/// store's host.
+/// The last group to end may be a subgroup, so this keeps all it needs, including the store's host.
 comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
   auto meet = [barrier = comm::StoreBarrier(connections->store.with_prefix("nccl_end"), members),
                host = connections->origin, group = connections->group, name = path,

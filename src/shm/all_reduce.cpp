@@ -68,8 +68,7 @@ class AllReduce {
     }
   }
 
-  /// Writes the result to its place and to this rank's part of its own staging area, which is otherwise
-  /// unused.
+  /// Writes the result to its place and to this rank's own part of its staging area, otherwise unused.
   void reduce(std::size_t chunk) {
     const std::size_t own = place(sync_.rank());
     const Range range = slice(chunk, sync_.rank());

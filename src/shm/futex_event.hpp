@@ -114,8 +114,7 @@ template <class Done, class Check>
 void wait_on(FutexEvent& event, Spinner& spinner, Done&& done, Check&& check) {
   if (spinner.wait(done)) return;
   for (;;) {
-    // Sequentially consistent, in this order, so that notify() can skip the system call if there are no
-    // sleepers.
+    // Sequentially consistent, in this order, so that notify() can skip the system call without sleepers.
     event.sleepers.fetch_add(1);
     const std::uint32_t seen = event.word.load();
     const bool over = done();

@@ -57,9 +57,8 @@ void HierarchicalCollectives::agree_between_hosts() {
   if (std::exchange(announced_, false)) parts_.transport->agree();
 }
 
-/// For each piece: `fill` fills this rank's buffer and returns it; the leaders `transfer` their slices
-/// between the hosts; every rank calls `take` for the result. An all_gather is not split into slices; its
-/// leaders take different ranks.
+/// For each piece: `fill` returns this rank's filled buffer; the leaders `transfer` their slices between the
+/// hosts; every rank calls `take`. An all_gather is split by ranks, not into slices.
 template <class Fill, class Transfer, class Take>
 void HierarchicalCollectives::in_pieces(const Call& call, std::size_t copies, const Fill& fill,
                                         const Transfer& transfer, const Take& take) {

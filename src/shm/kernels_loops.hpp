@@ -19,8 +19,7 @@ namespace {
 #define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/// Integers are added and multiplied in an unsigned type at least as wide as int, because its overflow is
-/// defined.
+/// Integers are added and multiplied in an unsigned type at least as wide as int, so that overflow wraps.
 template <class T, bool = std::is_integral_v<T>>
 struct Arithmetic {
   using Type = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;

@@ -43,8 +43,7 @@ void P2PQueue::reclaim(int destination) {
   }
 }
 
-/// Returns false if there is no free slot or no memory for the message: other messages must be received
-/// first.
+/// False if there is no free slot or memory for the message: other messages must be received first.
 bool P2PQueue::post(int destination, int tag, const void* data, Elements elements) {
   const std::lock_guard lock(send_mutex_);
   reclaim(destination);

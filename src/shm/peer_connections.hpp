@@ -29,8 +29,7 @@ struct GroupOptions {
   /// Time limit for the ranks to connect.
   net::Milliseconds join_timeout = std::chrono::minutes(5);
 
-  /// Size of each of a rank's two staging areas. A chunk should fit the L2 cache together with the user's
-  /// data.
+  /// Size of each of a rank's two staging areas. A chunk should fit the L2 cache beside the user's data.
   std::size_t staging_bytes = 1U << 20;
 
   /// Address space of a rank's heap; memory is allocated only when used. 0: an equal share of the host's

@@ -47,8 +47,8 @@ class Segment {
   /// the size requested. Owner only; any thread.
   void reserve(std::size_t offset, std::size_t bytes) const;
 
-  /// Returns the memory of the whole pages in this range to the system; they then read as zeros. Owner only;
-  /// any thread.
+  /// Returns the memory of whole pages in this range to the system; they read as zeros then. Owner only; any
+  /// thread.
   void release(std::size_t offset, std::size_t bytes) const noexcept;
 
  private:

@@ -57,8 +57,7 @@ class StepSync {
   /// verifies the call again.
   void show_buffer(std::int64_t heap_offset) noexcept;
 
-  /// Publishes this rank's step and waits until the others have published theirs. Throws as described in
-  /// Group.
+  /// Publishes this rank's step and waits until the others have published theirs. Throws as Group does.
   void step();
 
   /// The staging area that this rank writes in the current step.
@@ -86,8 +85,7 @@ class StepSync {
   /// thread.
   std::string loss_among(const std::vector<int>& names) const;
 
-  /// Tells the others that this rank has left. `quietly`: without waking sleepers, which notice it within
-  /// kSlice.
+  /// Tells the others that this rank has left. `quietly`: sleepers are not woken and notice it within kSlice.
   void leave(bool quietly) noexcept;
 
   /// The last call of this rank.

@@ -127,15 +127,13 @@ class ProcessGroup {
   void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) const;
   [[nodiscard]] Work all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const;
 
-  /// Returns every rank's `input` in rank order on rank `root`, and an empty vector on the others.
-  /// *Collective*.
+  /// Returns every rank's `input` in rank order on rank `root`; empty on the others. *Collective*.
   std::vector<at::Tensor> gather(const at::Tensor& input, int root = 0) const;
   /// Same, into `outputs`: one tensor per rank on `root`, empty on the others.
   [[nodiscard]] Work gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
                                   int root = 0) const;
 
-  /// Copies `inputs[r]` of rank `root` into `output` of rank r. `inputs` is empty on the other ranks.
-  /// *Collective*.
+  /// Copies `inputs[r]` of rank `root` into `output` of rank r. `inputs` is empty elsewhere. *Collective*.
   void scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, int root = 0) const;
   [[nodiscard]] Work scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
                                    int root = 0) const;
@@ -183,9 +181,8 @@ class ProcessGroup {
   // ---- Barrier
 
   /// Returns when every rank has called it. Throws TimeoutError naming the ranks that did not arrive within
-  /// `timeout` (the group's by default). Throws CommunicationError within seconds if a rank cannot arrive: it
-  /// ended, left, or is in a collective instead. With a CUDA device it first waits for queued work on the
-  /// device. *Collective*.
+  /// `timeout` (the group's by default); CommunicationError within seconds if a rank cannot arrive: it ended,
+  /// left, or is in a collective. On a CUDA device it first waits for queued work. *Collective*.
   void barrier() const;
   void barrier(std::chrono::milliseconds timeout) const;
 
@@ -216,8 +213,7 @@ class ProcessGroup {
   /// CommunicationError if the lists differ.
   std::optional<ProcessGroup> new_group(const std::vector<int>& ranks) const;
 
-  /// A namespace of the store that nobody else uses. The n-th call returns the same one on every rank.
-  /// *Local*.
+  /// A namespace of the store that nobody else uses; the n-th call returns the same on all ranks. *Local*.
   Store new_namespace() const;
 
   /// Writes the last operations of this rank, in the outermost group and all its subgroups, to

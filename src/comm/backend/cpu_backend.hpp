@@ -30,7 +30,6 @@ class HostCopies {
     return copies;
   }
 
-  /// Copies the results to the GPU.
   void copy_back() const {
     for (const auto& [tensor, copy] : pairs_) tensor.detach().copy_(copy);
   }

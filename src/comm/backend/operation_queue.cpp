@@ -83,8 +83,7 @@ void OperationQueue::let_next_begin() {
   queue.call_worker();
 }
 
-/// Requires the lock, but releases it while the body runs. Returns the exception of the body, if any.
-/// Operations that the body adds are not run by this thread (CallerWaits).
+/// Requires the lock; releases it while the body runs. Returns the body's exception, if any.
 std::exception_ptr OperationQueue::perform(std::function<void()> body, bool overlaps, Lock& lock) {
   turn_taken_ = true;
   ++running_;
@@ -118,7 +117,6 @@ void OperationQueue::run(const std::function<void()>& body) {
   if (const auto failure = perform(std::cref(body), true, lock)) std::rethrow_exception(failure);
 }
 
-/// Removes the first operation from the queue and runs it.
 void OperationQueue::run_next(Lock& lock) {
   const Handle entry = std::move(entries_.front());
   entries_.pop_front();

@@ -66,9 +66,8 @@ class OperationQueue {
   bool is_done(const Handle& entry);
   std::exception_ptr failure_of(const Handle& entry);
 
-  /// Calls `then` in the thread that runs the operation when it has ended; immediately in this thread if it
-  /// already has. At most once per operation. A worker then runs the operation even if no thread waits for
-  /// it.
+  /// Calls `then` in the thread that runs the operation when it has ended; immediately if it already has. At
+  /// most once per operation. A worker then runs the operation without waiting for a waiting thread.
   void when_done(const Handle& entry, std::function<void(std::exception_ptr)> then);
 
   /// Called by an operation that from now on only waits: the next one may begin. No effect if the queue's

@@ -57,7 +57,7 @@ c10d::ProcessGroupNCCL& nccl(const c10::intrusive_ptr<c10d::Backend>& backend) {
 
 constexpr const char* kDescription = "lockstep";
 
-/// All other options keep the defaults of NCCL and c10d: their variables (NCCL_*, TORCH_NCCL_*) act as in
+/// Other options keep the defaults of NCCL and c10d, whose variables (NCCL_*, TORCH_NCCL_*) act as in
 /// PyTorch.
 c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest& request) {
   auto options = c10d::ProcessGroupNCCL::Options::create(request.high_priority_streams);

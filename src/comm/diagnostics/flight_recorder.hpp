@@ -100,8 +100,7 @@ class FlightRecorder {
   int rank() const noexcept { return rank_; }
   int world_size() const noexcept { return world_size_; }
 
-  /// The whole content. Fields that PyTorch's flight recorder also has use its names. `reason`: why the dump
-  /// is written.
+  /// The whole content. Fields of PyTorch's flight recorder use its names. `reason`: why it is written.
   nlohmann::json dump(const std::string& reason) const;
 
  private:

@@ -54,8 +54,7 @@ class StatusExchange {
  public:
   StatusExchange(Store store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {}
 
-  /// Begins a round, which ends every rank's wait for it. A single request to the store, whatever the number
-  /// of ranks.
+  /// Begins a round: ends every rank's wait for it. A single request, whatever the number of ranks.
   void begin(std::uint64_t round) const {
     std::vector<std::string> keys;
     for (int rank = 0; rank < size_; ++rank) keys.push_back(wake_key(rank, round));

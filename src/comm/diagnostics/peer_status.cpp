@@ -18,7 +18,6 @@ constexpr const char* kOutOfReach =
 
 const char* silence(const PeerStatus& status) { return status.store_answers ? kSilent : kOutOfReach; }
 
-/// The map's value for a key, or null.
 template <class Map, class Key>
 const typename Map::mapped_type* look_up(const Map& map, const Key& key) {
   const auto found = map.find(key);

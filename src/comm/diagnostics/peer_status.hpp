@@ -54,8 +54,7 @@ std::string silent_text(const PeerStatus& status, const GroupFacts& group, int s
 std::string activity_text(const PeerStatus& status, const std::vector<int>& ranks);
 
 /// Why one of these ranks will not arrive at a barrier of a group in which this rank has begun `own`
-/// collectives: it is gone, or in a collective that this rank has not called. "" if all can arrive, as far as
-/// known.
+/// collectives: it is gone, or in a collective that this rank has not called. "" if all can, as far as known.
 std::string obstacle_text(const PeerStatus& status, const std::vector<int>& ranks, const std::string& group,
                           std::uint64_t own);
 

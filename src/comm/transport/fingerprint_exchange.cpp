@@ -20,8 +20,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// The first message of a rank on a connection. The nonce is in the job's store, so that other programs do
-/// not know it.
+/// A rank's first message on a connection. The nonce is in the job's store, unknown to strangers.
 struct Hello {
   std::array<char, 32> nonce{};
   std::int32_t round = 0;

@@ -79,8 +79,7 @@ void refuse_false_encryption() {
 }
 
 /// If the other end of a connection has just closed, Gloo's writev() raises SIGPIPE, which would end the
-/// process without a message. Without the signal it is an ordinary error. A handler set by the program is
-/// kept.
+/// process without a message. Without the signal it is an ordinary error. The program's own setting is kept.
 ///
 /// Installs an empty handler instead of SIG_IGN, which child processes would inherit.
 void make_broken_connections_errors() {

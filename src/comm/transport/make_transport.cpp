@@ -176,8 +176,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     }
   }
 
-  /// How a rank of this host has ended, or the failure that another host has posted; "" if neither is found
-  /// in time.
+  /// How a rank of this host has ended, or another host's posted failure; "" if neither is found in time.
   std::string reason_of_failure() const {
     const shm::StepSync& here = host_->step_sync();
     for (auto waited = kLook; waited <= kNotice; waited += kLook) {

@@ -23,8 +23,7 @@ at::ScalarType scalar_type_of(shm::Dtype dtype);
 /// Throws UsageError for a reduction that only NCCL supports.
 shm::Reduction reduction_of(const c10d::ReduceOp& op);
 
-/// A tensor's elements as a transport sees them. Throws UsageError unless it is a dense CPU tensor in one
-/// block of memory.
+/// A tensor's elements for a transport. Throws UsageError unless it is a dense CPU tensor without gaps.
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor);
 
 /// Throws UsageError if a tensor has gaps or overlaps: the backends read and write contiguous memory from the
@@ -34,8 +33,7 @@ void check_in_one_piece(const char* operation, const at::Tensor& tensor);
 /// The only tensor of a list, as c10d passes them. Throws UsageError.
 const at::Tensor& single(const char* operation, const std::vector<at::Tensor>& tensors);
 
-/// The memory of tensors with the count and dtype of `elements`. Throws UsageError describing the first that
-/// differs.
+/// The memory of tensors that match `elements`. Throws UsageError describing the first that does not.
 Held<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tensors, shm::Elements elements);
 
 /// `count` consecutive pieces of equal length of a tensor, which must outlive them.
@@ -52,8 +50,7 @@ Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_
 /// The memory of tensors of any sizes, for all_to_all. Throws UsageError.
 Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors);
 
-/// Throws UsageError unless `whole` is `ranks` times as large as `piece`. `role`: "output"; `piece_role`:
-/// "input".
+/// Throws UsageError unless `whole` is `ranks` times `piece`. `role`: "output"; `piece_role`: "input".
 void check_multiple(const char* operation, const char* role, const at::Tensor& whole, const char* piece_role,
                     shm::Elements piece, int ranks);
 
