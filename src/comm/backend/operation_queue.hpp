@@ -67,7 +67,7 @@ class OperationQueue {
   std::exception_ptr failure_of(const Handle& entry);
 
   /// Calls `then` in the thread that runs the operation when it has ended; immediately if it already has. At
-  /// most once per operation. A worker then runs the operation without waiting for a waiting thread.
+  /// most once per operation. A worker then runs it even if no thread waits.
   void when_done(const Handle& entry, std::function<void(std::exception_ptr)> then);
 
   /// Called by an operation that from now on only waits: the next one may begin. No effect if the queue's
