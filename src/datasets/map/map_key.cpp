@@ -96,7 +96,7 @@ Json parse_parameters(const MapOptions& options) {
   Json parameters = Json::parse(options.parameters, nullptr, false);
   if (parameters.is_object()) return parameters;
   throw UsageError(fmt::format(
-      "map '{}': the parameters '{}' are no JSON object. Expected one, as in {{\"max_length\": 128}}.",
+      "map '{}': the parameters '{}' are not a JSON object. Expected one, as in {{\"max_length\": 128}}.",
       options.name, options.parameters));
 }
 

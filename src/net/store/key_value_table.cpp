@@ -157,6 +157,8 @@ bool KeyValueTable::wait(WaiterId waiter, const std::vector<std::string>& keys) 
 }
 
 void KeyValueTable::cancel(WaiterId waiter) {
+  // A wait that ended and was not answered yet: its client expects one answer, not two.
+  std::erase(ready_, waiter);
   const auto found = waits_.find(waiter);
   if (found == waits_.end()) return;
   for (const auto& key : found->second.missing) {
