@@ -98,6 +98,10 @@ TEST_F(Table, ACancelledWaitNeverEnds) {
   table.set("a", "1");
   table.set("b", "1");
   EXPECT_TRUE(table.take_ready().empty());
+  EXPECT_FALSE(table.wait(1, {"c"}));
+  table.set("c", "1");
+  table.cancel(1);
+  EXPECT_TRUE(table.take_ready().empty()) << "cancelled before it was answered";
   EXPECT_FALSE(table.wait(1, {"x"}));
   EXPECT_FALSE(table.wait(1, {"y"}));
   table.set("x", "1");

@@ -143,7 +143,7 @@ void KeyValueTable::clear(std::string_view kept_prefix) {
 }
 
 bool KeyValueTable::wait(WaiterId waiter, const std::vector<std::string>& keys) {
-  cancel(waiter);
+  forget(waiter);
   Wait wait{{}, Reservation(budget_)};
   for (const auto& key : keys) {
     if (contains(key) || wait.missing.count(key) > 0) continue;
@@ -157,8 +157,12 @@ bool KeyValueTable::wait(WaiterId waiter, const std::vector<std::string>& keys) 
 }
 
 void KeyValueTable::cancel(WaiterId waiter) {
-  // A wait that ended and was not answered yet: its client expects one answer, not two.
+  // A wait that has ended and is not answered yet: its client expects one answer, not two.
   std::erase(ready_, waiter);
+  forget(waiter);
+}
+
+void KeyValueTable::forget(WaiterId waiter) {
   const auto found = waits_.find(waiter);
   if (found == waits_.end()) return;
   for (const auto& key : found->second.missing) {

@@ -71,6 +71,7 @@ class KeyValueTable {
   void put(const std::string& key, Stored value);
   void arrived(const std::string& key, std::size_t most_waiters);
   bool came(WaiterId waiter, const std::string& key);
+  void forget(WaiterId waiter);
   void note_change(const std::string& key);
 
   MemoryBudget& budget_;
