@@ -191,7 +191,12 @@ ProcessFailure Round::not_started(const std::exception& error) const {
   return result;
 }
 
-ProcessFailure Round::record(const Worker& worker) const {
+std::optional<std::int64_t> Round::new_oom_kills() const {
+  const auto kills = oom_kills();
+  return kills && oom_kills_before_ ? std::optional(*kills - *oom_kills_before_) : std::nullopt;
+}
+
+ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> kills) const {
   const std::string file = error_file(spec_, worker.local_rank);
   ProcessFailure result = record_for(worker.local_rank);
   result.pid = worker.pid;
@@ -204,8 +209,7 @@ ProcessFailure Round::record(const Worker& worker) const {
   result.message = message_of(result.error);
   result.is_secondary = is_secondary(result.error);
   result.error_file = named_error_file(file, !config_.log_dir.empty());
-  if (const auto kills = oom_kills(); kills && oom_kills_before_)
-    result.oom_kills = *kills - *oom_kills_before_;
+  result.oom_kills = kills;
   result.peak_memory = worker.peak_memory;
   if (result.is_secondary) {
     const std::string gone = early_leavers(statuses());
@@ -221,7 +225,8 @@ ProcessFailure Round::record(const Worker& worker) const {
 
 std::vector<ProcessFailure> Round::records() const {
   std::vector<ProcessFailure> result;
-  for (const auto& worker : workers()) result.push_back(record(worker));
+  const auto kills = new_oom_kills();
+  for (const auto& worker : workers()) result.push_back(record(worker, kills));
   return result;
 }
 

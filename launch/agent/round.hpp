@@ -68,7 +68,7 @@ class Round {
   /// Every rank that did not succeed has saved its state and exited.
   bool preempted() const;
   /// The record of the rank that failed first, which must exist.
-  ProcessFailure first_failure() const { return record(workers()[*first_failure_]); }
+  ProcessFailure first_failure() const { return record(workers()[*first_failure_], new_oom_kills()); }
   std::vector<ProcessFailure> records() const;
   /// After a start has thrown: the record of the rank that was not started.
   ProcessFailure not_started(const std::exception& error) const;
@@ -80,7 +80,9 @@ class Round {
   void on_shutdown_deadline();
   void begin_stopping();
   ProcessFailure record_for(int local_rank) const;
-  ProcessFailure record(const Worker& worker) const;
+  ProcessFailure record(const Worker& worker, std::optional<std::int64_t> kills) const;
+  /// Processes of this job's cgroup that the OOM killer has ended since the round began, if known.
+  std::optional<std::int64_t> new_oom_kills() const;
 
   const LaunchConfig& config_;
   const Environment& environment_;
