@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -55,19 +56,26 @@ TEST(OperationQueue, LetsTheNextBeginWhereOperationsOverlap) {
   queue.wait(second);
 }
 
+/// Adds an operation that waits for `second_began`, and returns when a worker is in it.
+OperationQueue::Handle add_one_that_waits(OperationQueue& queue, std::promise<void>& second_began) {
+  const auto waits = std::make_shared<std::promise<void>>();
+  auto first = queue.add(
+      [waits, &second_began] {
+        OperationQueue::let_next_begin();
+        waits->set_value();
+        second_began.get_future().wait();
+      },
+      true);
+  waits->get_future().wait();
+  return first;
+}
+
 /// The second is added when the only worker is in the first already, which waits for it.
 TEST(OperationQueue, BeginsWhatIsAddedLaterWhereOperationsOverlap) {
   for (const bool urgent : {true, false}) {
-    std::promise<void> first_waits, second_began;
+    std::promise<void> second_began;
     OperationQueue queue(-1, 2);
-    const auto first = queue.add(
-        [&] {
-          OperationQueue::let_next_begin();
-          first_waits.set_value();
-          second_began.get_future().wait();
-        },
-        true);
-    first_waits.get_future().wait();
+    const auto first = add_one_that_waits(queue, second_began);
     const auto second = queue.add([&] { second_began.set_value(); }, urgent);
     queue.wait(first);
     queue.wait(second);
@@ -76,16 +84,9 @@ TEST(OperationQueue, BeginsWhatIsAddedLaterWhereOperationsOverlap) {
 
 /// One worker dozes while the other is in an operation that takes long.
 TEST(OperationQueue, EndsWithTheLastOperationWhoeverDozes) {
-  std::promise<void> first_waits, second_began, third_began;
+  std::promise<void> second_began, third_began;
   OperationQueue queue(-1, 2);
-  queue.add(
-      [&] {
-        OperationQueue::let_next_begin();
-        first_waits.set_value();
-        second_began.get_future().wait();
-      },
-      true);
-  first_waits.get_future().wait();
+  add_one_that_waits(queue, second_began);
   queue.add([&] { second_began.set_value(); }, true);
   queue.add(
       [&] {
