@@ -120,19 +120,26 @@ OperationId FlightRecorder::begin(int group, const OpMeta& meta) {
   const std::lock_guard lock(mutex_);
   Progress& progress = progress_[static_cast<std::size_t>(group)];
   const OperationId id{next_++, group, meta.is_message ? ++progress.messages : ++progress.collectives};
-  if (ring_.empty()) return id;
-  ring_[id.serial % ring_.size()] = {
-      .id = id, .meta = meta, .label = OperationLabel::current(), .created = now};
+  if (ring_.empty()) {
+    evicted_.push_back(id.serial);
+    return id;
+  }
+  OperationRecord& record = ring_[id.serial % ring_.size()];
+  if (is_under_way(record)) evicted_.push_back(record.id.serial);
+  record = {.id = id, .meta = meta, .label = OperationLabel::current(), .created = now};
   return id;
 }
 
 void FlightRecorder::finish(const OperationId& id, bool success) {
   const std::int64_t now = monotonic_now();
   const std::lock_guard lock(mutex_);
-  OperationRecord* record = at(id.serial);
-  if (record == nullptr || record->finished != 0) return;
-  record->state = success ? OperationState::completed : OperationState::failed;
-  record->finished = now;
+  if (OperationRecord* record = at(id.serial)) {
+    if (record->finished != 0) return;
+    record->state = success ? OperationState::completed : OperationState::failed;
+    record->finished = now;
+  } else if (std::erase(evicted_, id.serial) == 0) {
+    return;
+  }
   ++progress_[static_cast<std::size_t>(id.group)].finished;
 }
 

@@ -74,7 +74,7 @@ class FlightRecorder {
   int add_group(GroupFacts meta);
 
   OperationId begin(int group, const OpMeta& meta);
-  /// Only the first call has an effect, and none if the operation is no longer recorded.
+  /// Only the first call has an effect. Operations that are no longer recorded are still counted.
   void finish(const OperationId& id, bool success);
 
   /// The operation, if it is still recorded.
@@ -111,6 +111,8 @@ class FlightRecorder {
   const int world_size_;
   mutable std::mutex mutex_;
   mutable std::vector<OperationRecord> ring_;
+  /// Unfinished operations that are no longer in the ring: few, as a rule.
+  std::vector<std::uint64_t> evicted_;
   std::uint64_t next_ = 1;
   std::vector<GroupFacts> groups_;
   std::vector<Progress> progress_;

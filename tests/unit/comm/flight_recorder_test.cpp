@@ -54,7 +54,7 @@ TEST(FlightRecorder, ForgetsTheOldest) {
   EXPECT_EQ(recorder.find_collective(group, 3)->meta.elements, 3);
   EXPECT_EQ(recorder.oldest_unfinished()->id.sequence, 3U);
   recorder.finish(tickets[0], true);
-  EXPECT_EQ(recorder.progress(group).finished, 0U);
+  EXPECT_EQ(recorder.progress(group).finished, 1U);
   EXPECT_EQ(recorder.dump("a test").at("entries").size(), 3U);
 }
 
@@ -66,6 +66,20 @@ TEST(FlightRecorder, ZeroEntriesAreCountedOnly) {
   EXPECT_EQ(id.sequence, 1U);
   EXPECT_FALSE(recorder.find(id));
   EXPECT_TRUE(recorder.dump("a test").at("entries").empty());
+  recorder.finish(id, true);
+  EXPECT_EQ(recorder.progress(group).finished, 1U);
+}
+
+TEST(FlightRecorder, OperationsThatLeftTheRingAreCounted) {
+  FlightRecorder recorder(0, 1, 2);
+  const int group = recorder.add_group({"world", {0}, "gloo"});
+  const OperationId slow = recorder.begin(group, all_reduce(1));
+  for (int i = 0; i < 3; ++i) recorder.finish(recorder.begin(group, all_reduce(1)), true);
+  EXPECT_FALSE(recorder.find(slow));
+  EXPECT_EQ(recorder.progress(group).finished, 3U);
+  recorder.finish(slow, true);
+  recorder.finish(slow, false);
+  EXPECT_EQ(recorder.progress(group).finished, 4U);
 }
 
 TEST(FlightRecorder, TheFirstEndCounts) {
