@@ -53,10 +53,11 @@ RankTrace trace_of(const json& file) {
                            span.at("begin_ns").get<std::int64_t>() - offset,
                            span.at("end_ns").get<std::int64_t>() - offset});
   }
-  const json groups = file.value("pg_config", json::object());
-  for (const auto& [number, group] : groups.items()) {
-    trace.groups[group.at("desc").get<std::string>()] =
-        json::parse(group.at("ranks").get<std::string>()).get<std::vector<int>>();
+  for (const auto& [number, config] : file.at("pg_config").items()) {
+    RankTrace::Group& group = trace.groups[config.at("desc").get<std::string>()];
+    group.ranks = json::parse(config.at("ranks").get<std::string>()).get<std::vector<int>>();
+    const auto last = file.at("pg_status").at(number).at("last_enqueued_collective").get<std::uint64_t>();
+    group.last_collective = std::max(group.last_collective, last);
   }
   return trace;
 }
@@ -139,7 +140,7 @@ std::vector<RankTrace> read_traces(const fs::path& folder) {
       traces.push_back(read_trace(entry.path()));
   }
   if (failure)
-    throw formatted<DataError>("cannot read the folder '{}': {}", folder.string(), failure.message());
+    throw formatted<DataError>("cannot read the folder '{}': {}.", folder.string(), failure.message());
   if (traces.empty()) {
     throw formatted<DataError>(
         "'{}' holds no trace-rank-N.json: was the job started with LOCKSTEP_TRACE_DIR, and has something "

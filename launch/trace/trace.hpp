@@ -43,8 +43,13 @@ struct RankTrace {
   std::string reason;
   std::vector<TracedOperation> operations;
   std::vector<TracedSpan> spans;
-  /// The ranks of each group, by its name.
-  std::map<std::string, std::vector<int>> groups;
+  struct Group {
+    std::vector<int> ranks;
+    /// The number of the last collective that this rank has started.
+    std::uint64_t last_collective = 0;
+  };
+  /// By name.
+  std::map<std::string, Group> groups;
 };
 
 /// The traces of a folder, by rank. Times are those of the clock of the lowest rank's host. The clocks of
@@ -57,7 +62,7 @@ struct MergedCollective {
   std::string group;
   std::uint64_t number = 0;
   std::map<int, const TracedOperation*> by_rank;
-  /// Ranks of the group that have a trace, but not this collective.
+  /// Ranks of the group that have a trace and had not started this collective.
   std::vector<int> missing;
 
   bool is_mismatch() const;

@@ -10,23 +10,32 @@
 namespace lockstep::launch {
 namespace {
 
-/// The operations of all ranks in one group.
+/// The collectives of all ranks in one group.
 struct GroupView {
-  std::vector<int> members;
+  /// The last collective that each member with a trace has started.
+  std::map<int, std::uint64_t> last_collectives;
   std::map<std::uint64_t, std::map<int, const TracedOperation*>> collectives;
-  /// All ranks with operations of the group have recorded it completely from this number on.
-  std::uint64_t known_from = 1;
 };
 
-void add(std::map<std::string, GroupView>& groups, const RankTrace& trace) {
-  for (const auto& [name, ranks] : trace.groups) groups[name].members = ranks;
-  std::set<std::string> seen;
-  for (const auto& operation : trace.operations) {
-    if (operation.is_message) continue;
-    GroupView& view = groups[operation.group];
-    view.collectives[operation.number][trace.rank] = &operation;
-    if (seen.insert(operation.group).second) view.known_from = std::max(view.known_from, operation.number);
+/// The collectives of all groups by name. For ranks without a trace, nothing is known about single ones.
+std::map<std::string, GroupView> groups_of(const std::vector<RankTrace>& traces) {
+  std::map<std::string, GroupView> groups;
+  std::set<int> present;
+  for (const auto& trace : traces) present.insert(trace.rank);
+  for (const auto& trace : traces) {
+    for (const auto& [name, group] : trace.groups) {
+      auto& last = groups[name].last_collectives;
+      for (const int rank : group.ranks) {
+        if (present.contains(rank)) last.emplace(rank, 0);
+      }
+      last[trace.rank] = group.last_collective;
+    }
+    for (const auto& operation : trace.operations) {
+      if (!operation.is_message)
+        groups[operation.group].collectives[operation.number][trace.rank] = &operation;
+    }
   }
+  return groups;
 }
 
 constexpr std::size_t kLongestWaits = 5;
@@ -158,21 +167,16 @@ std::pair<std::int64_t, std::int64_t> MergedCollective::arrivals() const {
 }
 
 std::vector<MergedCollective> merge(const std::vector<RankTrace>& traces) {
-  std::map<std::string, GroupView> groups;
-  // Ranks with a trace; for the others, nothing is known about single collectives.
-  std::set<int> present;
-  for (const auto& trace : traces) {
-    add(groups, trace);
-    present.insert(trace.rank);
-  }
   std::vector<MergedCollective> merged;
-  for (const auto& [name, view] : groups) {
+  for (const auto& [name, view] : groups_of(traces)) {
     for (const auto& [number, by_rank] : view.collectives) {
-      if (number < view.known_from) continue;
-      merged.push_back({name, number, by_rank, {}});
-      for (const int rank : view.members) {
-        if (present.contains(rank) && !by_rank.contains(rank)) merged.back().missing.push_back(rank);
+      MergedCollective collective{name, number, by_rank, {}};
+      bool all_recorded = true;
+      for (const auto& [rank, last] : view.last_collectives) {
+        if (last < number) collective.missing.push_back(rank);
+        if (last >= number && !by_rank.contains(rank)) all_recorded = false;
       }
+      if (all_recorded) merged.push_back(std::move(collective));
     }
   }
   return merged;

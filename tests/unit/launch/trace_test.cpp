@@ -32,9 +32,11 @@ json operation(int number, std::int64_t begin, std::int64_t end, int size = 4) {
   return entry;
 }
 
-/// `wall_offset` in milliseconds.
+/// `wall_offset` in milliseconds. `last_collective`: if a later one is no longer among the entries.
 void write(const TemporaryFolder& folder, int rank, const json& entries, const std::string& host = "node0",
-           std::int64_t wall_offset = 0) {
+           std::int64_t wall_offset = 0, int last_collective = 0) {
+  for (const auto& entry : entries)
+    last_collective = std::max(last_collective, entry.at("collective_seq_id").get<int>());
   const json trace{
       {"rank", rank},
       {"world_size", 2},
@@ -43,7 +45,8 @@ void write(const TemporaryFolder& folder, int rank, const json& entries, const s
       {"wall_offset_ns", wall_offset * kMillisecond},
       {"entries", entries},
       {"spans", {{{"name", "forward"}, {"thread", 7}, {"begin_ns", 0}, {"end_ns", kMillisecond}}}},
-      {"pg_config", {{"0", {{"name", "0"}, {"desc", "world"}, {"ranks", "[0,1]"}}}}}};
+      {"pg_config", {{"0", {{"name", "0"}, {"desc", "world"}, {"ranks", "[0,1]"}}}}},
+      {"pg_status", {{"0", {{"last_enqueued_collective", last_collective}}}}}};
   lockstep::testing::write_bytes(folder / ("trace-rank-" + std::to_string(rank) + ".json"), trace.dump());
 }
 
@@ -81,6 +84,18 @@ TEST(Trace, LeavesOutWhatARankMayHaveForgotten) {
   ASSERT_EQ(merged.size(), 1U);
   EXPECT_EQ(merged[0].number, 2U);
   EXPECT_TRUE(merged[0].is_complete());
+}
+
+/// Operations of other groups may have overwritten all of a group's.
+TEST(Trace, LeavesOutAGroupThatARankHasForgotten) {
+  const TemporaryFolder folder;
+  write(folder, 0, {operation(1, 0, 2), operation(2, 3, 4), operation(3, 5, 0)});
+  write(folder, 1, json::array(), "node0", 0, 2);
+  const auto traces = read_traces(folder.path());
+  const auto merged = merge(traces);
+  ASSERT_EQ(merged.size(), 1U);
+  EXPECT_EQ(merged[0].number, 3U);
+  EXPECT_EQ(merged[0].missing, std::vector<int>{1});
 }
 
 TEST(Trace, MeasuresWhoComesLate) {
