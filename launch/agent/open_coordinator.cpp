@@ -104,9 +104,13 @@ std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoin
       config.backend == Backend::c10d
           ? fmt::format("--rdzv-backend c10d --rdzv-endpoint {}", endpoint.text())
           : fmt::format("--node-rank N --master-addr {} --master-port {}", endpoint.host, endpoint.port);
-  return fmt::format("{}; run on the others: lockstep run --nnodes {} {}{} ... {}", where,
+  const RunOptions& given = config.options;
+  return fmt::format("{}; run on the others: lockstep run --nnodes {} {}{}{}{} ... {}{}", where,
                      range_text(config.min_nodes, config.max_nodes), options,
-                     config.run_id == "none" ? "" : " --rdzv-id " + config.run_id, config.program);
+                     config.run_id == "none" ? "" : " --rdzv-id " + config.run_id,
+                     given.no_job_secret ? " --no-job-secret" : "",
+                     given.role == "default" ? "" : " --role " + given.role, given.module ? "-m " : "",
+                     config.program);
 }
 
 CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::HostPort& endpoint) {
@@ -191,7 +195,7 @@ std::unique_ptr<CoordinatorClient> open_coordinator(const LaunchConfig& config, 
   } catch (const net::AddressInUse& error) {
     // Several launchers of one job may share a host: the port may be in use by their coordinator.
     if (config.backend == Backend::c10d && !config.is_host)
-      return join_coordinator(config, secret, error.what());
+      return join_coordinator(config, secret, std::string(error.what()) + " ");
     throw;
   }
   return host_coordinator(config, std::move(listener), secret);

@@ -80,12 +80,17 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::on_contr
       return "a plain store listens there (torchrun's?), which is not a Lockstep coordinator: start "
              "'lockstep run' on every node, or use --rdzv-backend static";
     case net::ControlFailure::wrong_secret:
-      return fmt::format("{} {}", error.what(), options_.secret_name);
+      return options_.port_in_use.empty()
+                 ? fmt::format("another job listens there, or a node of this job with another secret; {}",
+                               options_.secret_name)
+                 : fmt::format("{}If that is a node of this job, it has another secret; {}",
+                               options_.port_in_use, options_.secret_name);
     case net::ControlFailure::not_lockstep:
-      return error.what();
+      return options_.port_in_use + error.what();
     case net::ControlFailure::silent:
       // Another program, or a coordinator that is slow to answer.
-      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_) return error.what();
+      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_)
+        return options_.port_in_use + error.what();
       break;
     case net::ControlFailure::nobody_listens:
     case net::ControlFailure::broken_off:
@@ -146,9 +151,8 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
     torchrun_ = options_.torchrun(*store);
   } else {
     over_ = true;
-    const std::string in_use = options_.port_in_use.empty() ? "" : options_.port_in_use + " ";
-    return {CoordinatorLost{fmt::format("cannot join the job's coordinator at {}: {}{}",
-                                        options_.endpoint.text(), in_use, std::get<std::string>(result_))}};
+    return {CoordinatorLost{fmt::format("cannot join the job's coordinator at {}: {}",
+                                        options_.endpoint.text(), std::get<std::string>(result_))}};
   }
   for (const auto& message : std::exchange(unsent_, {})) send(message, now);
   return work(now);

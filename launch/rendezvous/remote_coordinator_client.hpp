@@ -36,8 +36,9 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
     std::chrono::milliseconds keep_alive_timeout = std::chrono::seconds(15);
     /// The coordinator's host for the ranks; empty: the address by which it was reached.
     std::string master_host;
-    /// The system's message if the port is in use on this host, by this job's coordinator or by another
-    /// program. Then a program that does not answer is an error after 20 s instead of after the join timeout.
+    /// The system's message, with a blank, if the port is in use on this host, by this job's coordinator or
+    /// by another program. Then a program that does not answer is an error after 20 s instead of after the
+    /// join timeout.
     std::string port_in_use;
     /// Creates the client of a torchrun agent that hosts a plain store; null: such a host is refused.
     std::function<std::unique_ptr<CoordinatorClient>(const std::vector<net::Address>&)> torchrun;

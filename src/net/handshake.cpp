@@ -78,9 +78,9 @@ class ClientHandshake {
     const char answer = receive(1).front();
     if (answer == kRefused) {
       fail(ControlFailure::wrong_secret,
-           fmt::format("another job listens: it refused us ({}). Give each job an endpoint and a secret of "
-                       "its own.",
-                       refusal()));
+           fmt::format(
+               "another job listens, or a rank of this job with another secret; it refused this one: {}.",
+               refusal()));
     }
     if (answer != kAccepted) fail_unknown();
     if (equal_in_constant_time(receive(kProofBytes), challenges.server_proof(secret_))) return;

@@ -100,6 +100,7 @@ TEST_F(Hosts, HostsWithoutASharedHomeAreToldHowToShareASecret) {
   ASSERT_NE(told, std::string::npos) << waited.err;
   EXPECT_TRUE(has(waited.err.substr(told + 1), "  refused a launcher from 10.77.0.2: another secret"));
   EXPECT_TRUE(has(waited.err, "this launcher uses the key in " + homes[0].path()));
+  EXPECT_EQ(refused.err.find("Choose another port"), std::string::npos) << refused.err;
 }
 
 TEST_F(Hosts, HostsThatTrustTheirNetworkNeedNoSecret) {
