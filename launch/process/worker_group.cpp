@@ -74,7 +74,7 @@ void replace_process(std::vector<std::string> command, const Environment& enviro
 }
 
 void open_standard_descriptors() noexcept {
-  // A process that hangs in the kernel dies when the call returns; it is reaped with the other children then.
+  // The lowest free number is used, so they are filled in order. Without close-on-exec, as streams are.
   int opened = 0;
   do {
     opened = open("/dev/null", O_RDWR);
@@ -107,7 +107,8 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
   if (!report_) return true;
   if (!net::await_ready(report_.get(), POLLIN, net::Clock::now() + limit)) {
     if (net::Clock::now() < deadline_) return false;
-    // A successful exec has closed the pipe.
+    // A process that hangs in the kernel dies when the call returns; it is reaped with the other children
+    // then.
     kill(pid_, SIGKILL);
     throw SpawnError(fmt::format("cannot start '{}': its file could not be read within {} s. Look at the "
                                  "file system that it (or its interpreter) is on.",
@@ -115,7 +116,7 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
                      126);
   }
   int error = 0;
-  // dup2 of a descriptor onto itself would leave it close-on-exec.
+  // A successful exec has closed the pipe.
   const bool failed = read(report_.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error);
   report_.reset();
   if (!failed) return true;
@@ -125,8 +126,7 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
 
 void WorkerOutput::apply() const noexcept {
   const auto put = [](const net::FileDescriptor& file, int place) {
-    // Processes still run only after an exception. The time is limited, so that a process that cannot be
-    // killed (stuck in a driver) does not block the launcher.
+    // dup2 of a descriptor onto itself would leave it close-on-exec.
     if (file.get() == place) {
       fcntl(place, F_SETFD, 0);
     } else if (file) {
@@ -143,7 +143,8 @@ WorkerGroup::WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bo
 }
 
 WorkerGroup::~WorkerGroup() {
-  // Long enough for nearly every start, so that no extra turn of the event loop is needed.
+  // Processes still run only after an exception. The time is limited, so that a process that cannot be killed
+  // (stuck in a driver) does not block the launcher.
   const auto deadline = net::Clock::now() + std::chrono::seconds(5);
   while (has_children() && net::Clock::now() < deadline) {
     kill();
@@ -164,10 +165,10 @@ void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
 }
 
 bool WorkerGroup::is_starting() {
-  // If it was stopped meanwhile, waitpid tells what became of it.
+  // Long enough for nearly every start, so that no extra turn of the event loop is needed.
   constexpr std::chrono::milliseconds kUsual{20};
   if (!spawned_) return false;
-  // A stopped (SIGSTOP) process would not handle it.
+  // If it was stopped meanwhile, waitpid tells what became of it.
   if (!workers_.back().stopped) {
     try {
       if (!spawned_->has_begun(kUsual)) return true;
@@ -186,7 +187,7 @@ void WorkerGroup::signal(int number, bool stopping) {
   for (auto& worker : workers_) {
     if (worker.status) continue;
     killpg(worker.pid, number);
-    // The SIGTERM sent below merges with this one while it is pending.
+    // A stopped (SIGSTOP) process would not handle it.
     if (stopping) killpg(worker.pid, SIGCONT);
     worker.stopped = worker.stopped || stopping;
     worker.killed = worker.killed || number == SIGKILL;
@@ -195,8 +196,7 @@ void WorkerGroup::signal(int number, bool stopping) {
 
 void WorkerGroup::end_after_failure() {
   for (const auto& worker : workers_) {
-    // The group still exists if the rank left processes behind. An empty one must be released, as its number
-    // may be reused.
+    // The SIGTERM sent below merges with this one while it is pending.
     if (!worker.status) ::sigqueue(worker.pid, SIGTERM, {.sival_int = kTerminateNow});
   }
   signal(SIGTERM, true);
@@ -214,7 +214,8 @@ std::vector<std::size_t> WorkerGroup::reap() {
     found->status = status;
     found->ended = std::time(nullptr);
     found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
-    // Each rank leads its own session, which contains what it starts unless that leaves.
+    // The group still exists if the rank left processes behind. An empty one must be released, as its number
+    // may be reused.
     if (killpg(pid, 0) != 0) reaper_.release(pid);
     ended.push_back(static_cast<std::size_t>(found - workers_.begin()));
   }
@@ -236,7 +237,7 @@ std::vector<pid_t> WorkerGroup::orphans() const {
   std::erase_if(result, [this](pid_t pid) {
     if (process_stat(pid).parent != getpid() || pid == reaper_.pid()) return true;
     const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
-    // Ranks lead sessions of their own, and what they start is in them unless it leaves.
+    // Each rank leads its own session, which contains what it starts unless that leaves.
     const bool is_daemon = std::ranges::find(workers_, getsid(pid), &Worker::pid) == workers_.end();
     return std::ranges::any_of(workers_, is_rank) || (keep_daemons_ && is_daemon);
   });
