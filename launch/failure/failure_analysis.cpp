@@ -20,8 +20,9 @@ bool saved_or_succeeded(const ProcessFailure& record) {
   return record.status == 0 || record.status == kPreemptedExitCode << 8;
 }
 
-/// How likely a failure is the cause of others, in ascending order.
-enum class Weight { secondary, silent, own_error, crash };
+/// How likely a failure is the cause of others, in ascending order. `stopped`: it ended without a message
+/// after it was asked to.
+enum class Weight { stopped, secondary, silent, own_error, crash };
 
 /// Killed by a signal that the launcher did not send, and that is not a usual consequence of another rank's
 /// end.
@@ -36,7 +37,8 @@ Weight weight_of(const ProcessFailure& failure) {
   if (failure.hung || failure.killed_by_oom()) return Weight::crash;
   if (failure.is_secondary) return Weight::secondary;
   if (crashed(failure)) return Weight::crash;
-  return failure.message.empty() ? Weight::silent : Weight::own_error;
+  if (!failure.message.empty()) return Weight::own_error;
+  return failure.failed() ? Weight::silent : Weight::stopped;
 }
 
 /// A rank that exited without a message may have failed because it lost a peer.
@@ -94,11 +96,18 @@ std::string message_text(const ProcessFailure& record) {
   return (repeated ? "" : quoted(record.message)) + quoted(traceback);
 }
 
+/// " at 2026-01-31 12:00:00"; empty if unknown. The time in an error file may be any number.
+std::string moment_of(const ProcessFailure& record) {
+  for (const std::int64_t time : {time_of(record.error), record.time}) {
+    const std::string text = time == 0 ? "" : time_text(time, "%Y-%m-%d %H:%M:%S", localtime_r);
+    if (!text.empty()) return " at " + text;
+  }
+  return "";
+}
+
 /// "at 2026-01-31 12:00:00 on host a, error file /logs/error.json".
 std::string circumstances(const ProcessFailure& record) {
-  const std::int64_t own_time = time_of(record.error);
-  const std::int64_t time = own_time != 0 ? own_time : record.time;
-  std::string text = time == 0 ? "" : " at " + time_text(time, "%Y-%m-%d %H:%M:%S", localtime_r);
+  std::string text = moment_of(record);
   if (!record.host.empty()) text += " on host " + record.host;
   if (!record.error_file.empty()) text += (text.empty() ? " " : ", ") + ("error file " + record.error_file);
   return text.empty() ? "" : quoted(text.substr(1));
@@ -185,7 +194,8 @@ std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
   if (first >= Weight::own_error) return 0;
   // The first of those with the largest weight.
   const auto heaviest = std::ranges::max_element(failures, {}, weight_of);
-  const Weight needed = first == Weight::secondary ? Weight::own_error : Weight::crash;
+  // Whoever lost a rank is a victim. A rank that ended without a message may be one, too.
+  const Weight needed = first == Weight::silent ? Weight::crash : Weight::silent;
   return weight_of(*heaviest) >= needed ? static_cast<std::size_t>(heaviest - failures.begin()) : 0;
 }
 

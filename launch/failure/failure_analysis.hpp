@@ -72,9 +72,9 @@ struct FailureSummary {
 };
 
 /// The index of the root cause; the first of `failures` is that of the rank that failed first. A rank that
-/// only lost another one is not the cause if some rank crashed or has its own error. A rank without a message
-/// is not the cause if some rank crashed: either of the two may end, or be reported, first. `failures` must
-/// not be empty.
+/// only lost another one is not the cause if some other rank failed by itself: crashed, reported its own
+/// error, or ended without a message. A rank without a message is not the cause if some rank crashed: either
+/// of the two may end, or be reported, first. `failures` must not be empty.
 std::size_t root_cause(const std::vector<ProcessFailure>& failures);
 
 /// The report for the user: the cause, how it ended, its message, time and host, and the last lines of its

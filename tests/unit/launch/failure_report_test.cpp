@@ -223,7 +223,7 @@ TEST(RootCause, IsTheFirstRankThatDidNotOnlyLoseAnother) {
   EXPECT_EQ(cause_of({kLostPeer, kSilent, kOwnError}), 2U);
   EXPECT_EQ(cause_of({{"ValueError: x"}, kSilent, kOwnError}), 0U);
   EXPECT_EQ(cause_of({kSilent, kSilent, kOwnError}), 0U);
-  EXPECT_EQ(cause_of({kLostPeer, kLostPeer, kSilent}), 0U);
+  EXPECT_EQ(cause_of({kLostPeer, kLostPeer, kSilent}), 2U) << "whom the others lost";
 }
 
 TEST(RootCause, IsNotReadFromTheWordsOfAMessage) {
@@ -238,7 +238,8 @@ TEST(RootCause, IsACrashThoughAVictimWasHeardOfFirst) {
   EXPECT_EQ(cause_of({kLostPeer, kOwnError, kKilled}), 2U);
   EXPECT_EQ(cause_of({kSilent, kKilled}), 1U) << "it may have lost its partner";
   EXPECT_EQ(cause_of({kOwnError, kKilled}), 0U);
-  EXPECT_EQ(cause_of({kLostPeer, {"", false, SIGABRT}}), 0U) << "a program may abort for want of a partner";
+  EXPECT_EQ(cause_of({kLostPeer, {"", false, SIGABRT}}), 1U);
+  EXPECT_EQ(cause_of({kSilent, {"", false, SIGABRT}}), 0U) << "a program may abort because a peer is gone";
 }
 
 TEST(RootCause, IsNoRankThatWasKilledFromHere) {
@@ -250,6 +251,16 @@ TEST(RootCause, IsNoRankThatWasKilledFromHere) {
   EXPECT_EQ(root_cause(failures), 0U);
   failures[1].killed = false;
   EXPECT_EQ(root_cause(failures), 1U) << "the OOM killer came before the shutdown timeout";
+}
+
+TEST(RootCause, IsNoRankThatObeyed) {
+  auto failures = failed_ranks(2);
+  failures[0].is_secondary = true;
+  failures[1].status = SIGTERM;
+  failures[1].stopped = true;
+  EXPECT_EQ(root_cause(failures), 0U);
+  failures[1].status = 1 << 8;
+  EXPECT_EQ(root_cause(failures), 0U);
 }
 
 TEST(RootCause, MayBeARankThatWasStopped) {
