@@ -160,6 +160,9 @@ bool take(Page& page) noexcept {
   while (!field(page.pid).compare_exchange_strong(owner, self)) {
     if (owner == self || !has_ended(static_cast<pid_t>(owner), 0)) return false;
   }
+  // A process that died within a beat leaves an odd number, with which no beat would begin.
+  const std::uint64_t sequence = field(page.sequence).load();
+  if (sequence % 2 == 1) field(page.sequence).store(sequence - 1);
   return true;
 }
 

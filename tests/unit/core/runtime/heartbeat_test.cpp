@@ -88,29 +88,38 @@ TEST_F(HeartbeatFile, BelongsToOneLivingProcess) {
   EXPECT_FALSE(second.is_watched());
 }
 
+/// Leaves an odd sequence number, as a writer does that dies within a beat.
+void interrupt_beat(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8);
+  const std::uint64_t odd = 7;
+  file.write(reinterpret_cast<const char*>(&odd), sizeof odd);
+}
+
 TEST_F(HeartbeatFile, IsTakenOverFromADeadProcess) {
-  const pid_t child = fork();
-  if (child == 0) {
-    Heartbeat(path_).working("child");
-    _exit(0);
+  for (const bool within_a_beat : {false, true}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      Heartbeat(path_).working("child");
+      _exit(0);
+    }
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_EQ(record().pid, child);
+    if (within_a_beat) interrupt_beat(path_);
+    Heartbeat heartbeat(path_);
+    ASSERT_TRUE(heartbeat.is_watched());
+    heartbeat.working("parent");
+    EXPECT_EQ(record().pid, getpid());
+    EXPECT_EQ(record().what, "parent") << within_a_beat;
+    std::filesystem::remove(path_);
+    make_heartbeat_file(path_);
   }
-  ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  EXPECT_EQ(record().pid, child);
-  Heartbeat heartbeat(path_);
-  ASSERT_TRUE(heartbeat.is_watched());
-  heartbeat.working("parent");
-  EXPECT_EQ(record().pid, getpid());
 }
 
 TEST_F(HeartbeatFile, AWriterThatDiesWithinABeatHurtsNobody) {
   Heartbeat heartbeat(path_);
   heartbeat.working("first");
-  // An odd sequence number, as a thread leaves it that dies between the halves.
-  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(8);
-  const std::uint32_t odd = 7;
-  file.write(reinterpret_cast<const char*>(&odd), sizeof odd);
-  file.close();
+  interrupt_beat(path_);
   EXPECT_EQ(record().what, "first");
   heartbeat.working("second");
   EXPECT_EQ(record().what, "first") << "nobody waits for the dead one";
