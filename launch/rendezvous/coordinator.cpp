@@ -201,7 +201,10 @@ void Coordinator::after_loss(Time now) {
   if (!failures_.empty()) summary = options_.analyze(failures_);
   // A rank that failed by itself is the cause, even if its node was lost afterwards.
   if (summary.has_own_cause) return after_failure(now);
-  if (staying() >= options_.min_nodes) return gather(now);
+  if (staying() >= options_.min_nodes) {
+    pause_for(restarts_.pause_after(lived(now)), "the job goes on without it", now);
+    return gather(now);
+  }
   report("lockstep run: FAILED: " + losses_ + "\n");
   if (!restart(now)) finish(1, summary.error, now);
 }
@@ -212,15 +215,22 @@ bool Coordinator::has_torchrun_nodes() const {
 
 /// Starts the next round, if the policy allows one.
 bool Coordinator::restart(Time now) {
-  const auto lived = std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
-  const auto decision = restarts_.after(lived, best_step_);
+  const auto decision = restarts_.after(lived(now), best_step_);
   if (!decision.reason.empty()) notify(decision.reason);
   if (!decision.again) return false;
-  pause_end_ = now + decision.pause;
-  notify("restart {} of {}{}", restarts_.used(), options_.max_restarts,
-         decision.pause.count() == 0 ? "" : ", after a pause of " + seconds_text(decision.pause));
+  pause_for(decision.pause, fmt::format("restart {} of {}", restarts_.used(), options_.max_restarts), now);
   gather(now);
   return true;
+}
+
+/// Delays the next round, and tells the user `what` comes then.
+void Coordinator::pause_for(std::chrono::milliseconds pause, const std::string& what, Time now) {
+  pause_end_ = now + pause;
+  notify(what + (pause.count() == 0 ? "" : ", after a pause of " + seconds_text(pause)));
+}
+
+std::chrono::milliseconds Coordinator::lived(Time now) const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now - round_started_);
 }
 
 void Coordinator::on_status(Node& node, const StatusReport& report, Time now) {

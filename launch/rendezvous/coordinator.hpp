@@ -126,6 +126,8 @@ class Coordinator {
   void after_failure(Time now);
   void after_loss(Time now);
   bool restart(Time now);
+  void pause_for(std::chrono::milliseconds pause, const std::string& what, Time now);
+  std::chrono::milliseconds lived(Time now) const;
   void finish(int exit_code, const nlohmann::json& error, Time now);
   void drop_silent_nodes(Time now);
   void notify(const std::string& text) { broadcast(Notice{text}); }

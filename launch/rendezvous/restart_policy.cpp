@@ -33,10 +33,14 @@ RestartPolicy::Decision RestartPolicy::after(milliseconds lived, std::optional<s
   }
   --left_;
   ++used_;
+  return {true, pause_after(lived), ""};
+}
+
+milliseconds RestartPolicy::pause_after(milliseconds lived) {
   const bool short_life = lived < kShortLife;
   const milliseconds pause = short_life ? std::min(next_pause_, kLongestPause) : milliseconds(0);
   next_pause_ = short_life ? std::min(next_pause_ * 2, kLongestPause) : backoff_;
-  return {true, pause, ""};
+  return pause;
 }
 
 }  // namespace lockstep::launch

@@ -26,6 +26,9 @@ class RestartPolicy {
   /// To be called once per failed attempt. `step` is the largest number of steps that a rank has completed;
   /// nullopt for programs without a heartbeat.
   Decision after(std::chrono::milliseconds lived, std::optional<std::uint64_t> step);
+  /// The pause after an attempt that ended because a node was lost that the job can do without: such a
+  /// restart is not counted.
+  std::chrono::milliseconds pause_after(std::chrono::milliseconds lived);
   /// How many restarts were granted.
   int used() const noexcept { return used_; }
 
