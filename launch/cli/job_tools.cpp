@@ -1,6 +1,7 @@
 // Commands that run a program of Lockstep, installed beside the launcher: as every rank of a job, or in place
 // of the launcher.
 #include <algorithm>
+#include <optional>
 
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
@@ -23,9 +24,13 @@ const OptionSpec* named_by(const std::vector<OptionSpec>& options, const std::st
 }
 
 /// Splits the words of such a command: returns the program's, and appends those of the run to `run`. The
-/// program's words are flags that `options` has under exactly this name, with their values, and -h and
-/// --help.
-Words own_words(const std::vector<OptionSpec>& options, const Words& words, Words& run) {
+/// program's words are flags that the table has under exactly this name, with their values. Nothing if they
+/// ask for help, which is then printed. Errors in them, and a program that the user names, are refused before
+/// any rank starts.
+template <class Options>
+std::optional<Words> own_words(const OptionTable<Options>& table, const Words& words, Words& run,
+                               std::ostream& out) {
+  const std::vector<OptionSpec>& options = table.specs();
   Words own;
   for (auto word = words.begin(); word != words.end(); ++word) {
     const OptionSpec* option = named_by(options, *word);
@@ -34,21 +39,24 @@ Words own_words(const std::vector<OptionSpec>& options, const Words& words, Word
         option != nullptr && !option->is_switch() && word->find('=') == std::string::npos;
     if (needs_value && word + 1 != words.end()) own.push_back(*++word);
   }
-  return own;
+  if (!parse_or_help(table, own, out)) {
+    out << "\nAll other options are those of lockstep run, as in --nproc-per-node 4.\n";
+    return std::nullopt;
+  }
+  const Words strays = run_option_table().parse(run, process_environment()).options.program;
+  if (strays.empty()) return own;
+  throw formatted<UsageError>("unexpected argument '{}': this command runs a program of its own. See --help.",
+                              strays.front());
 }
 
-/// Runs the program of the table by `lockstep run`; `run` is put before the run's words. Errors in the
-/// program's own words are reported before any rank starts.
+/// Runs the program of the table by `lockstep run`; `run` is put before the run's words.
 template <class Options>
 int run_tool(const OptionTable<Options>& table, const std::string& program, Words run, const Words& words,
              std::ostream& out, std::ostream& err) {
-  const Words own = own_words(table.specs(), words, run);
-  if (!parse_or_help(table, own, out)) {
-    out << "\nAll other options are those of lockstep run, as in --nproc-per-node 4.\n";
-    return 0;
-  }
+  const auto own = own_words(table, words, run, out);
+  if (!own) return 0;
   run.push_back(program_of_lockstep(program));
-  run.insert(run.end(), own.begin(), own.end());
+  run.insert(run.end(), own->begin(), own->end());
   return run_command(run, out, err);
 }
 
@@ -66,9 +74,13 @@ int bench_command(const Words& words, std::ostream& out, std::ostream& err) {
 }
 
 int check_command(const Words& words, std::ostream& out, std::ostream& err) {
+  struct NoOptions {};
+  const OptionTable<NoOptions> table(
+      "lockstep check",
+      "Checks the nodes of a job: whether all ranks reach each other and compute "
+      "correct results, and how fast each link is.");
   Words run{"--check"};
-  run.insert(run.end(), words.begin(), words.end());
-  return run_command(run, out, err);
+  return own_words(table, words, run, out) ? run_command(run, out, err) : 0;
 }
 
 int test_command(const Words& words, std::ostream& out, std::ostream& err) {

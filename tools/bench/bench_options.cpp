@@ -35,7 +35,7 @@ const std::vector<std::string>& collective_names() {
 const lockstep::OptionTable<Options>& option_table() {
   using namespace lockstep;
   static const auto table =
-      OptionTable<Options>("lockstep-bench",
+      OptionTable<Options>("lockstep bench comm",
                            "Measures collectives between the ranks of a job, in the manner of nccl-tests: "
                            "every size is timed, and its result checked.")
           .add("collective", &Options::collective, "What is measured.", one_of(collective_choices()))

@@ -58,7 +58,7 @@ TEST(Commands, ExplainThemselves) {
   for (const auto& words : command_lines()) {
     const Finished help = launch(with(words, "--help"));
     EXPECT_EQ(help.status, 0) << help.err;
-    EXPECT_EQ(help.out.find("usage: lockstep"), 0U) << help.out;
+    EXPECT_EQ(help.out.find("usage: lockstep " + words.front()), 0U) << help.out;
     EXPECT_NE(all.find("\n  " + words.front() + " "), std::string::npos) << words.front();
   }
 }
@@ -74,6 +74,15 @@ TEST(Commands, OfToolsRefuseTheToolsOptionsBeforeARankStarts) {
             "lockstep bench: --iterations '0': expected a 32-bit integer, at least 1.\n");
   EXPECT_EQ(launch({"test", "--timeout", "soon"}).err,
             "lockstep test: --timeout 'soon': expected a number.\n");
+}
+
+TEST(Commands, OfToolsRefuseAProgram) {
+  for (const Words& words :
+       {Words{"check"}, Words{"bench", "comm"}, Words{"test", "--nproc-per-node", "2"}}) {
+    EXPECT_EQ(launch(with(words, "true")).err,
+              "lockstep " + words.front() +
+                  ": unexpected argument 'true': this command runs a program of its own. See --help.\n");
+  }
 }
 
 TEST(Commands, SayHowToGetTheirProgramsWhereTheseAreNot) {
