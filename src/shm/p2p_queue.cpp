@@ -149,6 +149,16 @@ int P2PQueue::wait(const Handle& receive) {
   return receive->from;
 }
 
+std::exception_ptr P2PQueue::failure_of(const Handle& receive) {
+  const std::lock_guard lock(receive_mutex_);
+  return receive->failure;
+}
+
+int P2PQueue::source_of(const Handle& receive) {
+  const std::lock_guard lock(receive_mutex_);
+  return receive->from;
+}
+
 /// `done` is evaluated whenever a message may have arrived. Throws if `source` can no longer send.
 void P2PQueue::wait_until(int source, const std::function<bool()>& done,
                           const std::function<std::string()>& what) {

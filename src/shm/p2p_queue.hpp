@@ -46,6 +46,10 @@ class P2PQueue {
   /// if its size or dtype is not the expected one; throws as the collectives do if the source can no longer
   /// send.
   int wait(const Handle& receive);
+  /// Null: no failure is known.
+  std::exception_ptr failure_of(const Handle& receive);
+  /// The source; -1: not received yet.
+  int source_of(const Handle& receive);
 
  private:
   std::vector<int> others(int source) const;

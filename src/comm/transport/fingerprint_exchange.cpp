@@ -1,7 +1,6 @@
 #include "comm/transport/fingerprint_exchange.hpp"
 
 #include <fmt/core.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 
@@ -15,13 +14,15 @@
 #include "lockstep/core/error.hpp"
 #include "net/sha256.hpp"
 #include "net/socket.hpp"
+#include "shm/bootstrap.hpp"
 #include "shm/step_sync.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-/// A rank's first message on a connection. The nonce is in the job's store, unknown to strangers.
-struct Hello {
+/// A rank's first message on a connection. The nonce is in the job's store, so other processes do not know
+/// it.
+struct Greeting {
   std::array<char, 32> nonce{};
   std::int32_t round = 0;
 };
@@ -29,8 +30,8 @@ struct Hello {
 /// How often a waiting rank tries to read, yielding the CPU in between, before it sleeps: about the time of a
 /// wakeup.
 constexpr int kSpins = 60;
-/// A client that connects and stays silent delays the others no longer than this.
-constexpr std::chrono::seconds kHelloTime{5};
+/// The time between the first and the last byte of a greeting.
+constexpr std::chrono::seconds kGreetingTime{1};
 
 std::string without_number(std::string call) {
   const auto mark = call.find('#');
@@ -71,14 +72,19 @@ void receive_spinning(int socket, char* into, std::size_t count, net::Deadline d
   if (count > 0) net::receive_exactly(socket, into, count, deadline);
 }
 
-net::Address address_in(const std::string& text) {
+/// Where a rank listens, and its nonce: "10.0.0.1 4711 <nonce>" in the job's store.
+std::pair<net::Address, Greeting> contact_in(const std::string& text) {
   std::istringstream words(text);
-  std::string host;
+  std::string host, nonce;
   std::uint16_t port = 0;
-  words >> host >> port;
-  if (const auto address = net::Address::numeric(host, port)) return *address;
-  throw CommunicationError(
-      fmt::format("expected an address and a port in the job's store, but found '{}'", text));
+  words >> host >> port >> nonce;
+  const auto address = net::Address::numeric(host, port);
+  Greeting greeting;
+  if (!address || nonce.size() != greeting.nonce.size())
+    throw CommunicationError(
+        fmt::format("expected an address, a port and a nonce in the job's store, but found '{}'", text));
+  std::ranges::copy(nonce, greeting.nonce.begin());
+  return {*address, greeting};
 }
 
 }  // namespace
@@ -96,41 +102,50 @@ FingerprintExchange::FingerprintExchange(const Store& store, shm::GroupInfo memb
   const auto own = net::Address::numeric(address.empty() ? "127.0.0.1" : address, 0);
   if (!own) throw CommunicationError(fmt::format("'{}' is not an address to listen at", address));
   const auto listener = net::listen_at(*own);
-  const std::string nonce = net::hex(net::random_bytes(std::tuple_size_v<decltype(Hello::nonce)> / 2));
+  const std::string nonce = net::hex(net::random_bytes(std::tuple_size_v<decltype(Greeting::nonce)> / 2));
   store.set(fmt::to_string(members_.rank),
             fmt::format("{} {} {}", own->host(), net::local_address(listener.get()).port(), nonce));
   for (int distance = 1; distance < members_.size(); distance *= 2) {
     const int next = (members_.rank + distance) % members_.size();
-    const std::string there = store.get(fmt::to_string(next), options.join_timeout);
-    Hello hello{{}, static_cast<std::int32_t>(rounds_.size())};
-    std::copy_n(there.end() - static_cast<std::ptrdiff_t>(hello.nonce.size()), hello.nonce.size(),
-                hello.nonce.begin());
-    rounds_.push_back({net::connect_to({address_in(there)}, deadline), {}});
-    net::send_all(rounds_.back().to.get(), bytes_of(hello), deadline);
+    auto [there, greeting] = contact_in(store.get(fmt::to_string(next), options.join_timeout));
+    greeting.round = static_cast<std::int32_t>(rounds_.size());
+    rounds_.push_back({net::connect_to({there}, deadline), {}});
+    net::send_all(rounds_.back().to.get(), bytes_of(greeting), deadline);
   }
   accept_all(listener.get(), nonce, deadline);
 }
 
+/// Any process may connect and send something else, or nothing; this does not delay the ranks.
 void FingerprintExchange::accept_all(int listener, const std::string& nonce, net::Deadline deadline) {
+  std::vector<net::FileDescriptor> sockets;  // Not greeted yet.
   for (std::size_t missing = rounds_.size(); missing > 0;) {
-    if (!net::await_ready(listener, POLLIN, deadline))
+    const auto ready = shm::wait_for_any(listener, sockets, deadline);
+    if (ready.empty())
       throw TimeoutError(fmt::format("{} of {} ranks that verify calls with this one did not connect",
                                      missing, rounds_.size()));
-    auto accepted = net::accept_from(listener);
-    if (!accepted) continue;
-    Hello hello;
-    try {
-      net::receive_exactly(accepted->socket.get(), reinterpret_cast<char*>(&hello), sizeof hello,
-                           std::min(deadline, net::Clock::now() + kHelloTime));
-    } catch (const CommunicationError&) {
-      continue;  // Not one of the ranks.
+    for (const std::size_t number : ready) {
+      if (number < sockets.size() && take_greeting(std::move(sockets[number]), nonce, deadline)) --missing;
     }
-    const auto round = static_cast<std::size_t>(hello.round);
-    const bool known = std::equal(nonce.begin(), nonce.end(), hello.nonce.begin(), hello.nonce.end());
-    if (!known || round >= rounds_.size() || rounds_[round].from) continue;
-    rounds_[round].from = std::move(accepted->socket);
-    --missing;
+    std::erase_if(sockets, [](const net::FileDescriptor& socket) { return !socket; });
+    if (auto accepted = net::accept_from(listener)) sockets.push_back(std::move(accepted->socket));
   }
+}
+
+/// Whether one of the ranks has sent it, which the round then receives from.
+bool FingerprintExchange::take_greeting(net::FileDescriptor socket, const std::string& nonce,
+                                        net::Deadline deadline) {
+  Greeting greeting;
+  try {
+    net::receive_exactly(socket.get(), reinterpret_cast<char*>(&greeting), sizeof greeting,
+                         std::min(deadline, net::Clock::now() + kGreetingTime));
+  } catch (const CommunicationError&) {
+    return false;
+  }
+  const auto round = static_cast<std::size_t>(greeting.round);
+  if (!std::ranges::equal(nonce, greeting.nonce) || round >= rounds_.size() || rounds_[round].from)
+    return false;
+  rounds_[round].from = std::move(socket);
+  return true;
 }
 
 void FingerprintExchange::close() noexcept {

@@ -62,6 +62,7 @@ class FingerprintExchange {
   };
 
   void accept_all(int listener, const std::string& nonce, net::Deadline deadline);
+  bool take_greeting(net::FileDescriptor socket, const std::string& nonce, net::Deadline deadline);
   static Known merged(const Known& one, const Known& another);
   net::Deadline deadline_in(Milliseconds timeout) const;
   void send(Round& round, net::Deadline deadline);

@@ -153,38 +153,45 @@ Tensors bytes_of_each(const Buffers& buffers, std::size_t bytes) {
   return views;
 }
 
-/// Gloo's messages end only in a wait, and only once: a second thread waits for the first.
+/// Gloo's messages end only in a wait, and only once: a second thread that waits does so for the first.
 class GlooMessage final : public Message {
  public:
   GlooMessage(c10::intrusive_ptr<c10d::Backend> gloo, WorkPointer work, Milliseconds timeout)
       : gloo_(std::move(gloo)), work_(std::move(work)), timeout_(timeout) {}
 
   bool is_done() override {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    return lock.owns_lock() && (ended_ || failure_);
+    const std::lock_guard lock(result_mutex_);
+    return ended_;
   }
   void wait(Milliseconds timeout) override {
-    const std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
-    if (ended_) return;
-    try {
-      with_typed_timeout(timeout > Milliseconds(0) ? timeout : timeout_, [&] { work_->wait(timeout); });
-    } catch (...) {
-      failure_ = std::current_exception();
-      throw;
+    const std::lock_guard one_waits(wait_mutex_);
+    if (!is_done()) {
+      std::exception_ptr failure;
+      try {
+        with_typed_timeout(timeout > Milliseconds(0) ? timeout : timeout_, [&] { work_->wait(timeout); });
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      const std::lock_guard lock(result_mutex_);
+      failure_ = failure;
+      ended_ = true;
     }
-    ended_ = true;
+    if (const auto failure = this->failure()) std::rethrow_exception(failure);
   }
-  std::exception_ptr failure() const override { return failure_; }
+  std::exception_ptr failure() const override {
+    const std::lock_guard lock(result_mutex_);
+    return failure_;
+  }
   int source() const override { return work_->sourceRank(); }
 
  private:
   c10::intrusive_ptr<c10d::Backend> gloo_;  // Kept alive while a message is in flight.
   WorkPointer work_;
   Milliseconds timeout_;
-  std::mutex mutex_;
+  std::mutex wait_mutex_;
+  mutable std::mutex result_mutex_;
   std::exception_ptr failure_;
-  bool ended_ = false;
+  bool ended_ = false;  // Successfully or not.
 };
 
 /// Parts of an all_to_all as slices of one block of memory: their own, or a copy.

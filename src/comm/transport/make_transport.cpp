@@ -28,8 +28,8 @@ class ReceivedMessage final : public Message {
 
   bool is_done() override { return group_->p2p_queue().is_done(receive_); }
   void wait(std::chrono::milliseconds) override { group_->p2p_queue().wait(receive_); }
-  std::exception_ptr failure() const override { return receive_->failure; }
-  int source() const override { return receive_->from; }
+  std::exception_ptr failure() const override { return group_->p2p_queue().failure_of(receive_); }
+  int source() const override { return group_->p2p_queue().source_of(receive_); }
 
  private:
   std::shared_ptr<shm::Group> group_;
