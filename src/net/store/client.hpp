@@ -27,7 +27,7 @@ struct StoreClientOptions {
 /// Every call blocks until its answer or its deadline. Failures throw: TimeoutError at the deadline,
 /// CommunicationError if the connection is lost or the answer is malformed, UsageError for a key or a value
 /// beyond the protocol's limits. The connection is closed after a CommunicationError, and after a
-/// TimeoutError of any call except wait() and get(); every further call throws.
+/// TimeoutError of any call that is not waiting for a key; every further call throws.
 ///
 /// One thread at a time. All methods are *Local*; get() and wait() wait for other clients.
 class StoreClient {
@@ -37,7 +37,7 @@ class StoreClient {
   StoreClient(const std::vector<Address>& addresses, StoreClientOptions options, Deadline deadline);
 
   void set(const std::string& key, std::string_view value, Deadline deadline);
-  /// Waits for the key. A TimeoutError leaves the connection usable.
+  /// Waits for the key. If nobody sets it in time, the TimeoutError leaves the connection usable.
   std::string get(const std::string& key, Deadline deadline);
   /// Sets the key to `desired` if its value is `expected` (or if `expected` is empty and the key does not
   /// exist), and returns its value. If the key does not exist and `expected` is not empty, returns

@@ -96,7 +96,7 @@ class Server::Loop {
     } else {
       connection.refuse("is not known to belong to this user");
     }
-    settle(connection);
+    guarded(id, [&] { settle(connection); });
     raise_event(wake_);
   }
 
@@ -122,7 +122,7 @@ class Server::Loop {
       for (int i = 0; i < count; ++i) {
         const std::lock_guard lock(mutex_);
         if (stopping_) return;
-        guarded_event(ready[i].data.u64, ready[i].events);
+        handle_event(ready[i].data.u64, ready[i].events);
       }
       verify_local_clients();
       const std::lock_guard lock(mutex_);
@@ -132,17 +132,22 @@ class Server::Loop {
     }
   }
 
+  void handle_event(Id id, std::uint32_t events) {
+    guarded(id, [&] { serve_event(id, events); });
+    for (const Id waiter : table_.take_ready()) guarded(waiter, [&] { answer_ended_wait(waiter); });
+    if (table_.has_changes()) raise_event(events_);
+  }
+
   /// If memory runs out, the client loses its connection, but the job keeps its store.
-  void guarded_event(Id id, std::uint32_t events) {
+  template <class Action>
+  void guarded(Id id, Action&& action) {
     try {
-      serve_event(id, events);
-      answer_ended_waits();
+      action();
     } catch (const std::exception& error) {
       if (const auto found = connections_.find(id); found != connections_.end()) {
         close(found->second, error.what());
       }
     }
-    if (table_.has_changes()) raise_event(events_);
   }
 
   void serve_event(Id id, std::uint32_t events) {
@@ -216,13 +221,11 @@ class Server::Loop {
     raise_event(events_);
   }
 
-  void answer_ended_waits() {
-    for (const Id id : table_.take_ready()) {
-      const auto found = connections_.find(id);
-      if (found == connections_.end()) continue;
-      found->second.end_wait();
-      settle(found->second);
-    }
+  void answer_ended_wait(Id id) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    found->second.end_wait();
+    settle(found->second);
   }
 
   void watch_for(Connection& connection) {
