@@ -76,6 +76,13 @@ std::string unused_parameters(const DdpState& state, const std::string& complain
   }
 }
 
+/// On a GPU, compute times include waiting for other ranks, so that all ranks seem equally fast.
+StragglerOptions straggler_options(const DdpState& state) {
+  StragglerOptions options = state.options.stragglers;
+  if (!state.parameters.empty() && state.parameters.front().tensor.is_cuda()) options.every = 0;
+  return options;
+}
+
 }  // namespace
 
 DdpState::DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
@@ -84,7 +91,7 @@ DdpState::DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGro
       group(ddp_group),
       options(ddp_options),
       mean(std::make_shared<parallel::PlainMean>(ddp_group.size())),
-      watch(ddp_group, ddp_options.stragglers) {}
+      watch(ddp_group, straggler_options(*this)) {}
 
 void DdpState::install_reducer(BucketLayout buckets) {
   // The previous one must unregister its hooks first.

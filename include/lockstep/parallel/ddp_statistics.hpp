@@ -40,7 +40,7 @@ struct DdpStatistics {
 };
 
 /// When a rank counts as slow. The ranks exchange their mean compute times at intervals, and rank 0 prints
-/// the slow ranks to standard error.
+/// the slow ranks to standard error. Models on a GPU are not compared: their compute times include waiting.
 struct StragglerOptions {
   /// Synchronized steps between two reports; 0: no reports.
   std::int64_t every = 100;
