@@ -35,11 +35,12 @@ OptionTable<StacksOptions> stacks_options() {
 void check_is_launcher(pid_t process) {
   if (!is_ours(process))
     throw formatted<UsageError>("process {}: no process of this user has that number.", process);
-  if (blocks_signal(process, stacks_request()) && program_of(process).ends_with("lockstep")) return;
+  const std::string program = program_of(process);
+  if (blocks_signal(process, stacks_request()) && program.ends_with("lockstep")) return;
   throw formatted<UsageError>(
-      "process {}: that process is no 'lockstep run' (it is '{}'). Expected the launcher, not one of its "
-      "ranks: its process id is the parent's of the ranks.",
-      process, program_of(process));
+      "process {}: that process is not a 'lockstep run'{}. Expected the process id of the launcher, which is "
+      "the parent of the ranks.",
+      process, program.empty() ? "" : fmt::format(" (it is '{}')", program));
 }
 
 struct TraceOptions {
@@ -65,7 +66,7 @@ int request(const fs::path& folder, std::ostream& out) {
   // The ranks create the folder only when they write.
   std::error_code failure;
   fs::create_directories(folder, failure);
-  if (failure) throw formatted<Error>("cannot make the folder '{}': {}", folder.string(), failure.message());
+  if (failure) throw formatted<Error>("cannot make the folder '{}': {}.", folder.string(), failure.message());
   write_atomically(folder / "request", "");
   out << fmt::format("asked; the traces are in {} in about a second\n", folder.string());
   return 0;

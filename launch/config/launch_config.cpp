@@ -216,7 +216,10 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
     return;
   }
   if (options.program.empty())
-    throw UsageError("the program ... is missing: expected lockstep run [options] program .... See --help.");
+    throw UsageError(
+        "the program is missing: expected a program after the options, as in 'lockstep run --nproc-per-node "
+        "2 "
+        "./program'. See --help.");
   if (options.module && options.no_python && !options.run_path)
     throw UsageError("--module and --no-python contradict each other: a module is run by Python. Drop one.");
   if (options.program.front().empty())
