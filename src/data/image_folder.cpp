@@ -184,6 +184,22 @@ std::int64_t middle(std::int64_t length, std::int64_t wanted) {
   return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(length - wanted) / 2.0));
 }
 
+/// A copy of the center, with black pixels where the image is smaller.
+Pixels center_of(const Pixels& image, const ImageSize& size) {
+  Pixels out(static_cast<int>(size.width), static_cast<int>(size.height));
+  std::fill_n(out.data.get(), out.stride() * out.height, std::uint8_t{0});
+  const auto left = static_cast<int>(middle(image.width, size.width));
+  const auto top = static_cast<int>(middle(image.height, size.height));
+  const int columns = std::min(image.width - std::max(left, 0), out.width);
+  const int rows = std::min(image.height - std::max(top, 0), out.height);
+  const images::PixelView from = image.view().part(std::max(left, 0), std::max(top, 0), columns, rows);
+  for (int y = 0; y < rows; ++y) {
+    std::memcpy(out.row(y + std::max(-top, 0)) + std::max(-left, 0) * images::kPixelBytes, from.row(y),
+                static_cast<std::size_t>(columns * images::kPixelBytes));
+  }
+  return out;
+}
+
 }  // namespace
 
 struct ImageFolder::State {
@@ -273,7 +289,10 @@ struct ImageFolder::State {
   void read(std::int64_t index, std::uint64_t seed, at::Tensor& out) const {
     RandomBits random(seed);
     Pixels pixels = load(path(index), random);
-    if (jitters(options.color_jitter)) jitter(pixels, options.color_jitter, random);
+    if (jitters(options.color_jitter)) {
+      if (is_given(options.center_crop)) pixels = center_of(pixels, options.center_crop);
+      jitter(pixels, options.color_jitter, random);
+    }
     if (!out.defined()) out = empty(1, size_of(pixels)).select(0, 0);
     finish(pixels, out, random);
   }

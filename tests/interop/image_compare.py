@@ -145,6 +145,12 @@ class Images(unittest.TestCase):
                 for size in [(64, 64), (224, 224), (w, 30), (30, h), (w, h), (1, 1), (7, 300)]:
                     expected = functional.resized_crop(image, y, x, h, w, size[::-1])
                     self.same(self.peer("resize", path, *box, *size), expected, f"{box} to {size}")
+        # Rows go first where more of them are lost than twice the columns.
+        path = self.saved(picture(90, 420), "tall.png")
+        with Image.open(path) as image:
+            for size in [(63, 34), (60, 359), (60, 360), (90, 17), (200, 200), (200, 420), (30, 299), (30, 301)]:
+                expected = functional.resize(image, size[::-1])
+                self.same(self.peer("resize", path, 0, 0, 90, 420, *size), expected, f"tall to {size}")
 
     def test_colors(self):
         colors = self.saved(picture(201, 151), "colors.png")

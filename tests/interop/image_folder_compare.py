@@ -72,6 +72,18 @@ class Folders(unittest.TestCase):
         for index, (image, _) in enumerate(theirs):
             self.assertTrue(torch.equal(ours.images[index], image), ours.files[index])
 
+    def test_colors_are_those_of_the_center(self):
+        whole, center = os.path.join(self.root, "whole"), os.path.join(self.root, "center")
+        numbers = numpy.random.default_rng(4)
+        for place, size in enumerate([(80, 120), (56, 56), (40, 90), (33, 41), (57, 55)]):
+            image = Image.fromarray(numbers.integers(0, 256, (*size, 3)).astype(numpy.uint8))
+            for root, picture in ((whole, image), (center, transforms.functional.center_crop(image, 56))):
+                os.makedirs(os.path.join(root, "class"), exist_ok=True)
+                picture.save(os.path.join(root, "class", f"{place}.png"))
+        ours, theirs = Reply("jitter-center", whole), Reply("jitter", center)
+        self.assertEqual(ours.status, 0, ours.error)
+        self.assertTrue(torch.equal(ours.images, theirs.images))
+
     def test_draws_do_not_depend_on_workers(self):
         fill(self.root)
         alone, workers = (Reply("train", self.root, count, (48, 40)) for count in (0, 3))

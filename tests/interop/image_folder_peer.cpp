@@ -1,5 +1,5 @@
-// Reads a folder of images for image_folder_compare.py: image_folder_peer evaluate|train|skip|mix FOLDER
-// WORKERS
+// Reads a folder of images for image_folder_compare.py:
+// image_folder_peer evaluate|train|skip|mix|jitter|jitter-center FOLDER WORKERS
 //
 // Prints the classes, each sample's file, and what could not be read; then the batches' bytes: images,
 // labels, valid.
@@ -28,6 +28,9 @@ ImageFolderOptions options_of(const std::string& mode) {
     options.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
     options.flip_probability = 0.5;
     options.random_erasing.probability = 0.5;
+  } else if (mode.starts_with("jitter")) {
+    options.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
+    if (mode == "jitter-center") options.center_crop = {56, 56};
   } else {
     options.resize = 64;
     options.center_crop = {56, 56};

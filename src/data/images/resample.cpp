@@ -143,6 +143,10 @@ Pixels resample(const PixelView& image, const Box& box, int width, int height) {
   if (!rows) return columns ? horizontal(image, box, width) : copy(image);
   const Weights weights = weights_of(image.height, box.top, box.bottom, height);
   if (!columns) return vertical(image, weights, height);
+  // The order of the two roundings is that of Pillow from version 13 on.
+  const int fewer_rows = image.height - height;
+  if (fewer_rows > 0 && fewer_rows > 2 * (image.width - width))
+    return horizontal(vertical(image, weights, height).view(), box, width);
   return vertical(horizontal(image, box, width).view(), weights, height);
 }
 

@@ -47,8 +47,10 @@ void check_images(const at::Tensor& images, std::size_t contexts) {
 
 /// Resizes like torchvision for a tensor: bytes in floating point, then rounded back.
 at::Tensor resized(const at::Tensor& images, const ImageSize& size) {
-  const auto floats = at::_upsample_bilinear2d_aa(images.to(at::kFloat), {size.height, size.width},
-                                                  /*align_corners=*/false);
+  // The kernel for channels last gives other values for a width of 1.
+  const auto floats =
+      at::_upsample_bilinear2d_aa(images.to(at::kFloat).contiguous(), {size.height, size.width},
+                                  /*align_corners=*/false);
   return images.scalar_type() == at::kByte ? floats.round_().to(at::kByte) : floats;
 }
 

@@ -105,6 +105,11 @@ TEST(ImageTransform, ResizesAsTorchvisionResizesTensors) {
       at::_upsample_bilinear2d_aa(bytes.to(at::kFloat), {7, 9}, false).round().to(at::kByte);
   const ImageTransform transform({.resize = {7, 9}, .mean = kMean, .std = kStd});
   EXPECT_TRUE(at::equal(transform(bytes, contexts(2)), normalized(small)));
+  // ATen's kernel for channels last gives other values for a width of 1.
+  const at::Tensor narrow =
+      at::_upsample_bilinear2d_aa(bytes.to(at::kFloat), {7, 1}, false).round().to(at::kByte);
+  const ImageTransform column({.layout = ImageLayout::hwc, .resize = {7, 1}, .mean = kMean, .std = kStd});
+  EXPECT_TRUE(at::equal(column(bytes.permute({0, 2, 3, 1}).contiguous(), contexts(2)), normalized(narrow)));
 }
 
 TEST(ImageTransform, ALoaderGivesTheSameImagesWhateverItsWorkers) {
