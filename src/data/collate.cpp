@@ -114,7 +114,15 @@ std::pair<at::Tensor, at::Tensor> jagged(const std::vector<Example>& examples, c
     if (!example.contains(name) || example[name].dim() == 0) {
       throw DataError(called(examples, place) + " has no list '" + name + "', which jagged_collate joins.");
     }
-    lists.push_back(example[name]);
+    const at::Tensor& list = example[name];
+    const at::Tensor& first = place == 0 ? list : lists.front();
+    if (list.dtype() != first.dtype() || list.device() != first.device() ||
+        list.sizes().slice(1) != first.sizes().slice(1)) {
+      throw DataError("cannot join '" + name + "' of " + called(examples, place) + ", which is " +
+                      described(list) + ", with " + called(examples, 0) + ", which is " + described(first) +
+                      ". Lists may differ in their first dimension only.");
+    }
+    lists.push_back(list);
     offsets.push_back(offsets.back() + lists.back().size(0));
   }
   return {at::cat(lists), at::tensor(offsets, at::kLong)};
@@ -129,8 +137,7 @@ CollateFunction jagged_collate(std::vector<std::string> names) {
     Batch batch;
     for (const auto& item : examples.front().items()) {
       const auto& name = item.first;
-      if (std::find(names.begin(), names.end(), name) == names.end())
-        batch.insert(name, stacked(examples, name));
+      if (std::ranges::find(names, name) == names.end()) batch.insert(name, stacked(examples, name));
     }
     for (const auto& name : names) {
       auto [values, offsets] = jagged(examples, name);
@@ -158,11 +165,22 @@ std::int64_t fill_of(const std::string& name, const PaddingCollateOptions& optio
   return name == "special_tokens_mask" ? 1 : 0;
 }
 
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// int64 for a sequence of integers or booleans: smaller types cannot hold every padding.
+at::Tensor widened(const at::Tensor& tensor) {
+  const bool integers = tensor.defined() && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  return integers && tensor.dim() == 1 ? tensor.to(at::kLong) : tensor;
+}
+
 /// Renames the sample's labels as Hugging Face does, and adds an attention mask.
-Example completed(const Example& example) {
+Example completed(const Example& example, const PaddingCollateOptions& options) {
   Example renamed;
-  for (const auto& [name, tensor] : example.items()) {
-    renamed.insert(name == "label" || name == "label_ids" ? "labels" : name, tensor);
+  for (const auto& [given, tensor] : example.items()) {
+    const std::string name = given == "label" || given == "label_ids" ? "labels" : given;
+    renamed.insert(name, is_among(options.names, name) ? widened(tensor) : tensor);
   }
   for (const auto& [name, texts] : example.text_items()) renamed.set_texts(name, texts);
   renamed.indices = example.indices;
@@ -204,7 +222,7 @@ void add_labels(Example& example) {
 }
 
 Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions& options) {
-  for (auto& example : examples) example = completed(example);
+  for (auto& example : examples) example = completed(example, options);
   const auto length = longest(examples, options);
   for (auto& example : examples) {
     for (const auto& name : options.names) {
@@ -236,8 +254,8 @@ CollateFunction flatten_collate(FlatteningOptions options) {
     for (std::size_t place = 0; place < examples.size(); ++place) {
       const Example& example = examples[place];
       const bool has_ids = example.contains("input_ids") && example["input_ids"].dim() == 1;
-      const at::Tensor text = has_ids ? example["input_ids"] : at::Tensor();
-      const at::Tensor wanted = example.contains("labels") ? example["labels"] : text;
+      const at::Tensor text = has_ids ? widened(example["input_ids"]) : at::Tensor();
+      const at::Tensor wanted = example.contains("labels") ? widened(example["labels"]) : text;
       if (!has_ids || wanted.sizes() != text.sizes()) {
         throw DataError(
             "sample " + std::to_string(place) + " of a batch has " +
@@ -245,13 +263,15 @@ CollateFunction flatten_collate(FlatteningOptions options) {
             ", which flatten_collate joins.");
       }
       const auto length = text.size(0);
-      ids.push_back(text);
+      if (length == 0) continue;
       labels.push_back(wanted.clone());
-      if (length > 0) labels.back()[0] = options.separator_id;
+      labels.back()[0] = options.separator_id;
       positions.push_back(at::arange(length, at::kLong));
-      numbers.push_back(at::full({length}, static_cast<std::int64_t>(place), at::kInt));
+      numbers.push_back(at::full({length}, static_cast<std::int64_t>(ids.size()), at::kInt));
+      ids.push_back(text);
     }
     if (examples.empty()) throw UsageError("flatten_collate was given no samples.");
+    if (ids.empty()) throw DataError("flatten_collate: no sample of a batch has a token.");
     Batch batch{{"input_ids", at::cat(ids).unsqueeze(0)}, {"labels", at::cat(labels).unsqueeze(0)}};
     if (options.return_position_ids) batch.insert("position_ids", at::cat(positions).unsqueeze(0));
     if (options.return_seq_idx) batch.insert("seq_idx", at::cat(numbers).unsqueeze(0));

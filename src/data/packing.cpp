@@ -1,6 +1,7 @@
 #include "lockstep/data/packing.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string>
@@ -28,12 +29,19 @@ at::Tensor blocks_of(const std::vector<Example>& examples, const std::string& na
   return joined.narrow(0, 0, rows * size).view({rows, size});
 }
 
-/// The sequences of one sample must have the same length.
+/// The sequences of one sample must have the same length, and the names and dtypes of the first sample's.
 void check_sequences(const Example& example, std::size_t place, const Example& first) {
   std::int64_t length = -1;
+  if (example.names().size() > first.names().size())
+    throw DataError(
+        fmt::format("cannot pack sample number {}: it has columns that the first one has not.", place));
   for (const auto& name : first.names()) {
     const at::Tensor tensor = example.contains(name) ? example[name] : at::Tensor();
     const bool sequence = tensor.defined() && tensor.dim() == 1;
+    if (sequence && tensor.dtype() != first[name].dtype())
+      throw DataError(fmt::format("cannot pack sample number {}: '{}' is of {}, that of the first one of {}.",
+                                  place, name, c10::toString(tensor.scalar_type()),
+                                  c10::toString(first[name].scalar_type())));
     if (sequence && length == -1) length = tensor.size(0);
     if (sequence && tensor.size(0) == length) continue;
     throw DataError("cannot pack sample number " + std::to_string(place) + ": '" + name + "' is " +
@@ -58,8 +66,13 @@ void keep_apart(Batch& batch, const std::vector<Example>& examples, const Packin
     return at::tensor(numbers, at::kLong).view({-1, options.block_size});
   };
   const at::Tensor positions = blocks(texts.position_ids);
-  if (batch.contains("labels"))
-    batch.set("labels", batch["labels"].masked_fill(positions.eq(0), options.separator_id));
+  if (batch.contains("labels")) {
+    const at::Tensor labels = batch["labels"];
+    const bool integers = at::isIntegralType(labels.scalar_type(), /*includeBool=*/true);
+    // Smaller types cannot hold every separator_id.
+    batch.set("labels",
+              (integers ? labels.to(at::kLong) : labels).masked_fill(positions.eq(0), options.separator_id));
+  }
   if (options.return_position_ids) batch.set("position_ids", positions);
   if (options.return_seq_idx) batch.set("seq_idx", blocks(texts.seq_idx));
 }

@@ -23,7 +23,8 @@ Batch default_collate(std::vector<Example> examples);
 /// Like default_collate(), but concatenates the tensors called `names` (one dimension or more) along their
 /// first dimension instead of stacking them, and adds `<name>_offsets` for each: see Batch. For
 /// torch::nn::EmbeddingBag with include_last_offset, and for kernels that need no padding. *Local*. Errors as
-/// default_collate; the function throws DataError for a sample without one of the names or with a scalar.
+/// default_collate; the function throws DataError for a sample without one of the names, with a scalar, or
+/// with another dtype or other dimensions behind the first.
 CollateFunction jagged_collate(std::vector<std::string> names);
 
 /// Options for padding sequences of different lengths. The names are those of Hugging Face's tokenizers.
@@ -46,8 +47,9 @@ struct PaddingCollateOptions {
 /// A collate function that pads the sequences (tensors of one dimension) to the longest of their batch, like
 /// Hugging Face's DataCollatorWithPadding and, for sequences of labels, DataCollatorForTokenClassification:
 /// adds `attention_mask` if the samples have only `input_ids`, and renames `label` or `label_ids` to
-/// `labels`. Other tensors are stacked. *Local*. Throws UsageError for a multiple below 1. The function
-/// throws DataError as default_collate does if names or dtypes differ.
+/// `labels`. Sequences of integers or booleans become int64. Other tensors are stacked. *Local*. Throws
+/// UsageError for a multiple below 1. The function throws DataError as default_collate does if names or
+/// dtypes differ.
 CollateFunction pad_collate(PaddingCollateOptions options = {});
 
 /// pad_collate() for causal language models. Samples without `labels` get a copy of their `input_ids`, padded
@@ -69,9 +71,10 @@ struct FlatteningOptions {
 
 /// A collate function that concatenates the samples' sequences into one row, [1, tokens], without padding,
 /// for a model that separates the texts by their `position_ids`, which restart at each sample. The batch has
-/// `input_ids` and `labels` (the samples' own, or a copy of input_ids). Other tensors are left out. The
-/// counterpart of transformers' DataCollatorWithFlattening. *Local*. The function throws DataError for a
-/// sample without input_ids, or with labels of another length.
+/// `input_ids` and `labels` (the samples' own, or a copy of input_ids), int64. Empty samples and other
+/// tensors are left out. The counterpart of transformers' DataCollatorWithFlattening. *Local*. The function
+/// throws DataError for a sample without input_ids, or with labels of another length, and if all samples are
+/// empty.
 CollateFunction flatten_collate(FlatteningOptions options = {});
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ struct MaskingOptions {
   /// Of these tokens, the fractions replaced by the mask token and by a random token; the rest is unchanged.
   double mask_replace_prob = 0.8;
   double random_replace_prob = 0.1;
-  /// Mask whole words: DataCollatorForWholeWordMask, or whole_word_mask=True.
+  /// Mask whole words, each token as the two probabilities say. transformers 5 always uses a
+  /// mask_replace_prob of 1 for whole words, and takes tokens whose offsets touch for a word.
   bool whole_word_mask = false;
   /// Tokens that are never masked, used if a sample has no `special_tokens_mask`.
   std::vector<std::int64_t> special_token_ids = {};

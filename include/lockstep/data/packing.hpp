@@ -31,7 +31,7 @@ struct PackingOptions {
 /// `block_size`; the remainder is dropped. Adds `labels`, a copy of `input_ids`, if there are `input_ids` but
 /// no labels, and what the options ask for. The counterpart of group_texts in Hugging Face's examples.
 /// `batch_size` is only validated. *Local*. Throws UsageError for sizes out of range or no samples, DataError
-/// if a sample's sequences have different lengths.
+/// if a sample's sequences have different lengths, or samples have different names or dtypes.
 Batch group_texts(const std::vector<Batch>& examples, const PackingOptions& options);
 
 /// group_texts() as a CollateFunction: a batch has as many rows as its samples fill. *Local*. Throws

@@ -20,7 +20,8 @@ void check_mix(const MixOptions& options) {
 void check_batch(const Batch& batch, const MixOptions& options) {
   const auto& image = batch["image"];
   const auto& label = batch["label"];
-  if (image.dim() != 4 || label.dim() != 1 || label.scalar_type() != at::kLong)
+  if (image.dim() != 4 || label.dim() != 1 || label.scalar_type() != at::kLong ||
+      label.size(0) != image.size(0))
     throw UsageError(
         "mix_batch: expects \"image\" [rows, channels, height, width] and \"label\" int64 [rows].");
   if (options.mixup_alpha > 0 && !image.is_floating_point())

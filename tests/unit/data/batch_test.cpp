@@ -107,6 +107,10 @@ TEST(JaggedCollate, JoinsListsAndStacksTheRest) {
   EXPECT_EQ(batch.size(), 3);
   EXPECT_THROWS(jagged_collate({"label"})({named(5, "a", 2)}), DataError, "sample 5", "no list 'label'");
   EXPECT_THROWS(jagged_collate({"x"})({named(5, "a", 2)}), DataError, "'x'");
+  EXPECT_THROWS(jagged_collate({"x"})({Batch{{"x", at::ones({2, 2})}}, Batch{{"x", at::ones({1, 3})}}}),
+                DataError, "cannot join 'x'", "[1, 3]", "[2, 2]");
+  EXPECT_THROWS(jagged_collate({"x"})({Batch{{"x", at::ones({2})}}, Batch{{"x", at::ones({2}, at::kLong)}}}),
+                DataError, "cannot join 'x'", "long", "float");
 }
 
 TEST(DefaultCollate, StacksByName) {

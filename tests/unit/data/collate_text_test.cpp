@@ -127,6 +127,29 @@ TEST(PadCollate, LeavesOtherVectorsAlone) {
   EXPECT_THROWS(pad_collate({.pad_to_multiple_of = 0}), UsageError, "pad_to_multiple_of", "0");
 }
 
+/// As the lists of Python's integers and booleans, of which transformers' collators make tensors.
+TEST(PadCollate, IntegersOfAnySizeHoldEveryPadding) {
+  const auto bytes = [](const at::Tensor& ids) { return ids.to(at::kByte); };
+  const Batch batch = causal_lm_collate({.pad_token_id = 300})(
+      {{{"input_ids", bytes(tensor({1, 2}))}}, {{"input_ids", bytes(tensor({3}))}}});
+  EXPECT_TRUE(at::equal(batch["input_ids"], tensor({1, 2, 3, 300}).view({2, 2})));
+  EXPECT_TRUE(at::equal(batch["labels"], tensor({1, 2, 3, -100}).view({2, 2})));
+  const Batch flags = pad_collate()({{{"labels", tensor({1, 0}).to(at::kBool)}}, {{"labels", tensor({1})}}});
+  EXPECT_TRUE(at::equal(flags["labels"], tensor({1, 0, 1, -100}).view({2, 2})));
+  const Batch blocks =
+      group_texts({{{"input_ids", bytes(tensor({1, 2}))}}, {{"input_ids", bytes(tensor({3, 4}))}}},
+                  {.block_size = 4, .return_position_ids = true});
+  EXPECT_TRUE(at::equal(blocks["labels"], tensor({-100, 2, -100, 4}).view({1, 4})));
+}
+
+TEST(GroupTexts, RefusesSamplesThatAreNotAlike) {
+  const Example ids{{"input_ids", tensor({1})}};
+  EXPECT_THROWS(group_texts({ids, {{"input_ids", at::ones({1})}}}, {.block_size = 2}), DataError, "number 1",
+                "'input_ids'", "Float", "Long");
+  EXPECT_THROWS(group_texts({ids, {{"input_ids", tensor({1})}, {"mask", tensor({1})}}}, {.block_size = 2}),
+                DataError, "number 1", "columns that the first one has not");
+}
+
 TEST(GroupTexts, JoinsAndCuts) {
   const std::vector<Example> texts{
       {{"input_ids", tensor({1, 2, 3})}, {"mask", tensor({1, 1, 0})}},

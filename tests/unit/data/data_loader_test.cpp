@@ -256,7 +256,7 @@ TEST_P(Lifetime, WorkersLiveFromPassToPassWhereTheyAreToAndAreSetUpOnce) {
   EXPECT_TRUE(threads.size() <= 2 || !GetParam());
 }
 
-TEST(DataLoader, AWorkerThatCannotStartIsHeardOf) {
+TEST(DataLoader, AWorkerThatCannotStartIsReported) {
   DataLoader loader(probe(8),
                     {.num_workers = 2, .worker_init = [](int) { throw std::runtime_error("no licence"); }});
   EXPECT_THROWS(read_pass(loader), DataError, "worker_init", "no licence");

@@ -111,6 +111,12 @@ TEST(FlattenedTexts, AreLaidOutAsTransformersLaysThemOut) {
   examples[1].set("labels", torch::zeros({4}, at::kLong));
   EXPECT_THROWS(flatten_collate()(examples), DataError, "sample 1", "another shape");
   EXPECT_THROWS(flatten_collate()({Batch{{"x", torch::ones({2})}}}), DataError, "no input_ids");
+  const Batch empty{{"input_ids", torch::empty({0}, torch::kLong)}};
+  EXPECT_THROWS(flatten_collate()({empty}), DataError, "no sample of a batch has a token");
+  const Batch two{{"input_ids", torch::ones({2}, torch::kByte)}};
+  const Batch row = flatten_collate({.return_seq_idx = true})({empty, two, empty, two});
+  EXPECT_TRUE(torch::equal(row["seq_idx"], torch::tensor({{0, 0, 1, 1}}, torch::kInt)));
+  EXPECT_TRUE(torch::equal(row["labels"], torch::tensor({{-100, 1, -100, 1}}, torch::kLong)));
 }
 
 }  // namespace
