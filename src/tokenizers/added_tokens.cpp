@@ -83,7 +83,7 @@ void TokenFinder::split(std::string_view text, const Part& part) const {
     const auto& token = tokens_[match.value];
     Found found{place, place + match.length};
     place += match.length;
-    if (!reaches(text, done, token, found)) continue;
+    if (!reaches(text, done, token, found) || found.begin >= found.end) continue;
     if (done < found.begin) part(done, found.begin, nullptr);
     part(found.begin, found.end, &token);
     done = found.end;

@@ -129,9 +129,25 @@ std::string own_name(std::string_view inside) {
   return std::string(inside);
 }
 
+/// A class that the package's Oniguruma takes for these properties.
+struct Synonym {
+  std::string_view text;
+  std::string_view own;
+  bool in_brackets;
+};
+constexpr Synonym kSynonyms[] = {
+    {"\\d", "\\p{lockstepnd}", false},
+    {"\\D", "\\P{lockstepnd}", false},
+    {"[:digit:]", "\\p{lockstepnd}", true},
+    {"[:^digit:]", "\\P{lockstepnd}", true},
+    {"[:punct:]", "\\p{lockstepp}\\p{locksteps}", true},
+    {"[:^punct:]", "[^\\p{lockstepp}\\p{locksteps}]", true},
+};
+
 /// The expression with our names of properties.
 std::string with_own_properties(std::string_view expression) {
   std::string result;
+  int brackets = 0;
   for (std::size_t place = 0; place < expression.size();) {
     const auto rest = expression.substr(place);
     const auto end = rest.find('}');
@@ -139,7 +155,17 @@ std::string with_own_properties(std::string_view expression) {
       result += rest.substr(0, 3);
       result += own_name(rest.substr(3, end - 3));
       place += end;
+      continue;
+    }
+    const auto* const synonym = std::ranges::find_if(kSynonyms, [&](const Synonym& each) {
+      return rest.starts_with(each.text) && (brackets > 0 || !each.in_brackets);
+    });
+    if (synonym != std::end(kSynonyms)) {
+      result += synonym->own;
+      place += synonym->text.size();
     } else {
+      if (rest[0] == '[') ++brackets;
+      if (rest[0] == ']' && brackets > 0) --brackets;
       const std::size_t length = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
       result += rest.substr(0, length);
       place += length;

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string>
 
 #include "lockstep/core/error.hpp"
 #include "utf8.hpp"
@@ -12,6 +16,27 @@ namespace {
 
 /// The score of an unknown character is this much below that of the worst piece, as in SentencePiece.
 constexpr double kUnknownPenalty = 10;
+
+/// The number as the Python package reads it. Its JSON reader rounds twice: the digits, and their product or
+/// quotient with a power of ten. The last bit decides between two equally good segmentations.
+double rounded_twice(double number) {
+  // The shortest digits that identify the number, as files have them: "9.698997306463173e+00".
+  std::array<char, 32> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::abs(number),
+                                 std::chars_format::scientific)
+                       .ptr;
+  std::string digits(buffer.data(), end);
+  const auto mark = digits.find('e');
+  int power = std::stoi(digits.substr(mark + 1));
+  digits.resize(mark);
+  if (digits.size() > 1) {
+    power -= static_cast<int>(digits.size()) - 2;
+    digits.erase(1, 1);
+  }
+  const auto whole = static_cast<double>(std::stoull(digits));
+  const double scale = std::stod(fmt::format("1e{}", std::abs(power)));
+  return std::copysign(power < 0 ? whole / scale : whole * scale, number);
+}
 
 }  // namespace
 
@@ -111,7 +136,7 @@ std::unique_ptr<const Model> make_unigram(const Node& node) {
     if (piece.size() != 2) piece.fail("a piece and its score are needed");
     const auto wrong = vocabulary.add(piece.element(0).text(), static_cast<std::uint32_t>(id), count);
     if (wrong) piece.fail(*wrong);
-    scores.push_back(piece.element(1).real());
+    scores.push_back(rounded_twice(piece.element(1).real()));
   }
   Unigram::Settings settings{.byte_fallback = node.flag("byte_fallback", false)};
   if (const auto unknown = node.find("unk_id")) {

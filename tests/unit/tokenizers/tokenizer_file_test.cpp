@@ -143,6 +143,39 @@ TEST(TokenizerText, TokensAreWhatWasFoundInTheText) {
   EXPECT_EQ(padded.encode("", options).tokens, (Tokens{"-", "-", "-"}));
 }
 
+/// The package's results.
+TEST(TokenizerText, SpacesGoToOneOfTwoAddedTokensThatTakeThem) {
+  const auto added = [](const char* content, int id, const char* side) {
+    return json{{"id", id}, {"content", content}, {side, true}, {"normalized", false}};
+  };
+  const auto peer =
+      loaded(with(word_piece(), "/added_tokens", {added("<s>", 4, "rstrip"), added(" ", 5, "lstrip")}));
+  const auto encoding = peer.encode("\xC3\xA9<s> ");
+  EXPECT_EQ(encoding.ids, (std::vector<std::int64_t>{0, 4}));
+  EXPECT_EQ(encoding.offsets.back().end, 5U);
+}
+
+TEST(TokenizerText, EqualSegmentationsAreThoseOfThePackage) {
+  const json scores =
+      json::array({json::array({"<unk>", 0.0}), json::array({"a", -9.698997306463173}),
+                   json::array({"aaa", -2.7805505299793296}), json::array({"b", -3.0123284804704786}),
+                   json::array({"c", -2.6888734369874725})});
+  const auto peer = loaded({{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", scores}}}});
+  EXPECT_EQ(peer.encode("abcaaaa").ids, (std::vector<std::int64_t>{1, 3, 4, 2, 1}));
+}
+
+TEST(TokenizerText, ClassesOfExpressionsAreThoseOfThePackage) {
+  const auto words = [](const char* expression, const char* text) {
+    return loaded(with(word_piece(), "/pre_tokenizer", split_by(expression))).pre_tokenize(text).size();
+  };
+  EXPECT_EQ(words("[[:punct:]]", "a+b=c <d> $5 e^2"), 13U);
+  EXPECT_EQ(words("[^[:^punct:]]", "a+b=c <d> $5 e^2"), 13U);
+  EXPECT_EQ(words("[:punct:]+", "a:punct:b"), 3U) << "letters and a colon, outside of brackets";
+  // A digit of Unicode 15.
+  EXPECT_EQ(words("\\d", "a\xF0\x9E\x93\xB0z"), 3U);
+  EXPECT_EQ(words("[\\D]+", "a\xF0\x9E\x93\xB0z"), 3U);
+}
+
 TEST(TokenizerText, TruncationThatCannotBeIsRefused) {
   const auto peer = loaded(word_piece());
   EXPECT_THROWS(peer.with_truncation({{.max_length = 2, .stride = 2}}), UsageError, "stride below");
