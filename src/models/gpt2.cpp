@@ -171,14 +171,13 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
 };
 TORCH_MODULE(Gpt2Block);
 
-/// Tokens attend to earlier ones, but not to padding. Padding tokens attend to themselves, because otherwise
-/// their rows would have no key.
+/// Tokens attend to earlier ones, but not to padding.
 AttentionMask causal_mask(const at::Tensor& attention_mask) {
   if (!attention_mask.defined()) return {.causal = true};
   const std::int64_t length = attention_mask.size(1);
   const auto options = attention_mask.options().dtype(at::kBool);
   const at::Tensor before = at::ones({length, length}, options).tril();
-  return {.mask = padding_mask(attention_mask).logical_and(before).logical_or(at::eye(length, options))};
+  return {.mask = padding_mask(attention_mask).logical_and(before)};
 }
 
 /// The positions of tokens, of which the first is `begin`.

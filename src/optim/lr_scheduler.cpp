@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
@@ -90,8 +91,11 @@ void ReduceLrOnPlateau::step(double metric) {
 }
 
 std::string ReduceLrOnPlateau::state_dict() const {
-  // JSON cannot represent the infinity that `best` is before the first metric.
-  return json{{"best", std::isfinite(rule_.best) ? json(rule_.best) : json()},
+  // JSON has no infinity: null is that of before the first metric.
+  const bool is_first = rule_.best == PlateauRule(rule_.options()).best;
+  return json{{"best", is_first                    ? json()
+                       : std::isfinite(rule_.best) ? json(rule_.best)
+                                                   : json(rule_.best > 0 ? "inf" : "-inf")},
               {"bad_epochs", rule_.bad_epochs},
               {"cooldown_left", rule_.cooldown_left},
               {"rates", last_lr()}}
@@ -105,7 +109,9 @@ void ReduceLrOnPlateau::load_state_dict(const std::string& text) {
       throw DataError("the state of ReduceLrOnPlateau is for " + std::to_string(rates.size()) +
                       " parameter groups, but the optimizer has " + std::to_string(groups()) + ".");
     PlateauRule rule(rule_.options());
-    if (!document.at("best").is_null()) rule.best = document["best"].get<double>();
+    const json& best = document.at("best");
+    if (best.is_number()) rule.best = best.get<double>();
+    if (best.is_string()) rule.best = (best == "inf" ? 1 : -1) * std::numeric_limits<double>::infinity();
     rule.bad_epochs = document.at("bad_epochs").get<std::int64_t>();
     rule.cooldown_left = document.at("cooldown_left").get<std::int64_t>();
     rule_ = rule;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numbers>
@@ -14,6 +15,11 @@ namespace lockstep::optim {
 namespace {
 
 using std::numbers::pi;
+
+/// The options and the full rate.
+struct Settings : ScheduleOptions {
+  double lr = 1;
+};
 
 /// The quotient of two integers as in Python, with a divisor of at least 1.
 double share(std::int64_t part, std::int64_t whole) {
@@ -81,13 +87,12 @@ Schedule cosine_with_restarts(const ScheduleOptions& options) {
   });
 }
 
-/// lr_end is a fraction of the full rate here.
-Schedule polynomial(const ScheduleOptions& options) {
-  return with_warmup(options.num_warmup_steps, [o = options](std::int64_t step) {
-    if (step > o.num_training_steps) return o.lr_end;
+Schedule polynomial(const Settings& settings) {
+  return with_warmup(settings.num_warmup_steps, [o = settings](std::int64_t step) {
+    if (step > o.num_training_steps) return o.lr_end / o.lr;
     const double left = 1 - static_cast<double>(step - o.num_warmup_steps) /
                                 static_cast<double>(o.num_training_steps - o.num_warmup_steps);
-    return (1 - o.lr_end) * std::pow(left, o.power) + o.lr_end;
+    return ((o.lr - o.lr_end) * std::pow(left, o.power) + o.lr_end) / o.lr;
   });
 }
 
@@ -130,7 +135,7 @@ Schedule warmup_stable_decay(const ScheduleOptions& options) {
 }
 
 struct Kind {
-  Schedule (*make)(const ScheduleOptions&);
+  std::function<Schedule(const Settings&)> make;
   bool needs_training_steps;
 };
 
@@ -179,12 +184,11 @@ void check(const ScheduleOptions& options, const Kind& kind, double lr) {
   if (options.name == "warmup_stable_decay") check_stable_decay(options);
 }
 
-/// Converts rates to fractions of the full rate. A full rate of 0 stays 0 with any fraction.
-ScheduleOptions in_shares(ScheduleOptions options, double lr) {
-  const double unit = lr > 0 ? lr : 1;
-  options.lr_end /= unit;
-  options.min_lr_rate = options.min_lr ? *options.min_lr / unit : options.min_lr_rate.value_or(0);
-  return options;
+/// A full rate of 0 stays 0 with any fraction.
+Settings settings_of(const ScheduleOptions& options, double lr) {
+  Settings settings{options, lr > 0 ? lr : 1};
+  settings.min_lr_rate = options.min_lr ? *options.min_lr / settings.lr : options.min_lr_rate.value_or(0);
+  return settings;
 }
 
 }  // namespace
@@ -198,7 +202,7 @@ Schedule make_schedule(const ScheduleOptions& options, double lr) {
            "unknown name. Expected one of " + names + "; a plateau of a metric is ReduceLrOnPlateau");
   }
   check(options, found->second, lr > 0 ? lr : std::numeric_limits<double>::infinity());
-  return found->second.make(in_shares(options, lr));
+  return found->second.make(settings_of(options, lr));
 }
 
 PlateauRule::PlateauRule(const PlateauOptions& options) : options_(options) {

@@ -94,7 +94,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 }
 
 /// torch.nn.utils.clip_grad_norm_ with foreach=True: one kernel for all norms and one for all products,
-/// without synchronizing with the device.
+/// without synchronizing with the device. Python divides a number by a tensor in two steps.
 at::Tensor clip(const std::vector<at::Tensor>& gradients, double max_norm, double norm_type) {
   const at::NoGradGuard no_grad;
   if (gradients.empty()) return at::zeros({}, at::kFloat);
@@ -102,7 +102,7 @@ at::Tensor clip(const std::vector<at::Tensor>& gradients, double max_norm, doubl
   for (auto& norm : norms) norm = norm.to(norms.front().device());
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
   if (std::isinf(max_norm)) return total;
-  const at::Tensor factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  const at::Tensor factor = total.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   std::map<at::Device, std::vector<at::Tensor>, DeviceOrder> by_device;
   for (const auto& gradient : gradients) by_device[gradient.device()].push_back(gradient);
   for (const auto& [device, list] : by_device) at::_foreach_mul_(list, factor.to(device));

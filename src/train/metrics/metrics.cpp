@@ -64,14 +64,18 @@ class Mean {
  public:
   void add(double value, double weight) {
     if (std::isnan(value)) return;
-    sum_ += value * weight;
+    weighted_ += value * weight;
     weights_ += weight;
+    sum_ += value;
+    ++count_;
   }
-  double value() const { return sum_ / weights_; }
+  double value() const { return weights_ == 0 ? sum_ / count_ : weighted_ / weights_; }
 
  private:
-  double sum_ = 0;
+  double weighted_ = 0;
   double weights_ = 0;
+  double sum_ = 0;
+  double count_ = 0;
 };
 
 }  // namespace

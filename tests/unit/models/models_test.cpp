@@ -224,6 +224,11 @@ TEST(Gpt2, PaddingChangesNothing) {
   at::Tensor mask = at::ones({2, 10}, at::kLong);
   mask.narrow(1, 7, 3).zero_();
   EXPECT_TRUE(at::allclose(model(tokens, mask).narrow(1, 0, 7), model(tokens).narrow(1, 0, 7), 1e-5, 1e-6));
+  // Padding in front attends to nothing, not even to itself, as in transformers.
+  mask.fill_(1).narrow(1, 0, 2).zero_();
+  const at::Tensor padded = model(tokens, mask);
+  EXPECT_TRUE(at::isfinite(padded).all().item<bool>());
+  EXPECT_FALSE(at::allclose(padded.select(1, 0), model(tokens.narrow(1, 0, 1)).select(1, 0), 1e-3, 1e-3));
 }
 
 /// The three ways of make_models.py's texts().

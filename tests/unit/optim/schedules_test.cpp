@@ -67,6 +67,10 @@ TEST(Schedules, LowestRatesAreRatesOrShares) {
   EXPECT_DOUBLE_EQ(last({.name = "warmup_stable_decay", .num_decay_steps = 4, .min_lr_ratio = 0.5}, 0.2),
                    0.1);
   EXPECT_EQ(last({.name = "polynomial"}, 0), 0);
+  // To the last bit transformers' number.
+  const ScheduleOptions bits{
+      .name = "polynomial", .num_warmup_steps = 6, .num_training_steps = 10, .lr_end = 1e-7};
+  EXPECT_EQ(1e-3 * make_schedule(bits, 1e-3)(8), 0.0005000499999999999);
 }
 
 TEST(Schedules, RefuseWhatMakesNoSense) {

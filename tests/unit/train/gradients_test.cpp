@@ -166,6 +166,17 @@ TEST(Gradients, ClipASharedParameterOnce) {
   });
 }
 
+/// torch.nn.utils.clip_grad_norm_ of such a gradient in bfloat16 with 0.7117.
+TEST(Gradients, AreClippedWithPyTorchsBits) {
+  run_accelerators(1, [](Accelerator& accelerator) {
+    const at::Tensor weight = torch::zeros({3}, torch::requires_grad().dtype(torch::kBFloat16));
+    weight.mutable_grad() = torch::tensor({-0.0225830078125F, -2.75F, -3.25F}, torch::kBFloat16);
+    accelerator.clip_grad_norm_({weight}, 0.7117);
+    EXPECT_TRUE(torch::equal(
+        weight.grad(), torch::tensor({-0.0037994384765625F, -0.4609375F, -0.546875F}, torch::kBFloat16)));
+  });
+}
+
 TEST(Gradients, RefuseWhatDoesNotFit) {
   run_accelerators(2,
                    [](Accelerator& accelerator) {
@@ -320,6 +331,17 @@ TEST(ReduceLrOnPlateau, IsPyTorchs) {
     ++cases;
   }
   EXPECT_EQ(cases, 8);
+}
+
+TEST(ReduceLrOnPlateau, KeepsAnInfiniteBest) {
+  torch::optim::SGD sgd({torch::zeros({1}).requires_grad_()}, 0.5);
+  const optim::PlateauOptions options{.mode = "max", .factor = 0.5, .patience = 0};
+  optim::ReduceLrOnPlateau scheduler(sgd, options);
+  scheduler.step(std::numeric_limits<double>::infinity());
+  optim::ReduceLrOnPlateau resumed(sgd, options);
+  resumed.load_state_dict(scheduler.state_dict());
+  resumed.step(1);
+  EXPECT_EQ(resumed.last_lr()[0], 0.25);
 }
 
 struct BlockImpl : torch::nn::Module {

@@ -100,6 +100,14 @@ void update_in_parts(Metric& metric, const std::vector<Value>& predictions, cons
   metric.update(answers.subspan(cut), labels.subspan(cut));
 }
 
+/// No label was ever predicted, so that the classes that are left have no weight.
+TEST(Classification, WeighsEquallyWhereNoClassHasAWeight) {
+  Classification metric(2);
+  const std::vector<std::int64_t> predictions{0}, labels{1};
+  metric.update(std::span(predictions), std::span(labels));
+  EXPECT_EQ(metric.precision({.average = Average::weighted, .zero_division = std::nan("")}), 0);
+}
+
 TEST(Classification, EqualsScikitLearn) {
   int scores_seen = 0;
   for (const auto& [data, scores] : golden_cases()) {
