@@ -19,6 +19,8 @@ namespace {
 
 /// Time for a process to disappear after SIGKILL. After that it hangs in the kernel and cannot be killed.
 constexpr std::chrono::seconds kKillTime{10};
+/// Ranks that save their state do so at about the same time.
+constexpr std::chrono::seconds kSavingTime{10};
 
 /// If several ranks are found dead at once, one that was killed by a signal is the first: ranks that lose a
 /// peer exit with their own error.
@@ -86,6 +88,8 @@ bool Round::start_next() {
 
 bool Round::reap() {
   auto failed = group_.reap();
+  if (!saved_report_ && std::ranges::any_of(workers(), &Worker::preempted))
+    saved_report_ = net::Clock::now() + kSavingTime;
   std::erase_if(failed, [this](std::size_t i) { return !workers()[i].failed(); });
   if (failed.empty() || first_failure_) return false;
   first_failure_ = first_of(workers(), failed);
@@ -124,7 +128,22 @@ std::vector<RankStatus> Round::on_deadline() {
   if (now >= shutdown_deadline_) on_shutdown_deadline();
   if (stage_ != Stage::running || now < next_look_) return {};
   next_look_ = now + HeartbeatMonitor::kInterval;
+  if (saved_report_ && now >= *saved_report_) report_saved_ranks();
   return statuses();
+}
+
+/// Nothing else would say what the job waits for.
+void Round::report_saved_ranks() {
+  std::vector<int> saved, running;
+  for (const auto& worker : workers()) {
+    if (worker.preempted()) saved.push_back(spec_.place.first_rank + worker.local_rank);
+    if (!worker.status) running.push_back(spec_.place.first_rank + worker.local_rank);
+  }
+  if (!running.empty())
+    forwarder_.console().say(
+        "{} saved the state and exited (code {}); {} still run on this node, and the job waits",
+        rank_list(saved), kPreemptedExitCode, rank_list(running));
+  saved_report_ = net::Deadline::max();
 }
 
 bool Round::blame(int rank, const std::string& text) {

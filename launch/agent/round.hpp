@@ -78,6 +78,7 @@ class Round {
   enum class Stage { running, stopping, killing };
 
   void on_shutdown_deadline();
+  void report_saved_ranks();
   void begin_stopping();
   ProcessFailure record_for(int local_rank) const;
   ProcessFailure record(const Worker& worker, std::optional<std::int64_t> kills) const;
@@ -101,6 +102,8 @@ class Round {
   /// The kernel's OOM count at the start of the round.
   std::optional<std::int64_t> oom_kills_before_;
   bool abandoned_ = false;
+  /// When to report ranks that have saved their state and exited while others go on.
+  std::optional<net::Deadline> saved_report_;
 };
 
 }  // namespace lockstep::launch

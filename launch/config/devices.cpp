@@ -43,9 +43,11 @@ int ranks_per_node(const std::string& text, const Environment& environment, cons
     throw UsageError("--nproc-per-node gpu: no GPU is visible (" + folder +
                      "/nvidia0, CUDA_VISIBLE_DEVICES). Give a number, or 'cpu'.");
   }
-  if (const auto number = variables::whole_number(text, 1)) return *number;
-  throw UsageError("--nproc-per-node '" + text +
-                   "': expected an integer of at least 1, 'auto', 'cpu' or 'gpu'.");
+  // More processes than a host has process ids for, each with files of its own, are a mistake.
+  constexpr int kMostRanks = 65536;
+  if (const auto number = variables::whole_number(text, 1, kMostRanks)) return *number;
+  throw formatted<UsageError>(
+      "--nproc-per-node '{}': expected an integer from 1 to {}, 'auto', 'cpu' or 'gpu'.", text, kMostRanks);
 }
 
 std::string virtual_device(const Environment& environment, int local_rank) {

@@ -218,8 +218,7 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
   if (options.program.empty())
     throw UsageError(
         "the program is missing: expected a program after the options, as in 'lockstep run --nproc-per-node "
-        "2 "
-        "./program'. See --help.");
+        "2 ./program'. See --help.");
   if (options.module && options.no_python && !options.run_path)
     throw UsageError("--module and --no-python contradict each other: a module is run by Python. Drop one.");
   if (options.program.front().empty())
@@ -234,9 +233,7 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
                           "--local-rank=${local_rank}");
 }
 
-bool says_nothing_of_nodes(const Parsed& parsed) {
-  const auto names = {"nnodes",     "node-rank",   "rdzv-backend", "rdzv-endpoint",
-                      "standalone", "master-addr", "master-port"};
+bool gives_none_of(const Parsed& parsed, std::initializer_list<const char*> names) {
   return std::ranges::none_of(names, [&](const char* name) { return parsed.was_given(name); });
 }
 
@@ -301,8 +298,20 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
 }
 
 void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config) {
-  if (config.backend != Backend::slurm && !says_nothing_of_nodes(parsed)) return;
+  const bool asked = config.backend == Backend::slurm;
+  if (!asked &&
+      !gives_none_of(parsed, {"nnodes", "node-rank", "rdzv-backend", "rdzv-endpoint", "standalone"}))
+    return;
   const auto step = slurm_step(environment);
+  if (!asked && !gives_none_of(parsed, {"master-addr", "master-port"})) {
+    if (step && step->nodes.size() > 1)
+      config.notices.push_back(
+          fmt::format("this Slurm step has {} nodes, but with --master-addr or --master-port alone each "
+                      "launcher starts a job "
+                      "of its own: leave them out, or give --rdzv-backend slurm",
+                      step->nodes.size()));
+    return;
+  }
   if (!step && config.backend != Backend::slurm) {
     const auto warning = lonely_process_warning(environment);
     if (warning && !runs_all_tasks(environment, config)) config.notices.push_back(*warning);
@@ -321,6 +330,8 @@ void complete_from_slurm(const Parsed& parsed, const Environment& environment, L
   config.backend_name = "slurm";
   config.node_rank = step->node_id;
   if (config.endpoint.host.empty()) config.endpoint.host = step->nodes.front();
+  if (parsed.was_given("master-port"))
+    config.endpoint.port = static_cast<std::uint16_t>(parsed.options.master_port);
   if (config.endpoint.port == 0) config.endpoint.port = slurm_port(step->job_id, step->step_id);
   if (!parsed.was_given("rdzv-id")) config.run_id = step->job_id;
 }

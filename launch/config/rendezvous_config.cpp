@@ -185,6 +185,12 @@ RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string
   }
   plan_node_rank(parsed, config);
   config.endpoint = endpoint_of(config.backend, parsed);
+  const bool has_master = parsed.was_given("master-addr") || parsed.was_given("master-port");
+  if (config.backend == Backend::c10d && has_master)
+    notices.push_back(
+        fmt::format("--master-addr and --master-port are ignored with --rdzv-backend c10d: the nodes "
+                    "meet at {} (--rdzv-endpoint)",
+                    config.endpoint.text()));
   return config;
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "core/cpu_set.hpp"
 #include "failure/error_file.hpp"
 #include "process/words.hpp"
 
@@ -52,6 +51,8 @@ constexpr int kMostDetailed = 8;
 
 /// Longer texts are dumps, not messages.
 constexpr std::size_t kLongestMessage = 4096;
+/// The report has the whole message before.
+constexpr std::size_t kLongestHeadline = 300;
 
 std::string quoted(std::string message, const std::string& indent = "  ") {
   while (message.ends_with('\n')) message.pop_back();
@@ -132,17 +133,10 @@ std::string how_it_failed(const ProcessFailure& record) {
 
 /// "rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
 std::string in_one_line(const ProcessFailure& failure) {
-  const std::string first_line = failure.message.substr(0, failure.message.find('\n'));
+  const std::string first_line =
+      shortened(failure.message.substr(0, failure.message.find('\n')), kLongestHeadline);
   return quoted(named(failure) + how_it_failed(failure) + (failure.message.empty() ? "" : ": ") + first_line,
                 "");
-}
-
-/// "rank 0", "ranks 0, 2-31".
-std::string rank_list(const std::vector<int>& ranks) {
-  std::string text = cpu_list_text({ranks.begin(), ranks.end()});
-  for (auto at = text.find(','); at != std::string::npos; at = text.find(',', at + 2))
-    text.insert(at + 1, " ");
-  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
 /// Groups of ranks that share a line, in the order of the report.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "net/deadline.hpp"
 #include "net/signal_free_thread.hpp"
@@ -71,6 +72,13 @@ void AsyncWriter::run() {
     waiting_.pop_front();
     lock.unlock();
     const bool written = write_all(descriptor_, lines);
+    // Nobody misses what is written to a pipe without a reader.
+    if (!written && errno != EPIPE && descriptor_ != STDERR_FILENO) {
+      write_all(STDERR_FILENO,
+                fmt::format("lockstep run: cannot write to standard output: {}. What the ranks "
+                            "print from here on is lost.\n",
+                            std::strerror(errno)));
+    }
     lock.lock();
     bytes_ -= lines.size();
     broken_ = !written;

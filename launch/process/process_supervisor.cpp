@@ -130,16 +130,21 @@ SignalFd::SignalFd(std::vector<int> end_signals) : end_signals_(std::move(end_si
   if (!descriptor_) fail_to_watch("signalfd");
   // A closed standard error must not end the launcher before the ranks have ended.
   original_pipe_action_ = std::signal(SIGPIPE, SIG_IGN);
+  // Nor must a log file that reaches the limit on file sizes.
+  original_size_action_ = std::signal(SIGXFSZ, SIG_IGN);
 }
 
 SignalFd::~SignalFd() {
-  // A late request would otherwise end the process.
-  std::signal(stacks_request(), SIG_IGN);
+  // A late signal that was for the ranks, or a request, would otherwise end the process.
+  for (const int number : {SIGUSR1, SIGUSR2, stacks_request()}) {
+    if (!ends_job(number)) std::signal(number, SIG_IGN);
+  }
   restore_in_child();
 }
 
 void SignalFd::restore_in_child() const noexcept {
   std::signal(SIGPIPE, original_pipe_action_);
+  std::signal(SIGXFSZ, original_size_action_);
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
@@ -215,6 +220,8 @@ OrphanReaper::OrphanReaper(const std::string& folder, const std::string& tag) {
 OrphanReaper::~OrphanReaper() {
   send(kFinish);
   pipe_.reset();
+  // It may have been stopped.
+  kill(pid_, SIGCONT);
   waitpid(pid_, nullptr, __WCLONE);
 }
 

@@ -23,7 +23,7 @@ class SignalFd {
   /// `end_signals` ask the job to end; the others are only forwarded to the ranks. Throws lockstep::Error if
   /// the system refuses.
   explicit SignalFd(std::vector<int> end_signals);
-  /// Restores the signals; requests for stacks are ignored from now on.
+  /// Restores the signals; requests for stacks and signals that are only forwarded are ignored from now on.
   ~SignalFd();
   SignalFd(const SignalFd&) = delete;
   SignalFd& operator=(const SignalFd&) = delete;
@@ -42,6 +42,7 @@ class SignalFd {
   std::vector<int> end_signals_;
   sigset_t original_mask_{};
   void (*original_pipe_action_)(int) = SIG_DFL;
+  void (*original_size_action_)(int) = SIG_DFL;
   net::FileDescriptor descriptor_;
 };
 

@@ -12,6 +12,8 @@
 #include <random>
 #include <sstream>
 
+#include "core/cpu_set.hpp"
+
 namespace lockstep::launch {
 namespace {
 
@@ -129,6 +131,13 @@ std::string shortened(std::string_view text, std::size_t most) {
        most > least && is_inside_letter(most);)
     --most;
   return fmt::format("{} ...", text.substr(0, most));
+}
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string text = cpu_list_text({ranks.begin(), ranks.end()});
+  for (auto at = text.find(','); at != std::string::npos; at = text.find(',', at + 2))
+    text.insert(at + 1, " ");
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
 std::string indented(const std::string& text, const std::string& indent) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep::launch {
 
@@ -53,6 +54,9 @@ std::string printable(std::string text);
 
 /// At most that many bytes, not splitting a character (UTF-8), and " ..." if anything was removed.
 std::string shortened(std::string_view text, std::size_t most);
+
+/// "rank 0", "ranks 0, 2-31".
+std::string rank_list(const std::vector<int>& ranks);
 
 /// Puts `indent` before each line; ends the last line if necessary.
 std::string indented(const std::string& text, const std::string& indent = "  ");

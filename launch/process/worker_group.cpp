@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -44,6 +45,8 @@ std::vector<std::string> assignments(const Environment& environment) {
   // The launcher may have died before the line above.
   if (getppid() != launcher) _exit(1);
   in_child();
+  // What the launcher inherited is not the rank's.
+  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   execvpe(arguments[0], arguments, environment);
   const int error = errno;
   const ssize_t written = write(report, &error, sizeof error);

@@ -232,7 +232,7 @@ TEST(RootCause, IsNotReadFromTheWordsOfAMessage) {
   EXPECT_EQ(cause_of({{"CommunicationError: of a program of somebody's"}, kOwnError}), 0U);
 }
 
-TEST(RootCause, IsACrashThoughAVictimWasHeardOfFirst) {
+TEST(RootCause, IsACrashThoughAVictimWasReportedFirst) {
   EXPECT_EQ(cause_of({kLostPeer, kLostPeer, kKilled}), 2U);
   EXPECT_EQ(cause_of({kLostPeer, {"", false, SIGSEGV}}), 1U);
   EXPECT_EQ(cause_of({kLostPeer, kOwnError, kKilled}), 2U);
@@ -242,7 +242,7 @@ TEST(RootCause, IsACrashThoughAVictimWasHeardOfFirst) {
   EXPECT_EQ(cause_of({kSilent, {"", false, SIGABRT}}), 0U) << "a program may abort because a peer is gone";
 }
 
-TEST(RootCause, IsNoRankThatWasKilledFromHere) {
+TEST(RootCause, IsNotARankThatTheLauncherKilled) {
   auto failures = failed_ranks(2);
   failures[0].is_secondary = true;
   failures[1].status = SIGKILL;
@@ -253,7 +253,7 @@ TEST(RootCause, IsNoRankThatWasKilledFromHere) {
   EXPECT_EQ(root_cause(failures), 1U) << "the OOM killer came before the shutdown timeout";
 }
 
-TEST(RootCause, IsNoRankThatObeyed) {
+TEST(RootCause, IsNotARankThatObeyed) {
   auto failures = failed_ranks(2);
   failures[0].is_secondary = true;
   failures[1].status = SIGTERM;

@@ -200,6 +200,33 @@ TEST(Launcher, UserSignalsAreOnlyPassedOn) {
   EXPECT_EQ(launcher.wait().status, 85) << "the rank decided how to end";
 }
 
+/// The ranks have ended, and the launcher is about to.
+TEST(Launcher, UserSignalsThatComeLateDoNotEndIt) {
+  for (const int number : {SIGUSR1, SIGUSR2}) {
+    const ScratchFolder folder;
+    LauncherProcess launcher(shell({}, "trap '' USR1 USR2; " + note_pid(folder.file("pid")) + "sleep 0.05"));
+    await_number(folder.file("pid"));
+    while (!is_gone(launcher.pid())) launcher.signal(number);
+    EXPECT_EQ(launcher.wait().status, 0) << number;
+  }
+}
+
+TEST(Launcher, RanksInheritNothingButTheStandardStreams) {
+  LauncherProcess launcher(shell({}, "echo $(ls /proc/self/fd)"), {}, [] { dup2(STDOUT_FILENO, 9); });
+  EXPECT_EQ(launcher.wait().out, "0 1 2 3\n") << "3 is the folder that ls reads";
+}
+
+TEST(Launcher, EndsThoughItsReaperIsStopped) {
+  const ScratchFolder folder;
+  const std::string stop_the_reaper =
+      "for p in /proc/[0-9]*; do [ \"$(cat $p/comm 2> /dev/null)\" = lockstep-reaper ] && "
+      "grep -q \"^PPid:.$PPID\\$\" $p/status && kill -STOP ${p#/proc/}; done; ";
+  LauncherProcess launcher(shell({}, stop_the_reaper + note_pid(folder.file("pid")) + "sleep 100"));
+  await_number(folder.file("pid"));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait().status, 128 + SIGTERM);
+}
+
 TEST(Launcher, AnIgnoredHangUpStaysIgnored) {
   const ScratchFolder folder;
   LauncherProcess launcher(shell({}, note_pid(folder.file("pid")) + "while [ ! -e " + folder.file("go") +
@@ -409,6 +436,7 @@ TEST(Launcher, WrongUseEndsWithTwo) {
                              {"run", "--nprocs", "2", "true"},
                              {"run", "--n", "2", "true"},
                              {"run", "--nproc-per-node=0", "true"},
+                             {"run", "--nproc-per-node=65537", "true"},
                              {"run", "--max-restarts=-1", "true"},
                              {"run", "--nnodes=0", "true"},
                              {"run", "--tee=4", "true"}}) {

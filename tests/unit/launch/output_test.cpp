@@ -1,4 +1,7 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -184,6 +187,32 @@ TEST(LauncherOutput, LogFilesStayBelowTheirLargestSize) {
     EXPECT_LE(std::filesystem::file_size(file), 16U * 1024);
     EXPECT_FALSE(std::filesystem::exists(file + ".2"));
   }
+}
+
+TEST(LauncherOutput, ALogFileAtTheLimitOfSizesEndsNobody) {
+  const ScratchFolder folder;
+  const std::string script = "for i in 1 2 3 4; do printf '%01000d\\n' $i; done";
+  LauncherProcess launcher({"run", "--log-dir", folder.path(), "--tee", "1", "sh", "-c", script}, {}, [] {
+    // The test's own file of the output has this limit, too.
+    const int discard = open("/dev/null", O_WRONLY);
+    dup2(discard, STDOUT_FILENO);
+    const rlimit limit{2048, 2048};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  });
+  const Finished end = launcher.wait();
+  EXPECT_EQ(end.status, 0);
+  EXPECT_NE(end.err.find("ends here"), std::string::npos) << end.err;
+}
+
+TEST(LauncherOutput, SaysThatItCannotBeWritten) {
+  LauncherProcess job({"run", "--tee", "1", "echo", "hi"}, {}, [] {
+    const int full = open("/dev/full", O_WRONLY);
+    dup2(full, STDOUT_FILENO);
+  });
+  const Finished end = job.wait();
+  EXPECT_EQ(end.status, 0);
+  EXPECT_NE(end.err.find("cannot write to standard output: No space left on device"), std::string::npos)
+      << end.err;
 }
 
 TEST(LauncherOutput, TheReportHasTheLastWordsOfARankThatFailed) {
