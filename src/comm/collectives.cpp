@@ -61,13 +61,13 @@ Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, cons
                                 std::function<void()> finish) {
   Operation operation{.name = name, .number = 0, .who = who, .tensor = tensor};
   auto work =
-      comm::translated([&] { return start(carrier_of(tensor)); }, [&] { return operation.describe(); });
+      comm::translated([&] { return start(backend_of(tensor)); }, [&] { return operation.describe(); });
   operation.number = static_cast<std::int64_t>(work->getSequencenumber());
   return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
 }
 
 /// Bypasses c10d's dispatcher, which costs more than a small operation and has nothing to select here.
-c10d::Backend& ProcessGroup::Impl::carrier_of(const at::Tensor& tensor) const {
+c10d::Backend& ProcessGroup::Impl::backend_of(const at::Tensor& tensor) const {
   return *connections->group->getBackend(tensor.device().type());
 }
 
@@ -92,7 +92,7 @@ Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const
   Tensors tensors{tensor};
   const c10d::AllreduceOptions options{.reduceOp = operation};
   return impl_->launch(
-      "all_reduce", tensor, [&](c10d::Backend& carrier) { return carrier.allreduce(tensors, options); },
+      "all_reduce", tensor, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); },
       finish);
 }
 
@@ -102,7 +102,7 @@ Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
   Tensors tensors{tensor};
   const c10d::BroadcastOptions options{.rootRank = root};
   return impl_->launch("broadcast", tensor,
-                       [&](c10d::Backend& carrier) { return carrier.broadcast(tensors, options); });
+                       [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
 }
 
 Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op) const {
@@ -113,7 +113,7 @@ Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op)
   const c10d::ReduceOptions options{.reduceOp = operation, .rootRank = root};
   if (rank() != root) finish = nullptr;
   return impl_->launch(
-      "reduce", tensor, [&](c10d::Backend& carrier) { return carrier.reduce(tensors, options); }, finish);
+      "reduce", tensor, [&](c10d::Backend& backend) { return backend.reduce(tensors, options); }, finish);
 }
 
 Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
@@ -123,7 +123,7 @@ Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& in
   std::vector<Tensors> lists{outputs};
   Tensors inputs{input};
   return impl_->launch("all_gather", input,
-                       [&](c10d::Backend& carrier) { return carrier.allgather(lists, inputs); });
+                       [&](c10d::Backend& backend) { return backend.allgather(lists, inputs); });
 }
 
 Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input) const {
@@ -135,7 +135,7 @@ Work ProcessGroup::all_gather_into_tensor_async(const at::Tensor& output, const 
   at::Tensor to = output.view({-1});
   at::Tensor from = input.view({-1});
   return impl_->launch("all_gather_into_tensor", input,
-                       [&](c10d::Backend& carrier) { return carrier._allgather_base(to, from); });
+                       [&](c10d::Backend& backend) { return backend._allgather_base(to, from); });
 }
 
 Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input, int root) const {
@@ -148,7 +148,7 @@ Work ProcessGroup::gather_async(const Tensors& outputs, const at::Tensor& input,
   Tensors inputs{input};
   const c10d::GatherOptions options{.rootRank = root};
   return impl_->launch("gather", input,
-                       [&](c10d::Backend& carrier) { return carrier.gather(lists, inputs, options); });
+                       [&](c10d::Backend& backend) { return backend.gather(lists, inputs, options); });
 }
 
 Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs, int root) const {
@@ -161,7 +161,7 @@ Work ProcessGroup::scatter_async(const at::Tensor& output, const Tensors& inputs
   Tensors outputs{output};
   const c10d::ScatterOptions options{.rootRank = root};
   return impl_->launch("scatter", output,
-                       [&](c10d::Backend& carrier) { return carrier.scatter(outputs, lists, options); });
+                       [&](c10d::Backend& backend) { return backend.scatter(outputs, lists, options); });
 }
 
 Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors& inputs, ReduceOp op) const {
@@ -174,7 +174,7 @@ Work ProcessGroup::reduce_scatter_async(const at::Tensor& output, const Tensors&
   const c10d::ReduceScatterOptions options{.reduceOp = operation};
   return impl_->launch(
       "reduce_scatter", output,
-      [&](c10d::Backend& carrier) { return carrier.reduce_scatter(outputs, lists, options); }, finish);
+      [&](c10d::Backend& backend) { return backend.reduce_scatter(outputs, lists, options); }, finish);
 }
 
 Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
@@ -190,7 +190,7 @@ Work ProcessGroup::reduce_scatter_tensor_async(const at::Tensor& output, const a
   const c10d::ReduceScatterOptions options{.reduceOp = operation};
   return impl_->launch(
       "reduce_scatter_tensor", output,
-      [&](c10d::Backend& carrier) { return carrier._reduce_scatter_base(to, from, options); }, finish);
+      [&](c10d::Backend& backend) { return backend._reduce_scatter_base(to, from, options); }, finish);
 }
 
 Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::Tensor& input,
@@ -201,8 +201,8 @@ Work ProcessGroup::all_to_all_single_async(const at::Tensor& output, const at::T
   at::Tensor from = input;
   std::vector<std::int64_t> to_splits = output_split_sizes;
   std::vector<std::int64_t> from_splits = input_split_sizes;
-  return impl_->launch("all_to_all_single", input, [&](c10d::Backend& carrier) {
-    return carrier.alltoall_base(to, from, to_splits, from_splits);
+  return impl_->launch("all_to_all_single", input, [&](c10d::Backend& backend) {
+    return backend.alltoall_base(to, from, to_splits, from_splits);
   });
 }
 
@@ -210,21 +210,21 @@ Work ProcessGroup::all_to_all_async(const Tensors& outputs, const Tensors& input
   comm::check_lists(outputs, inputs, size());
   Tensors to = outputs, from = inputs;
   return impl_->launch("all_to_all", inputs.front(),
-                       [&](c10d::Backend& carrier) { return carrier.alltoall(to, from); });
+                       [&](c10d::Backend& backend) { return backend.alltoall(to, from); });
 }
 
 Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
   impl_->check_message("send", {P2POp::Op::isend, tensor, destination});
   Tensors tensors{tensor};
   return impl_->launch("send", tensor,
-                       [&](c10d::Backend& carrier) { return carrier.send(tensors, destination, tag); });
+                       [&](c10d::Backend& backend) { return backend.send(tensors, destination, tag); });
 }
 
 Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
   impl_->check_message("recv", {P2POp::Op::irecv, tensor, source});
   Tensors tensors{tensor};
   return impl_->launch("recv", tensor,
-                       [&](c10d::Backend& carrier) { return carrier.recv(tensors, source, tag); });
+                       [&](c10d::Backend& backend) { return backend.recv(tensors, source, tag); });
 }
 
 int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
@@ -232,7 +232,7 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
   const comm::CallerWaits waits;
   Tensors tensors{tensor};
   Work work = impl_->launch("recv_any_source", tensor,
-                            [&](c10d::Backend& carrier) { return carrier.recvAnysource(tensors, tag); });
+                            [&](c10d::Backend& backend) { return backend.recvAnysource(tensors, tag); });
   work.wait();
   return work.source_rank();
 }
@@ -241,12 +241,12 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   // Non-null if the calling thread can run the operation itself.
-  comm::CpuBackend* const carrier =
+  comm::CpuBackend* const backend =
       tensor.is_cpu() && tensor.layout() == at::kStrided ? impl_->connections->cpu : nullptr;
-  if (carrier == nullptr) return wait_for([&] { return all_reduce_async(tensor, op); });
+  if (backend == nullptr) return wait_for([&] { return all_reduce_async(tensor, op); });
   comm::check_in_one_piece("all_reduce", tensor);
   const auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
-  carrier->all_reduce_now(tensor, operation);
+  backend->all_reduce_now(tensor, operation);
   if (finish) finish();
 }
 

@@ -73,7 +73,7 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& oper
   }
   Operation batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
   const auto started =
-      comm::translated([&] { return comm::start_batch(impl_->carrier_of(first), operations); },
+      comm::translated([&] { return comm::start_batch(impl_->backend_of(first), operations); },
                        [&] { return batch.describe(); });
   std::vector<Work> works;
   works.reserve(started.size());

@@ -91,7 +91,7 @@ struct ProcessGroup::Impl {
               std::function<void()> finish = nullptr);
 
   /// The backend for that tensor's device.
-  c10d::Backend& carrier_of(const at::Tensor& tensor) const;
+  c10d::Backend& backend_of(const at::Tensor& tensor) const;
   /// Throws UsageError unless `other` is a rank of this group. `role` names it in the message.
   void check_rank(const char* operation, const char* role, int other) const;
   /// Throws UsageError if the arguments of a message are invalid.

@@ -171,10 +171,10 @@ class PeerConnector {
     if (!possible || greeting.magic != kMagic || process.uid != geteuid() || greeting.size != own_->size() ||
         std::memcmp(greeting.proof, secret.data(), sizeof(greeting.proof)) != 0) {
       throw CommunicationError(
-          expected ? fmt::format("a stranger, or another version of this program, is at the local socket of "
+          expected ? fmt::format("another program, or another version of this one, is at the local socket of "
                                  "rank {}",
                                  *expected)
-                   : "a stranger, or another version of this program, came to a rank's local socket");
+                   : "another program, or another version of this one, connected to a rank's local socket");
     }
     auto& peer = peers_[static_cast<std::size_t>(rank)];
     peer.pid = process.pid > 0 ? process.pid : greeting.pid;

@@ -32,9 +32,9 @@ void talk(std::string_view bytes, std::size_t piece, MemoryBudget& budget) {
 void authenticate(std::string_view bytes) {
   const std::string secret = "s";
   ServerHandshake handshake(secret);
-  auto verdict = ServerHandshake::Result::undecided;
-  while (verdict == ServerHandshake::Result::undecided && !bytes.empty()) verdict = handshake.receive(bytes);
-  require(verdict != ServerHandshake::Result::control && verdict != ServerHandshake::Result::store);
+  auto result = ServerHandshake::Result::undecided;
+  while (result == ServerHandshake::Result::undecided && !bytes.empty()) result = handshake.receive(bytes);
+  require(result != ServerHandshake::Result::control && result != ServerHandshake::Result::store);
 }
 
 }  // namespace

@@ -137,14 +137,14 @@ TEST(ServerHandshake, TakesItsBytesOneByOne) {
   const std::string secret = "s";
   ServerHandshake handshake(secret);
   const auto receive = [&](const std::string& bytes) {
-    auto verdict = ServerHandshake::Result::undecided;
+    auto result = ServerHandshake::Result::undecided;
     for (const char& byte : bytes) {
-      EXPECT_EQ(verdict, ServerHandshake::Result::undecided);
+      EXPECT_EQ(result, ServerHandshake::Result::undecided);
       std::string_view view(&byte, 1);
-      verdict = handshake.receive(view);
+      result = handshake.receive(view);
       EXPECT_TRUE(view.empty());
     }
-    return verdict;
+    return result;
   };
   EXPECT_EQ(receive(greeting(handshake_nonce(Purpose::control))), ServerHandshake::Result::undecided);
   const std::string hello = handshake.take_answer();

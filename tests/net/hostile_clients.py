@@ -291,7 +291,7 @@ class FewDescriptors(unittest.TestCase):
 
 
 class Deadlines(unittest.TestCase):
-    """The server's own deadlines: 5 s for a stranger, 30 s for a request."""
+    """The server's own deadlines: 5 s for an unauthenticated client, 30 s for a request."""
 
     def test_the_silent_and_the_slow_are_closed(self):
         server = Server()

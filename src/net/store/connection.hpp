@@ -42,8 +42,8 @@ class Connection {
         handshake_(context.secret),
         deadline_(deadline) {}
 
-  /// Reads once and processes the bytes. Afterwards the stage may be verifying (a plain client asks for
-  /// admission), proven (a control connection, to be handed over), serving, or gone.
+  /// Reads once and processes the bytes. Afterwards the stage may be verifying (a plain client asks to be
+  /// allowed), proven (a control connection, to be handed over), serving, or gone.
   void receive() {
     std::array<char, kClientsRead> buffer;
     const std::size_t most = stage_ == Stage::serving ? kClientsRead : kUnauthenticatedRead;
@@ -129,7 +129,7 @@ class Connection {
     Result result = Result::undecided;
     while (result == Result::undecided && !bytes.empty()) {
       result = handshake_.receive(bytes);
-      if (result == Result::plain) break;  // The answer is sent after the admission.
+      if (result == Result::plain) break;  // The answer is sent once it is allowed.
       const std::string answer = handshake_.take_answer();
       // A few bytes always fit into the buffer of a new connection; otherwise something is wrong.
       if (send(descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=

@@ -149,7 +149,8 @@ TEST(DataParallel, ModesAreFollowedPartByPart) {
   net->children()[1]->eval();
   net->children()[2]->eval();
   const at::Tensor input = whole({6, 4});
-  EXPECT_TRUE(torch::equal(model(input), net->forward(input))) << "no dropout in any replica";
+  // A product of fewer rows may be rounded in another way.
+  EXPECT_TRUE(torch::allclose(model(input), net->forward(input))) << "no dropout in any replica";
 }
 
 /// Throws if it sees a negative number; otherwise returns its loss.
