@@ -1,5 +1,7 @@
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -24,10 +26,10 @@ Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kManifestFileName;
   InputFile file(path);
   if (file.size() > manifest::kLongest)
-    throw DataError("'" + path.string() + "' is too long for a manifest.");
+    throw DataError(fmt::format("'{}' is too long for a manifest.", path.string()));
   std::string text(file.size(), '\0');
   file.read(text.data(), text.size());
-  return manifest::from_text(text, "'" + path.string() + "'");
+  return manifest::from_text(text, fmt::format("'{}'", path.string()));
 }
 
 /// Completes the known digests with those of all other files in the folder.
@@ -42,12 +44,12 @@ FileDigests digests_in(const fs::path& folder, FileDigests known) {
 void verify_file(const fs::path& path, const FileDigest& wanted) {
   const FileDigest found = digest_of(path);
   if (found.bytes != wanted.bytes) {
-    throw DataError("'" + path.string() + "' has " + std::to_string(found.bytes) + " bytes, but " +
-                    std::to_string(wanted.bytes) + " were written.");
+    throw DataError(
+        fmt::format("'{}' has {} bytes, but {} were written.", path.string(), found.bytes, wanted.bytes));
   }
   if (found.crc32c != wanted.crc32c) {
-    throw DataError("'" + path.string() + "' has the checksum " + checksum_text(found.crc32c) + ", but " +
-                    checksum_text(wanted.crc32c) + " was written: it was changed or damaged.");
+    throw DataError(fmt::format("'{}' has the checksum {}, but {} was written: it was changed or damaged.",
+                                path.string(), checksum_text(found.crc32c), checksum_text(wanted.crc32c)));
   }
 }
 
@@ -59,7 +61,7 @@ std::vector<fs::path> checkpoint_folders(const fs::path& folder) {
     if (step_in_name(entry->path().filename())) found.push_back(entry->path());
   }
   if (!failure || failure == std::errc::no_such_file_or_directory) return found;
-  throw DataError("cannot read the folder '" + folder.string() + "': " + failure.message() + ".");
+  throw DataError(fmt::format("cannot read the folder '{}': {}.", folder.string(), failure.message()));
 }
 
 bool has_manifest(const fs::path& path) { return fs::exists(path / kManifestFileName); }
@@ -141,7 +143,7 @@ std::optional<std::int64_t> step_in_name(const std::string& name) {
   return step;
 }
 
-std::string checkpoint_name(std::int64_t step) { return std::string(kPrefix) + std::to_string(step); }
+std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{}", kPrefix, step); }
 
 void write_checkpoint(const fs::path& path, CheckpointInfo info,
                       const std::function<FileDigests(const fs::path&)>& write) {

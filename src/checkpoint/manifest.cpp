@@ -1,5 +1,7 @@
 #include "manifest.hpp"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +42,7 @@ std::uint32_t checksum_from(const std::string& text) {
   std::size_t read = 0;
   const auto value = std::stoul(text, &read, 16);
   if (text.size() != 8 || read != text.size())
-    throw std::invalid_argument("'" + text + "' is not a checksum");
+    throw std::invalid_argument(fmt::format("'{}' is not a checksum", text));
   return static_cast<std::uint32_t>(value);
 }
 
@@ -60,8 +62,8 @@ void check_form(const json& document, const std::string& name) {
     throw DataError(name + " is not a manifest of a Lockstep checkpoint.");
   const int version = document.at("version").get<int>();
   if (version != kVersion) {
-    throw DataError(name + " is of format version " + std::to_string(version) + "; this library reads " +
-                    std::to_string(kVersion) + ".");
+    throw DataError(
+        fmt::format("{} is of format version {}; this library reads {}.", name, version, kVersion));
   }
   json rest = document;
   rest.erase(kOwnChecksum);
@@ -116,7 +118,7 @@ Manifest from_text(std::string_view text, const std::string& name) {
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {
-    throw DataError(name + " is not a manifest of a Lockstep checkpoint: " + error.what());
+    throw DataError(fmt::format("{} is not a manifest of a Lockstep checkpoint: {}", name, error.what()));
   }
 }
 

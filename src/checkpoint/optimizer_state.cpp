@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/optimizer_state.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,9 +27,9 @@ Groups groups_of(const Optimizer& optimizer, const std::vector<NamedTensor>& nam
     auto& parameters = groups.emplace_back();
     for (const auto& tensor : group.params()) {
       const auto found = known.find(tensor.unsafeGetTensorImpl());
-      parameters.push_back({found != known.end() ? found->second
-                                                 : "group" + std::to_string(groups.size() - 1) + ".param" +
-                                                       std::to_string(parameters.size()),
+      parameters.push_back({found != known.end()
+                                ? found->second
+                                : fmt::format("group{}.param{}", groups.size() - 1, parameters.size()),
                             tensor});
     }
   }
@@ -42,7 +43,7 @@ std::vector<std::string> names_of(const std::vector<Parameter>& group) {
 }
 
 std::string key_of(const Parameter& parameter, const char* field) {
-  return "state." + parameter.name + "." + field;
+  return fmt::format("state.{}.{}", parameter.name, field);
 }
 
 template <class Action>
@@ -86,13 +87,7 @@ void collect(Kind, const Optimizer& optimizer, const Groups& groups, TensorMap& 
 }
 
 [[noreturn]] void misfit(const std::string& where, const std::string& what) {
-  throw DataError(where + " does not fit the optimizer: " + what);
-}
-
-std::string join(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
+  throw DataError(fmt::format("{} does not fit the optimizer: {}", where, what));
 }
 
 template <class Kind>
@@ -101,14 +96,14 @@ void check_options(Kind, const json& description, const Groups& groups, const st
   if (kind != Kind::kName) misfit(where, "it is of " + kind + ", and the program has " + Kind::kName);
   const auto& list = description.at("param_groups");
   if (list.size() != groups.size()) {
-    misfit(where, "it has " + std::to_string(list.size()) + " parameter groups, and the program has " +
-                      std::to_string(groups.size()));
+    misfit(where,
+           fmt::format("it has {} parameter groups, and the program has {}", list.size(), groups.size()));
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const auto saved = list[g].at("params").get<std::vector<std::string>>();
     if (saved != names_of(groups[g])) {
-      misfit(where, "its group " + std::to_string(g) + " has the parameters [" + join(saved) +
-                        "], and the program's has [" + join(names_of(groups[g])) + "]");
+      misfit(where, fmt::format("its group {} has the parameters [{}], and the program's has [{}]", g,
+                                fmt::join(saved, ", "), fmt::join(names_of(groups[g]), ", ")));
     }
   }
 }
@@ -117,7 +112,7 @@ void check_tensor(const std::string& name, const at::Tensor& found, const Parame
                   bool is_number, const std::string& where) {
   const bool fits = is_number ? found.numel() == 1 && found.scalar_type() == at::kLong
                               : found.sizes() == parameter.tensor.sizes();
-  if (!fits) misfit(where, "'" + name + "' has another shape or dtype than the parameter needs");
+  if (!fits) misfit(where, fmt::format("'{}' has another shape or dtype than the parameter needs", name));
 }
 
 template <class Kind>
@@ -138,7 +133,7 @@ void check_tensors(Kind, const TensorMap& tensors, const Groups& groups, const s
   }
   if (known == tensors.size()) return;
   misfit(where,
-         std::to_string(tensors.size() - known) + " of its tensors belong to no parameter of the program");
+         fmt::format("{} of its tensors belong to no parameter of the program", tensors.size() - known));
 }
 
 /// Reads the options from JSON. A value of the wrong type throws the JSON library's exception.

@@ -1,12 +1,12 @@
 #include "lockstep/checkpoint/safetensors.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <memory>
-#include <sstream>
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -50,16 +50,15 @@ constexpr std::array kTypes = {
 };
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw UsageError("cannot write tensor '" + name + "' into a safetensors file: " + why);
+  throw UsageError(fmt::format("cannot write tensor '{}' into a safetensors file: {}", name, why));
 }
 
 std::string dtype_name(const std::string& name, const at::Tensor& tensor) {
   const auto found = std::find_if(kTypes.begin(), kTypes.end(),
                                   [&](const auto& known) { return known.type == tensor.scalar_type(); });
   if (found != kTypes.end()) return found->name;
-  std::ostringstream why;
-  why << "the format has no name for its dtype, " << tensor.dtype() << ". Convert it first.";
-  refuse(name, why.str());
+  refuse(name,
+         fmt::format("the format has no name for its dtype, {}. Convert it first.", tensor.dtype().name()));
 }
 
 Entry entry_of(const std::string& name, const at::Tensor& tensor) {

@@ -1,5 +1,7 @@
 #include "safetensors_header.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -28,14 +30,12 @@ constexpr std::array kDtypes = {
 };
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw DataError("'" + file + "' is not a valid safetensors file: " + what + ".");
+  throw DataError(fmt::format("'{}' is not a valid safetensors file: {}.", file, what));
 }
 
 std::string shown(const Entry& entry) {
-  std::string shape;
-  for (const auto size : entry.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
-  return "tensor '" + entry.name.substr(0, kNameShown) + "' (" + entry.dtype + ", shape [" + shape +
-         "], data_offsets [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "])";
+  return fmt::format("tensor '{}' ({}, shape [{}], data_offsets [{}, {}])", entry.name.substr(0, kNameShown),
+                     entry.dtype, fmt::join(entry.shape, ", "), entry.begin, entry.end);
 }
 
 /// The number of bytes of the dtype and shape; false if a product exceeds 2^63 - 1. Dimensions of 0 are left
@@ -55,13 +55,13 @@ void check_entry(const Entry& entry, std::uint64_t data_bytes, const std::string
   const auto* dtype = find_dtype(entry.dtype);
   if (dtype == nullptr) fail(file, shown(entry) + " has a dtype that is not known");
   if (entry.begin > entry.end || entry.end > data_bytes) {
-    fail(file, shown(entry) + " is outside of the file's " + std::to_string(data_bytes) + " data bytes");
+    fail(file, fmt::format("{} is outside of the file's {} data bytes", shown(entry), data_bytes));
   }
   std::uint64_t bytes = 0;
   if (!find_bytes(entry, dtype->bytes, bytes)) fail(file, shown(entry) + " has more than 2^63 - 1 bytes");
   if (bytes != entry.end - entry.begin) {
-    fail(file, shown(entry) + " needs " + std::to_string(bytes) + " bytes, but its offsets span " +
-                   std::to_string(entry.end - entry.begin));
+    fail(file, fmt::format("{} needs {} bytes, but its offsets span {}", shown(entry), bytes,
+                           entry.end - entry.begin));
   }
 }
 
@@ -69,22 +69,21 @@ void check_cover(const std::vector<Entry>& entries, std::uint64_t data_bytes, co
   std::uint64_t covered = 0;
   for (const auto& entry : entries) {
     if (entry.begin != covered) {
-      fail(file,
-           shown(entry) + " should begin at byte " + std::to_string(covered) +
-               (entry.begin > covered ? ": there is a hole before it" : ": it overlaps the one before it"));
+      fail(file, fmt::format("{} should begin at byte {}{}", shown(entry), covered,
+                             entry.begin > covered ? ": there is a hole before it"
+                                                   : ": it overlaps the one before it"));
     }
     covered = entry.end;
   }
   if (covered != data_bytes) {
-    fail(file, "its tensors end at data byte " + std::to_string(covered) + ", but it has " +
-                   std::to_string(data_bytes) + " data bytes");
+    fail(file, fmt::format("its tensors end at data byte {}, but it has {} data bytes", covered, data_bytes));
   }
 }
 
 void check_text(std::string_view text, const char* what) {
   if (first_not_utf8(text) == std::string_view::npos) return;
-  throw UsageError("cannot write a safetensors file: the " + std::string(what) + " '" + std::string(text) +
-                   "' is not valid UTF-8.");
+  throw UsageError(
+      fmt::format("cannot write a safetensors file: the {} '{}' is not valid UTF-8.", what, text));
 }
 
 void place(Entry& entry, std::uint64_t& offset) {
@@ -95,9 +94,10 @@ void place(Entry& entry, std::uint64_t& offset) {
     throw UsageError("cannot write a safetensors file: the format reserves the name '__metadata__'.");
   }
   if (dtype == nullptr || entry.shape.size() > kMostDimensions || !find_bytes(entry, dtype->bytes, bytes)) {
-    throw UsageError("cannot write a safetensors file: " + shown(entry) +
-                     " has a dtype that the format does not know, " + "more than " +
-                     std::to_string(kMostDimensions) + " dimensions, or more than 2^63 - 1 bytes.");
+    throw UsageError(
+        fmt::format("cannot write a safetensors file: {} has a dtype that the format does not know, more "
+                    "than {} dimensions, or more than 2^63 - 1 bytes.",
+                    shown(entry), kMostDimensions));
   }
   entry.begin = offset;
   offset += bytes;
@@ -119,7 +119,7 @@ void check_unique(const std::vector<Entry>& entries) {
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return;
-  throw UsageError("cannot write a safetensors file: the name '" + std::string(*twice) + "' is given twice.");
+  throw UsageError(fmt::format("cannot write a safetensors file: the name '{}' is given twice.", *twice));
 }
 
 std::string length_bytes(std::uint64_t length) {
@@ -140,19 +140,19 @@ const Dtype* find_dtype(std::string_view name) noexcept {
 std::uint64_t checked_header_length(std::string_view first_bytes, std::uint64_t file_bytes,
                                     const std::string& file) {
   if (file_bytes < kLengthBytes || first_bytes.size() < kLengthBytes) {
-    fail(file, "it has " + std::to_string(file_bytes) + " bytes, and the header's length alone takes 8");
+    fail(file, fmt::format("it has {} bytes, and the header's length alone takes 8", file_bytes));
   }
   std::uint64_t length = 0;
   for (std::uint64_t place = 0; place < kLengthBytes; ++place) {
     length |= std::uint64_t{static_cast<unsigned char>(first_bytes[place])} << (8 * place);
   }
   if (length > kLongestHeader) {
-    fail(file, "its header claims " + std::to_string(length) + " bytes, more than the format's limit of " +
-                   std::to_string(kLongestHeader));
+    fail(file, fmt::format("its header claims {} bytes, more than the format's limit of {}", length,
+                           kLongestHeader));
   }
   if (length > file_bytes - kLengthBytes) {
-    fail(file, "its header claims " + std::to_string(length) + " bytes, but the file has " +
-                   std::to_string(file_bytes) + " bytes: it may be truncated");
+    fail(file, fmt::format("its header claims {} bytes, but the file has {} bytes: it may be truncated",
+                           length, file_bytes));
   }
   return length;
 }
@@ -181,8 +181,9 @@ std::string make_header(Header& header) {
   std::string json = write_json(header);
   json.append((kLengthBytes - json.size() % kLengthBytes) % kLengthBytes, ' ');
   if (json.size() <= kLongestHeader) return length_bytes(json.size()) + json;
-  throw UsageError("cannot write a safetensors file: its header would have " + std::to_string(json.size()) +
-                   " bytes, more than the format's limit of " + std::to_string(kLongestHeader) + ".");
+  throw UsageError(fmt::format(
+      "cannot write a safetensors file: its header would have {} bytes, more than the format's limit of {}.",
+      json.size(), kLongestHeader));
 }
 
 }  // namespace lockstep::safetensors

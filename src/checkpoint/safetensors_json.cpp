@@ -1,5 +1,7 @@
 #include "safetensors_json.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -43,7 +45,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
       begin_root_value(name);
     } else if (place_ == Place::metadata) {
       metadata_key_ = name;
-      if (!header_.metadata.emplace(name, "").second) fail("the metadata key '" + name + "' twice");
+      if (!header_.metadata.emplace(name, "").second) fail(fmt::format("the metadata key '{}' twice", name));
       place_ = Place::metadata_value;
     } else {
       begin_field(name);
@@ -59,7 +61,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
       entry().dtype = text;
       place_ = Place::entry;
     } else {
-      fail("the text '" + text + "' where none belongs");
+      fail(fmt::format("the text '{}' where none belongs", text));
     }
     return true;
   }
@@ -74,7 +76,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (place_ == Place::offsets && offsets_read_ != 2) {
-      fail(std::to_string(offsets_read_) + " data_offsets instead of 2");
+      fail(fmt::format("{} data_offsets instead of 2", offsets_read_));
     }
     in_list_ = false;
     place_ = Place::entry;
@@ -82,7 +84,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool number_unsigned(number_unsigned_t number) override {
-    if (!in_list_) fail("the number " + std::to_string(number) + " where none belongs");
+    if (!in_list_) fail(fmt::format("the number {} where none belongs", number));
     if (place_ == Place::shape) {
       add_dimension(number);
     } else {
@@ -92,10 +94,10 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool number_integer(number_integer_t number) override {
-    fail("the negative number " + std::to_string(number) + " where a size belongs");
+    fail(fmt::format("the negative number {} where a size belongs", number));
   }
   bool number_float(number_float_t, const string_t& text) override {
-    fail("the number " + text + ", which is not an integer below 2^64");
+    fail(fmt::format("the number {}, which is not an integer below 2^64", text));
   }
   bool null() override { fail("a null"); }
   bool boolean(bool) override { fail("a boolean"); }
@@ -103,7 +105,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    fail("no valid UTF-8 JSON at its byte " + std::to_string(position) + " (" + error.what() + ")");
+    fail(fmt::format("no valid UTF-8 JSON at its byte {} ({})", position, error.what()));
   }
 
  private:
@@ -123,14 +125,14 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   Entry& entry() { return header_.entries.back(); }
 
   void begin_root_value(const std::string& name) {
-    if (!names_.insert(name).second) fail("the name '" + name + "' twice");
+    if (!names_.insert(name).second) fail(fmt::format("the name '{}' twice", name));
     in_metadata_ = name == kMetadata;
     if (!in_metadata_) header_.entries.push_back({.name = name, .dtype = {}, .shape = {}});
     place_ = Place::root_value;
   }
 
   void begin_field(const std::string& name) {
-    if (!fields_.insert(name).second) fail("the field '" + name + "' twice");
+    if (!fields_.insert(name).second) fail(fmt::format("the field '{}' twice", name));
     if (name == "dtype") {
       place_ = Place::dtype;
     } else if (name == "shape") {
@@ -138,16 +140,16 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     } else if (name == "data_offsets") {
       place_ = Place::offsets;
     } else {
-      fail("the field '" + name + "', which the format does not know");
+      fail(fmt::format("the field '{}', which the format does not know", name));
     }
   }
 
   void add_dimension(std::uint64_t size) {
     if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      fail("a dimension of " + std::to_string(size) + ", which exceeds 2^63 - 1");
+      fail(fmt::format("a dimension of {}, which exceeds 2^63 - 1", size));
     }
     if (entry().shape.size() == kMostDimensions) {
-      fail("more than " + std::to_string(kMostDimensions) + " dimensions");
+      fail(fmt::format("more than {} dimensions", kMostDimensions));
     }
     entry().shape.push_back(static_cast<std::int64_t>(size));
   }
@@ -164,7 +166,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void fail(const std::string& what) const {
     const bool in_entry = place_ != Place::root && !in_metadata_ && !header_.entries.empty();
     const std::string place = in_entry ? "tensor '" + header_.entries.back().name + "'" : "the header";
-    throw DataError("'" + file_ + "' is not a valid safetensors file: " + place + " has " + what + ".");
+    throw DataError(fmt::format("'{}' is not a valid safetensors file: {} has {}.", file_, place, what));
   }
 
   const std::string& file_;
@@ -198,16 +200,10 @@ std::string json_text(std::string_view text) {
   return result + "\"";
 }
 
-std::string listed(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const auto number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
-  return "[" + text + "]";
-}
-
 std::string written(const std::map<std::string, std::string>& metadata) {
   std::string text;
   for (const auto& [name, value] : metadata)
-    text += (text.empty() ? "" : ",") + json_text(name) + ":" + json_text(value);
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", json_text(name), json_text(value));
   return json_text(kMetadata) + ":{" + text + "}";
 }
 
@@ -229,9 +225,9 @@ Header read_json(std::string_view json, const std::string& file) {
 std::string write_json(const Header& header) {
   std::string json = header.metadata.empty() ? "" : written(header.metadata);
   for (const auto& entry : header.entries) {
-    json += (json.empty() ? "" : ",") + json_text(entry.name) + ":{\"dtype\":" + json_text(entry.dtype) +
-            ",\"shape\":" + listed(entry.shape) + ",\"data_offsets\":[" + std::to_string(entry.begin) + "," +
-            std::to_string(entry.end) + "]}";
+    json += fmt::format(R"({}{}:{{"dtype":{},"shape":[{}],"data_offsets":[{},{}]}})", json.empty() ? "" : ",",
+                        json_text(entry.name), json_text(entry.dtype), fmt::join(entry.shape, ","),
+                        entry.begin, entry.end);
   }
   return "{" + json + "}";
 }

@@ -1,6 +1,7 @@
 #include "lockstep/data/batch.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -22,8 +23,8 @@ std::string listed(const auto& items) {
 
 void check_free(const auto& items, const std::string& name, const char* kind) {
   if (find_item(items, name) == items.end()) return;
-  throw UsageError("the batch has " + std::string(kind) + " named '" + name +
-                   "' already: tensors and texts need different names.");
+  throw UsageError(fmt::format("the batch has {} named '{}' already: tensors and texts need different names.",
+                               kind, name));
 }
 
 }  // namespace
@@ -36,17 +37,16 @@ const at::Tensor& Batch::operator[](std::string_view name) const {
   const auto found = find_item(items_, name);
   if (found != items_.end()) return found->second;
   if (find_item(texts_, name) != texts_.end())
-    throw UsageError("'" + std::string(name) +
-                     "' of the batch is texts, not a tensor: read them with texts().");
-  throw UsageError("the batch has no tensor named '" + std::string(name) +
-                   "'. Its names: " + (empty() ? "none: the batch is empty" : listed(items_)) + ".");
+    throw UsageError(fmt::format("'{}' of the batch is texts, not a tensor: read them with texts().", name));
+  throw UsageError(fmt::format("the batch has no tensor named '{}'. Its names: {}.", name,
+                               empty() ? "none: the batch is empty" : listed(items_)));
 }
 
 const std::vector<std::string>& Batch::texts(std::string_view name) const {
   const auto found = find_item(texts_, name);
   if (found != texts_.end()) return found->second;
-  throw UsageError("the batch has no texts named '" + std::string(name) + "'. Its texts: " + listed(texts_) +
-                   "; its tensors: " + listed(items_) + ".");
+  throw UsageError(fmt::format("the batch has no texts named '{}'. Its texts: {}; its tensors: {}.", name,
+                               listed(texts_), listed(items_)));
 }
 
 void Batch::set_texts(std::string name, std::vector<std::string> texts) {

@@ -1,6 +1,7 @@
 #include "batch_reader.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
@@ -15,11 +16,8 @@ namespace {
 constexpr std::size_t kIndicesNamed = 8;
 
 std::string listed(std::span<const std::int64_t> indices) {
-  std::string text;
-  for (const auto index : indices.first(std::min(kIndicesNamed, indices.size()))) {
-    text += (text.empty() ? "" : ", ") + std::to_string(index);
-  }
-  return indices.size() > kIndicesNamed ? text + ", ..." : text;
+  const auto named = indices.first(std::min(kIndicesNamed, indices.size()));
+  return fmt::format("{}{}", fmt::join(named, ", "), indices.size() > kIndicesNamed ? ", ..." : "");
 }
 
 }  // namespace
@@ -86,9 +84,9 @@ Batch BatchReader::collated(std::span<const std::int64_t> indices,
 
 void BatchReader::fail(std::int64_t number, const char* text) const {
   const auto rows = indices(number);
-  std::throw_with_nested(DataError(
-      "loading batch " + std::to_string(first_batch_ + number) + " of epoch " + std::to_string(epoch_) +
-      " (" + (rows.size() == 1 ? "sample " : "samples ") + listed(rows) + ") failed: " + text));
+  std::throw_with_nested(
+      DataError(fmt::format("loading batch {} of epoch {} ({}{}) failed: {}", first_batch_ + number, epoch_,
+                            rows.size() == 1 ? "sample " : "samples ", listed(rows), text)));
 }
 
 }  // namespace lockstep

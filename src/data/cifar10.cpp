@@ -1,6 +1,7 @@
 #include "lockstep/data/cifar10.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <string>
 
@@ -23,8 +24,7 @@ at::Tensor read_records(const std::filesystem::path& path) {
   InputFile file(path);
   const auto bytes = static_cast<std::int64_t>(file.size());
   if (bytes == 0 || bytes % kRecord != 0) {
-    fail(path, "its " + std::to_string(bytes) + " bytes are not records of " + std::to_string(kRecord) +
-                   " bytes each");
+    fail(path, fmt::format("its {} bytes are not records of {} bytes each", bytes, kRecord));
   }
   auto records = at::empty({bytes / kRecord, kRecord}, at::kByte);
   file.read(records.mutable_data_ptr(), static_cast<std::size_t>(bytes));
@@ -36,8 +36,8 @@ void check_labels(const at::Tensor& records, const std::filesystem::path& path) 
   for (std::int64_t record = 0; record < records.size(0); ++record) {
     const auto label = bytes[record * kRecord];
     if (label < kClasses) continue;
-    fail(path, "record " + std::to_string(record) + " (byte " + std::to_string(record * kRecord) +
-                   ") has the label " + std::to_string(label) + ", but labels are from 0 to 9");
+    fail(path, fmt::format("record {} (byte {}) has the label {}, but labels are from 0 to 9", record,
+                           record * kRecord, label));
   }
 }
 

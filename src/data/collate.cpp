@@ -1,9 +1,9 @@
 #include "lockstep/data/collate.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/dataset.hpp"
@@ -13,15 +13,14 @@ namespace {
 
 std::string called(const std::vector<Example>& examples, std::size_t place) {
   const auto& indices = examples[place].indices;
-  if (indices.size() == 1) return "sample " + std::to_string(indices.front());
-  return "sample number " + std::to_string(place) + " of the batch";
+  if (indices.size() == 1) return fmt::format("sample {}", indices.front());
+  return fmt::format("sample number {} of the batch", place);
 }
 
 std::string described(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
-  std::ostringstream text;
-  text << "shape " << tensor.sizes() << " " << tensor.dtype() << " on " << tensor.device();
-  return text.str();
+  return fmt::format("shape [{}] {} on {}", fmt::join(tensor.sizes(), ", "), tensor.dtype().name(),
+                     tensor.device().str());
 }
 
 bool alike(const at::Tensor& left, const at::Tensor& right) {
@@ -44,9 +43,10 @@ void check_names(const std::vector<Example>& examples, std::size_t place, const 
     const auto& absent_from = side == &first ? other : first;
     for (const auto& [name, value] : *side) {
       if (has_name(absent_from, name)) continue;
-      throw DataError("cannot stack " + called(examples, place) + " with " + called(examples, 0) +
-                      ": only one of them has " + kind + " named '" + name +
-                      "'. Every sample of a data set needs the same names.");
+      throw DataError(
+          fmt::format("cannot stack {} with {}: only one of them has {} named '{}'. Every sample of a data "
+                      "set needs the same names.",
+                      called(examples, place), called(examples, 0), kind, name));
     }
   }
 }
@@ -83,9 +83,10 @@ at::Tensor stacked(const std::vector<Example>& examples, const std::string& name
     const auto& row = examples[place][name];
     const auto& first = place == 0 ? row : rows.front();
     if (!alike(row, first)) {
-      throw DataError("cannot stack '" + name + "' of " + called(examples, place) + ", which is " +
-                      described(row) + ", with " + called(examples, 0) + ", which is " + described(first) +
-                      ". Bring them to one shape, or give the loader a collate function that pads.");
+      throw DataError(
+          fmt::format("cannot stack '{}' of {}, which is {}, with {}, which is {}. Bring them to one shape, "
+                      "or give the loader a collate function that pads.",
+                      name, called(examples, place), described(row), called(examples, 0), described(first)));
     }
     rows.push_back(row);
   }
@@ -155,7 +156,7 @@ using Side = PaddingCollateOptions::Side;
 
 void check_positive(const char* what, std::int64_t value) {
   if (value >= 1) return;
-  throw UsageError(std::string(what) + " must be 1 or more, but is " + std::to_string(value) + ".");
+  throw UsageError(fmt::format("{} must be 1 or more, but is {}.", what, value));
 }
 
 std::int64_t fill_of(const std::string& name, const PaddingCollateOptions& options) {
@@ -257,10 +258,9 @@ CollateFunction flatten_collate(FlatteningOptions options) {
       const at::Tensor text = has_ids ? widened(example["input_ids"]) : at::Tensor();
       const at::Tensor wanted = example.contains("labels") ? widened(example["labels"]) : text;
       if (!has_ids || wanted.sizes() != text.sizes()) {
-        throw DataError(
-            "sample " + std::to_string(place) + " of a batch has " +
-            (has_ids ? "labels of another shape than its input_ids" : "no input_ids of one dimension") +
-            ", which flatten_collate joins.");
+        throw DataError(fmt::format(
+            "sample {} of a batch has {}, which flatten_collate joins.", place,
+            has_ids ? "labels of another shape than its input_ids" : "no input_ids of one dimension"));
       }
       const auto length = text.size(0);
       if (length == 0) continue;

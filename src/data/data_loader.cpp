@@ -1,5 +1,7 @@
 #include "lockstep/data/data_loader.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 #include <numeric>
@@ -36,8 +38,7 @@ std::uint64_t next_pass_number() {
 
 void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
-  throw UsageError("DataLoader: " + std::string(name) + " must be " + std::to_string(least) +
-                   " or more, but is " + std::to_string(value) + ".");
+  throw UsageError(fmt::format("DataLoader: {} must be {} or more, but is {}.", name, least, value));
 }
 
 void check_options(const DataLoaderOptions& options) {
@@ -59,22 +60,24 @@ std::shared_ptr<const Sampler> make_sampler(const DataLoaderOptions& options, st
   }
   if (!options.sampler) return std::make_shared<SequentialSampler>(length);
   if (options.sampler->length() == length) return options.sampler;
-  throw UsageError("DataLoader: the sampler was made for a data set of " +
-                   std::to_string(options.sampler->length()) + " samples, but this one has " +
-                   std::to_string(length) + ".");
+  throw UsageError(
+      fmt::format("DataLoader: the sampler was made for a data set of {} samples, but this one has {}.",
+                  options.sampler->length(), length));
 }
 
 void check_undivided(int num_replicas, const char* what) {
   if (num_replicas == 1) return;
-  throw UsageError("DataLoader: this " + std::string(what) + " is divided between " +
-                   std::to_string(num_replicas) + " ranks already. Prepare a loader of all samples.");
+  throw UsageError(
+      fmt::format("DataLoader: this {} is divided between {} ranks already. Prepare a loader of all samples.",
+                  what, num_replicas));
 }
 
 void check_same(const char* what, const std::string& saved, const std::string& here) {
   if (saved == here) return;
-  throw UsageError("the saved loader position belongs to another order: its " + std::string(what) + " is " +
-                   saved + ", this loader's is " + here +
-                   ". Continue with the same data set, sampler and seed, or start the epoch anew.");
+  throw UsageError(
+      fmt::format("the saved loader position belongs to another order: its {} is {}, this loader's is {}. "
+                  "Continue with the same data set, sampler and seed, or start the epoch anew.",
+                  what, saved, here));
 }
 
 /// If the saved fingerprint consists only of a size (Dataset's default), only the size is compared.
@@ -84,9 +87,10 @@ void check_dataset(const std::string& saved, const Dataset& dataset) {
 
 void check_position(const DataLoaderState& saved, std::int64_t length) {
   if (saved.epoch >= 0 && saved.samples >= 0 && saved.samples <= length) return;
-  throw UsageError("the saved loader position is sample " + std::to_string(saved.samples) + " of epoch " +
-                   std::to_string(saved.epoch) + ", but an epoch has " + std::to_string(length) +
-                   " samples and is counted from 0. Continue with the same data set and sampler.");
+  throw UsageError(
+      fmt::format("the saved loader position is sample {} of epoch {}, but an epoch has {} samples and is "
+                  "counted from 0. Continue with the same data set and sampler.",
+                  saved.samples, saved.epoch, length));
 }
 
 }  // namespace
@@ -164,8 +168,8 @@ void DataLoader::skip_batches(std::int64_t count) {
   if (core_->stream) return skip_of_stream(count);
   const auto left = core_->batches_left();
   if (count < 0 || count > left) {
-    throw UsageError("DataLoader: cannot skip " + std::to_string(count) + " batches: " +
-                     std::to_string(left) + " of " + std::to_string(size()) + " are left in this epoch.");
+    throw UsageError(fmt::format("DataLoader: cannot skip {} batches: {} of {} are left in this epoch.",
+                                 count, left, size()));
   }
   stop_pass();
   const auto consumed = core_->consumed + count * global_batch_size(core_->plan);
@@ -181,8 +185,8 @@ void DataLoader::skip_of_stream(std::int64_t count) {
     if (pass.next()) continue;
     pass.stop();
     load_state(before);
-    throw UsageError("DataLoader: cannot skip " + std::to_string(count) + " batches: the stream had only " +
-                     std::to_string(skipped) + " more in this epoch.");
+    throw UsageError(fmt::format(
+        "DataLoader: cannot skip {} batches: the stream had only {} more in this epoch.", count, skipped));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "data_loader_pass.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -13,14 +15,14 @@ std::vector<std::vector<std::int64_t>> own_batches(const BatchSampler* sampler, 
   if (!sampler) return {};
   auto batches = sampler->epoch_batches(epoch);
   if (std::ssize(batches) != sampler->size()) {
-    throw UsageError("DataLoader: the batch sampler gives " + std::to_string(batches.size()) +
-                     " batches in epoch " + std::to_string(epoch) + ", but its size() is " +
-                     std::to_string(sampler->size()) + ".");
+    throw UsageError(
+        fmt::format("DataLoader: the batch sampler gives {} batches in epoch {}, but its size() is {}.",
+                    batches.size(), epoch, sampler->size()));
   }
   const auto empty = std::ranges::find_if(batches, [](const auto& batch) { return batch.empty(); });
   if (empty == batches.end()) return batches;
-  throw UsageError("DataLoader: the batch sampler's batch " + std::to_string(empty - batches.begin()) +
-                   " of epoch " + std::to_string(epoch) + " is empty.");
+  throw UsageError(fmt::format("DataLoader: the batch sampler's batch {} of epoch {} is empty.",
+                               empty - batches.begin(), epoch));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lockstep/data/dataset.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <exception>
 
@@ -17,31 +18,32 @@ std::uint64_t mixed(std::uint64_t value) noexcept { return RandomBits(value)(); 
 
 void check_index(std::int64_t index, std::int64_t size) {
   if (index >= 0 && index < size) return;
-  throw UsageError("sample " + std::to_string(index) + " does not exist: the data set has " +
-                   std::to_string(size) + " samples, numbered from 0. Check the sampler's indices.");
+  throw UsageError(fmt::format(
+      "sample {} does not exist: the data set has {} samples, numbered from 0. Check the sampler's indices.",
+      index, size));
 }
 
 [[noreturn]] void rethrow_with_index(std::int64_t index, const char* text) {
-  std::throw_with_nested(
-      DataError("reading sample " + std::to_string(index) + " of the data set failed: " + text));
+  std::throw_with_nested(DataError(fmt::format("reading sample {} of the data set failed: {}", index, text)));
 }
 
 void check_rows(const Batch& tensors) {
   if (tensors.empty()) throw UsageError("TensorDataset needs at least one tensor.");
   for (const auto& [name, texts] : tensors.text_items()) {
     if (std::ssize(texts) == tensors.size()) continue;
-    throw UsageError("TensorDataset: there are " + std::to_string(texts.size()) + " texts '" + name +
-                     "' for " + std::to_string(tensors.size()) + " rows. Every sample needs one.");
+    throw UsageError(
+        fmt::format("TensorDataset: there are {} texts '{}' for {} rows. Every sample needs one.",
+                    texts.size(), name, tensors.size()));
   }
   for (const auto& [name, tensor] : tensors.items()) {
     if (!tensor.defined() || tensor.dim() == 0) {
-      throw UsageError("TensorDataset: '" + name +
-                       "' is undefined or a scalar; it needs one row for each sample.");
+      throw UsageError(fmt::format(
+          "TensorDataset: '{}' is undefined or a scalar; it needs one row for each sample.", name));
     }
     if (tensor.size(0) != tensors.size()) {
-      throw UsageError("TensorDataset: '" + name + "' has " + std::to_string(tensor.size(0)) +
-                       " rows, but '" + tensors.names().front() + "' has " + std::to_string(tensors.size()) +
-                       ". Every tensor needs one row for each sample.");
+      throw UsageError(fmt::format(
+          "TensorDataset: '{}' has {} rows, but '{}' has {}. Every tensor needs one row for each sample.",
+          name, tensor.size(0), tensors.names().front(), tensors.size()));
     }
   }
 }
@@ -54,11 +56,9 @@ void check_lengths(std::span<const std::int64_t> lengths, std::int64_t size) {
     left -= length;
   }
   if (left == 0) return;
-  std::string text;
-  for (const auto length : lengths) text += (text.empty() ? "" : ", ") + std::to_string(length);
-  throw UsageError("random_split: the lengths [" + text +
-                   "] must be 0 or more and add up to the size of the data set, " + std::to_string(size) +
-                   ".");
+  throw UsageError(fmt::format(
+      "random_split: the lengths [{}] must be 0 or more and add up to the size of the data set, {}.",
+      fmt::join(lengths, ", "), size));
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ std::uint64_t sample_seed(std::uint64_t loader_seed, std::int64_t epoch, std::in
                static_cast<std::uint64_t>(index));
 }
 
-std::string Dataset::fingerprint() const { return std::to_string(size()) + " samples"; }
+std::string Dataset::fingerprint() const { return fmt::format("{} samples", size()); }
 
 Example Dataset::get_named(std::int64_t index, const SampleContext& context) const {
   try {
@@ -150,8 +150,7 @@ Batch Subset::get_batch(std::span<const std::int64_t> indices,
 std::string Subset::fingerprint() const {
   std::uint64_t sum = 0;
   for (const auto index : indices_) sum = mixed(sum ^ static_cast<std::uint64_t>(index));
-  return std::to_string(indices_.size()) + " samples (" + std::to_string(sum) + ") of [" +
-         dataset_->fingerprint() + "]";
+  return fmt::format("{} samples ({}) of [{}]", indices_.size(), sum, dataset_->fingerprint());
 }
 
 std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,

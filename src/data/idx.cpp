@@ -1,13 +1,12 @@
 #include "lockstep/data/idx.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdio>
 #include <limits>
-#include <sstream>
 
 #include "data/images/gzip_file.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -33,28 +32,23 @@ constexpr std::array kCodes = {Code{0x08, at::kByte}, Code{0x09, at::kChar},  Co
                                Code{0x0C, at::kInt},  Code{0x0D, at::kFloat}, Code{0x0E, at::kDouble}};
 
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
-  throw DataError("'" + name + "' is not a valid IDX file: " + what + ".");
-}
-
-std::string hex(unsigned char byte) {
-  char text[8];
-  std::snprintf(text, sizeof text, "0x%02X", static_cast<unsigned>(byte));
-  return text;
+  throw DataError(fmt::format("'{}' is not a valid IDX file: {}.", name, what));
 }
 
 using Magic = std::array<unsigned char, kMagicBytes>;
 
 at::ScalarType checked_type(const Magic& magic, const std::string& name) {
   if (magic[0] != 0 || magic[1] != 0) {
-    fail(name, "it begins with the bytes " + hex(magic[0]) + " " + hex(magic[1]) + " instead of two zeros");
+    fail(name,
+         fmt::format("it begins with the bytes 0x{:02X} 0x{:02X} instead of two zeros", magic[0], magic[1]));
   }
   const auto found =
       std::find_if(kCodes.begin(), kCodes.end(), [&](const auto& code) { return code.code == magic[2]; });
   if (found == kCodes.end())
-    fail(name, "byte 2, the dtype, is " + hex(magic[2]) + ", which the format does not know");
+    fail(name, fmt::format("byte 2, the dtype, is 0x{:02X}, which the format does not know", magic[2]));
   if (magic[3] == 0 || magic[3] > kMostDimensions) {
-    fail(name, "byte 3, the number of dimensions, is " + std::to_string(magic[3]) + " instead of 1 to " +
-                   std::to_string(kMostDimensions));
+    fail(name, fmt::format("byte 3, the number of dimensions, is {} instead of 1 to {}", magic[3],
+                           kMostDimensions));
   }
   return found->type;
 }
@@ -62,8 +56,8 @@ at::ScalarType checked_type(const Magic& magic, const std::string& name) {
 void check_header(const InputFile& file, std::size_t dimensions, const std::string& name) {
   const auto header = kMagicBytes + dimensions * kDimensionBytes;
   if (file.size() >= header) return;
-  fail(name, "its " + std::to_string(dimensions) + " dimensions take a header of " + std::to_string(header) +
-                 " bytes, but the file has " + std::to_string(file.size()));
+  fail(name, fmt::format("its {} dimensions take a header of {} bytes, but the file has {}", dimensions,
+                         header, file.size()));
 }
 
 template <class File>
@@ -96,9 +90,10 @@ std::uint64_t data_bytes(const std::vector<std::int64_t>& shape, std::size_t ele
 
 void check_size(const InputFile& file, std::uint64_t header, std::uint64_t data, const std::string& name) {
   if (file.size() - header == data) return;
-  fail(name, "its header claims " + std::to_string(data) + " data bytes from byte " + std::to_string(header) +
-                 " on, but the file has " + std::to_string(file.size() - header) +
-                 (file.size() - header < data ? ": it may be truncated" : ": there is more behind the data"));
+  fail(name, fmt::format(
+                 "its header claims {} data bytes from byte {} on, but the file has {}{}", data, header,
+                 file.size() - header,
+                 file.size() - header < data ? ": it may be truncated" : ": there is more behind the data"));
 }
 
 /// Reverses the bytes of every element, in place.
@@ -119,8 +114,7 @@ at::Tensor read_gzip(const std::filesystem::path& path, const std::string& name)
   const auto shape = read_shape(file, magic[3]);
   const auto bytes = data_bytes(shape, c10::elementSize(type), name);
   if (bytes > file.most_bytes())
-    fail(name, "its header claims " + std::to_string(bytes) +
-                   " data bytes, more than can be in a file of its size");
+    fail(name, fmt::format("its header claims {} data bytes, more than can be in a file of its size", bytes));
   auto tensor = at::empty(shape, at::TensorOptions().dtype(type));
   file.read(tensor.mutable_data_ptr(), bytes);
   if (!file.at_end()) fail(name, "there is more behind the data");
@@ -132,23 +126,21 @@ unsigned char code_of(const at::Tensor& tensor) {
   const auto found = std::find_if(kCodes.begin(), kCodes.end(),
                                   [&](const auto& code) { return code.type == tensor.scalar_type(); });
   if (found != kCodes.end()) return found->code;
-  std::ostringstream text;
-  text << "write_idx: IDX files hold uint8, int8, int16, int32, float32 and float64, but the tensor is "
-       << tensor.dtype() << ". Convert it first.";
-  throw UsageError(text.str());
+  throw UsageError(fmt::format(
+      "write_idx: IDX files hold uint8, int8, int16, int32, float32 and float64, but the tensor is "
+      "{}. Convert it first.",
+      tensor.dtype().name()));
 }
 
 std::string header_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.dim() < 1 || tensor.dim() > static_cast<std::int64_t>(kMostDimensions)) {
-    throw UsageError(
-        "write_idx needs a tensor of 1 to " + std::to_string(kMostDimensions) + " dimensions, got " +
-        (tensor.defined() ? std::to_string(tensor.dim()) : std::string("an undefined tensor")) + ".");
+    throw UsageError(fmt::format("write_idx needs a tensor of 1 to {} dimensions, got {}.", kMostDimensions,
+                                 tensor.defined() ? fmt::to_string(tensor.dim()) : "an undefined tensor"));
   }
   std::string header{'\0', '\0', static_cast<char>(code_of(tensor)), static_cast<char>(tensor.dim())};
   for (const auto size : tensor.sizes()) {
     if (size > std::numeric_limits<std::uint32_t>::max()) {
-      throw UsageError("write_idx: a dimension of " + std::to_string(size) +
-                       " exceeds the format's 2^32 - 1.");
+      throw UsageError(fmt::format("write_idx: a dimension of {} exceeds the format's 2^32 - 1.", size));
     }
     for (int shift = 24; shift >= 0; shift -= 8) header += static_cast<char>(size >> shift & 0xFF);
   }
@@ -161,7 +153,7 @@ at::Tensor read_idx(const std::filesystem::path& path) {
   InputFile file(path);
   const auto name = path.string();
   Magic magic{};
-  if (file.size() < magic.size()) fail(name, "it has only " + std::to_string(file.size()) + " bytes");
+  if (file.size() < magic.size()) fail(name, fmt::format("it has only {} bytes", file.size()));
   file.read(magic.data(), magic.size());
   if (magic[0] == 0x1F && magic[1] == 0x8B) return read_gzip(path, name);
   const auto type = checked_type(magic, name);

@@ -16,8 +16,9 @@ namespace {
 
 void check_sizes(const PackingOptions& options) {
   if (options.block_size >= 1 && options.batch_size >= 0) return;
-  throw UsageError("packing needs a block_size of 1 or more and a batch_size of 0 or more, but they are " +
-                   std::to_string(options.block_size) + " and " + std::to_string(options.batch_size) + ".");
+  throw UsageError(fmt::format(
+      "packing needs a block_size of 1 or more and a batch_size of 0 or more, but they are {} and {}.",
+      options.block_size, options.batch_size));
 }
 
 at::Tensor blocks_of(const std::vector<Example>& examples, const std::string& name, std::int64_t size) {
@@ -44,11 +45,11 @@ void check_sequences(const Example& example, std::size_t place, const Example& f
                                   c10::toString(first[name].scalar_type())));
     if (sequence && length == -1) length = tensor.size(0);
     if (sequence && tensor.size(0) == length) continue;
-    throw DataError("cannot pack sample number " + std::to_string(place) + ": '" + name + "' is " +
-                    (sequence ? "of length " + std::to_string(tensor.size(0)) + ", not " +
-                                    std::to_string(length) + " as the one before"
-                              : "no sequence of one dimension") +
-                    ". Pack tokens only, and drop the other columns first.");
+    throw DataError(fmt::format(
+        "cannot pack sample number {}: '{}' is {}. Pack tokens only, and drop the other columns first.",
+        place, name,
+        sequence ? fmt::format("of length {}, not {} as the one before", tensor.size(0), length)
+                 : "no sequence of one dimension"));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "prefetcher.hpp"
 
 #include <ATen/Parallel.h>
+#include <fmt/core.h>
 #include <pthread.h>
 
 #include <string>
@@ -32,7 +33,7 @@ void run_init(const Prefetcher::Init& init, int worker) {
     init(worker);
   } catch (const std::exception& error) {
     std::throw_with_nested(
-        DataError("worker_init of loader worker " + std::to_string(worker) + " failed: " + error.what()));
+        DataError(fmt::format("worker_init of loader worker {} failed: {}", worker, error.what())));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,18 +23,17 @@ at::Tensor seeded_permutation(std::int64_t length, std::uint64_t seed) {
 namespace {
 
 void check_epoch(std::int64_t epoch) {
-  if (epoch < 0) throw UsageError("the epoch must be 0 or more, but is " + std::to_string(epoch) + ".");
+  if (epoch < 0) throw UsageError(fmt::format("the epoch must be 0 or more, but is {}.", epoch));
 }
 
 void check_options(const DistributedSamplerOptions& options) {
   if (options.num_replicas < 1) {
-    throw UsageError("DistributedSampler: num_replicas must be 1 or more, but is " +
-                     std::to_string(options.num_replicas) + ".");
+    throw UsageError(
+        fmt::format("DistributedSampler: num_replicas must be 1 or more, but is {}.", options.num_replicas));
   }
   if (options.rank < 0 || options.rank >= options.num_replicas) {
-    throw UsageError("DistributedSampler: rank must be from 0 to " +
-                     std::to_string(options.num_replicas - 1) + ", but is " + std::to_string(options.rank) +
-                     ".");
+    throw UsageError(fmt::format("DistributedSampler: rank must be from 0 to {}, but is {}.",
+                                 options.num_replicas - 1, options.rank));
   }
 }
 
@@ -46,7 +46,7 @@ std::int64_t indices_per_rank(std::int64_t length, const DistributedSamplerOptio
 
 Sampler::Sampler(std::int64_t length, std::uint64_t seed) : length_(length), seed_(seed) {
   if (length < 0) {
-    throw UsageError("a sampler needs a data set of 0 or more samples, got " + std::to_string(length) + ".");
+    throw UsageError(fmt::format("a sampler needs a data set of 0 or more samples, got {}.", length));
   }
 }
 
@@ -54,8 +54,10 @@ std::uint64_t Sampler::epoch_seed(std::int64_t epoch) const {
   check_epoch(epoch);
   const auto step = static_cast<std::uint64_t>(epoch);
   if (seed_ > std::numeric_limits<std::uint64_t>::max() - step) {
-    throw UsageError("a sampler's seed " + std::to_string(seed_) + " + epoch " + std::to_string(epoch) +
-                     " exceeds 2^64 - 1, the largest seed of a generator. Choose a smaller seed.");
+    throw UsageError(
+        fmt::format("a sampler's seed {} + epoch {} exceeds 2^64 - 1, the largest seed of a generator. "
+                    "Choose a smaller seed.",
+                    seed_, epoch));
   }
   return seed_ + step;
 }
@@ -88,8 +90,7 @@ std::vector<std::int64_t> DistributedSampler::epoch_indices(std::int64_t epoch) 
 }
 
 std::string DistributedSampler::kind() const {
-  return std::string(options_.shuffle ? "random" : "sequential") + " over " +
-         std::to_string(options_.num_replicas) + " ranks";
+  return fmt::format("{} over {} ranks", options_.shuffle ? "random" : "sequential", options_.num_replicas);
 }
 
 namespace {
@@ -121,16 +122,16 @@ void append_permutations(Indices& order, std::int64_t length, std::int64_t count
 
 void check_count(const char* sampler, std::int64_t count, std::int64_t most) {
   if (count >= 0 && count <= most) return;
-  throw UsageError(std::string(sampler) + ": num_samples is " + std::to_string(count) +
-                   ", but must be from 0 to " + std::to_string(most) + " here.");
+  throw UsageError(
+      fmt::format("{}: num_samples is {}, but must be from 0 to {} here.", sampler, count, most));
 }
 
 std::int64_t weights_above_zero(const std::vector<double>& weights) {
   std::int64_t above = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!std::isfinite(weights[i]) || weights[i] < 0) {
-      throw UsageError("WeightedRandomSampler: weight " + std::to_string(i) + " is " +
-                       std::to_string(weights[i]) + ", but must be 0 or more and finite.");
+      throw UsageError(fmt::format(
+          "WeightedRandomSampler: weight {} is {:f}, but must be 0 or more and finite.", i, weights[i]));
     }
     above += weights[i] > 0 ? 1 : 0;
   }
@@ -180,8 +181,8 @@ SubsetRandomSampler::SubsetRandomSampler(std::int64_t length, Indices indices, s
     : Sampler(length, seed), indices_(std::move(indices)) {
   for (const auto index : indices_) {
     if (index >= 0 && index < length) continue;
-    throw UsageError("SubsetRandomSampler: index " + std::to_string(index) +
-                     " does not exist: the data set has " + std::to_string(length) + " samples.");
+    throw UsageError(fmt::format("SubsetRandomSampler: index {} does not exist: the data set has {} samples.",
+                                 index, length));
   }
 }
 
@@ -216,8 +217,8 @@ LengthGroupedSampler::LengthGroupedSampler(Indices lengths, LengthGroupedOptions
   for (const auto& [name, value, least] :
        {std::tuple{"batch_size", options.batch_size, 1}, {"mega_batch_mult", options.mega_batch_mult, 0}}) {
     if (value >= least && value <= kLargest) continue;
-    throw UsageError("LengthGroupedSampler: " + std::string(name) + " must be from " + std::to_string(least) +
-                     " to 2^31, but is " + std::to_string(value) + ".");
+    throw UsageError(
+        fmt::format("LengthGroupedSampler: {} must be from {} to 2^31, but is {}.", name, least, value));
   }
 }
 

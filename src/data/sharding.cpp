@@ -1,5 +1,7 @@
 #include "lockstep/data/sharding.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
@@ -42,8 +44,10 @@ std::int64_t place_of(std::int64_t local, const BatchPlanOptions& options) {
 
 std::int64_t checked_consumed(std::int64_t consumed, std::int64_t length) {
   if (consumed >= 0 && consumed <= length) return consumed;
-  throw UsageError("a position of " + std::to_string(consumed) + " samples is outside the epoch, which has " +
-                   std::to_string(length) + ". Continue with the same data set and sampler.");
+  throw UsageError(
+      fmt::format("a position of {} samples is outside the epoch, which has {}. Continue with the same data "
+                  "set and sampler.",
+                  consumed, length));
 }
 
 const BatchPlanOptions& checked(const BatchPlanOptions& options) {
@@ -60,20 +64,20 @@ std::string to_string(Sharding sharding) {
 void check_plan_options(const BatchPlanOptions& options) {
   const auto refuse = [](const std::string& text) { throw UsageError("sharding an epoch: " + text); };
   if (options.num_replicas < 1) {
-    refuse("num_replicas must be 1 or more, but is " + std::to_string(options.num_replicas) + ".");
+    refuse(fmt::format("num_replicas must be 1 or more, but is {}.", options.num_replicas));
   }
   if (options.rank < 0 || options.rank >= options.num_replicas) {
-    refuse("rank must be from 0 to " + std::to_string(options.num_replicas - 1) + ", but is " +
-           std::to_string(options.rank) + ".");
+    refuse(fmt::format("rank must be from 0 to {}, but is {}.", options.num_replicas - 1, options.rank));
   }
   constexpr std::int64_t kLargest = std::int64_t{1} << 31;
   if (options.batch_size < 1 || options.batch_size > kLargest) {
-    refuse("batch_size must be from 1 to 2^31, but is " + std::to_string(options.batch_size) + ".");
+    refuse(fmt::format("batch_size must be from 1 to 2^31, but is {}.", options.batch_size));
   }
   if (options.how.split_batches && options.batch_size % options.num_replicas != 0) {
-    refuse("with split_batches the batch size is that of all ranks, and " +
-           std::to_string(options.batch_size) + " cannot be divided by " +
-           std::to_string(options.num_replicas) + " ranks. Choose a multiple of the number of ranks.");
+    refuse(
+        fmt::format("with split_batches the batch size is that of all ranks, and {} cannot be divided by {} "
+                    "ranks. Choose a multiple of the number of ranks.",
+                    options.batch_size, options.num_replicas));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "stream_dispatch.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -43,8 +44,10 @@ Batch joined(const std::vector<Batch>& batches) {
 void check_rows(Batch& batch) {
   const auto check = [&](const std::string& name, std::int64_t rows) {
     if (rows == batch.size()) return;
-    throw UsageError("dispatch_batches: '" + name + "' has not one row for each of the batch's " +
-                     std::to_string(batch.size()) + ", so it cannot be cut into slices for the ranks.");
+    throw UsageError(
+        fmt::format("dispatch_batches: '{}' has not one row for each of the batch's {}, so it cannot be cut "
+                    "into slices for the ranks.",
+                    name, batch.size()));
   };
   for (const auto& [name, tensor] : batch.items()) check(name, tensor.dim() > 0 ? tensor.size(0) : -1);
   for (const auto& [name, texts] : batch.text_items()) check(name, std::ssize(texts));

@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <torch/nn/functional/loss.h>
 #include <nlohmann/json.hpp>
 
@@ -73,16 +74,16 @@ void check(const BartConfig& config) {
   const std::int64_t heads[] = {config.encoder_attention_heads, config.decoder_attention_heads};
   for (const std::int64_t count : heads) {
     if (count < 1 || config.d_model % count != 0) {
-      throw UsageError("a BART's d_model (" + std::to_string(config.d_model) +
-                       ") must be a multiple of its attention heads (" + std::to_string(count) + ")");
+      throw UsageError(fmt::format("a BART's d_model ({}) must be a multiple of its attention heads ({})",
+                                   config.d_model, count));
     }
   }
 }
 
 void check_length(const at::Tensor& ids, const BartConfig& config, const char* what) {
   if (ids.dim() == 2 && ids.size(1) <= config.max_position_embeddings) return;
-  throw UsageError(std::string("BART takes ") + what + " [rows, tokens] of at most " +
-                   std::to_string(config.max_position_embeddings) + " tokens; got " + c10::str(ids.sizes()));
+  throw UsageError(fmt::format("BART takes {} [rows, tokens] of at most {} tokens; got {}", what,
+                               config.max_position_embeddings, c10::str(ids.sizes())));
 }
 
 }  // namespace

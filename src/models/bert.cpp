@@ -270,12 +270,12 @@ BertOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor&
   if (position_ids.defined()) {
     if (input_ids.dim() != 2 || position_ids.sizes() != input_ids.sizes() ||
         (position_ids.numel() > 0 && position_ids.max().item<std::int64_t>() >= longest)) {
-      throw UsageError("BERT takes position_ids of the shape of input_ids, " + c10::str(input_ids.sizes()) +
-                       ", below " + std::to_string(longest) + "; got " + c10::str(position_ids.sizes()));
+      throw UsageError(fmt::format("BERT takes position_ids of the shape of input_ids, {}, below {}; got {}",
+                                   c10::str(input_ids.sizes()), longest, c10::str(position_ids.sizes())));
     }
   } else if (input_ids.dim() != 2 || input_ids.size(1) > longest) {
-    throw UsageError("BERT takes input_ids [rows, tokens] of at most " + std::to_string(longest) +
-                     " tokens; got " + c10::str(input_ids.sizes()));
+    throw UsageError(fmt::format("BERT takes input_ids [rows, tokens] of at most {} tokens; got {}", longest,
+                                 c10::str(input_ids.sizes())));
   }
   const bool several_texts = position_ids.defined() && !attention_mask.defined();
   const at::Tensor mask = several_texts ? same_text_mask(position_ids) : padding_mask(attention_mask);

@@ -4,6 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <fmt/core.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include "lockstep/comm/cuda.hpp"
@@ -40,9 +41,10 @@ void load_whole_libtorch() {
 std::optional<at::Device> gpu(int index) {
   const int count = cuda_device_count();
   if (index >= count || index < -1) {
-    throw UsageError("CompiledModel: CUDA device " + std::to_string(index) +
-                     " was asked for, but this process can use " + std::to_string(count) +
-                     ". The first is number 0; -1 is the current one");
+    throw UsageError(
+        fmt::format("CompiledModel: CUDA device {} was asked for, but this process can use {}. The first is "
+                    "number 0; -1 is the current one",
+                    index, count));
   }
   if (count == 0) return std::nullopt;
   if (index < 0) return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();

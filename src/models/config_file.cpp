@@ -1,5 +1,7 @@
 #include "config_file.hpp"
 
+#include <fmt/core.h>
+
 #include "core/json.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
@@ -24,13 +26,14 @@ const nlohmann::ordered_json* ConfigFile::find(const char* field) const {
 }
 
 void ConfigFile::fail(const char* field, const std::string& what) const {
-  throw DataError(file_ + ": the field '" + field + "' is " + json_.at(field).dump() + ", expected " + what);
+  throw DataError(
+      fmt::format("{}: the field '{}' is {}, expected {}", file_, field, json_.at(field).dump(), what));
 }
 
 void ConfigFile::require_type(const std::string& type) const {
   const auto* found = find("model_type");
   if (found && *found != type)
-    fail("model_type", "'" + type + "': this is the configuration of another model");
+    fail("model_type", fmt::format("'{}': this is the configuration of another model", type));
 }
 
 void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t least) const {
@@ -38,7 +41,7 @@ void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t lea
   const auto* found = find(field);
   if (!found) return;
   const bool fits = found->is_number_integer() && *found >= least && *found < kMost;
-  if (!fits) fail(field, "an integer of at least " + std::to_string(least) + " and below 2^31");
+  if (!fits) fail(field, fmt::format("an integer of at least {} and below 2^31", least));
   value = found->get<std::int64_t>();
 }
 
@@ -46,7 +49,7 @@ void ConfigFile::real(const char* field, double& value, double most) const {
   const auto* found = find(field);
   if (!found) return;
   const bool fits = found->is_number() && *found >= 0 && *found <= most;
-  if (!fits) fail(field, "a number from 0 to " + std::to_string(most));
+  if (!fits) fail(field, fmt::format("a number from 0 to {:f}", most));
   value = found->get<double>();
 }
 

@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -195,8 +196,8 @@ AttentionMask mask_of_texts(const at::Tensor& position_ids) {
 
 void check(const Gpt2Config& config) {
   if (config.n_head < 1 || config.n_embd % config.n_head != 0) {
-    throw UsageError("a GPT-2's n_embd (" + std::to_string(config.n_embd) +
-                     ") must be a multiple of its n_head (" + std::to_string(config.n_head) + ")");
+    throw UsageError(fmt::format("a GPT-2's n_embd ({}) must be a multiple of its n_head ({})", config.n_embd,
+                                 config.n_head));
   }
 }
 
@@ -246,16 +247,16 @@ at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::T
   if (position_ids.defined()) {
     if (input_ids.dim() != 2 || position_ids.sizes() != input_ids.sizes() ||
         (position_ids.numel() > 0 && position_ids.max().item<std::int64_t>() >= config_.n_positions)) {
-      throw UsageError("GPT-2 takes position_ids of the shape of input_ids, " + c10::str(input_ids.sizes()) +
-                       ", below " + std::to_string(config_.n_positions) + "; got " +
-                       c10::str(position_ids.sizes()));
+      throw UsageError(fmt::format("GPT-2 takes position_ids of the shape of input_ids, {}, below {}; got {}",
+                                   c10::str(input_ids.sizes()), config_.n_positions,
+                                   c10::str(position_ids.sizes())));
     }
     const auto mask = attention_mask.defined() ? causal_mask(attention_mask) : mask_of_texts(position_ids);
     return transformer_->forward(input_ids, {.mask = mask}, position_ids);
   }
   if (input_ids.dim() != 2 || input_ids.size(1) > config_.n_positions) {
-    throw UsageError("GPT-2 takes input_ids [rows, tokens] of at most " +
-                     std::to_string(config_.n_positions) + " tokens; got " + c10::str(input_ids.sizes()));
+    throw UsageError(fmt::format("GPT-2 takes input_ids [rows, tokens] of at most {} tokens; got {}",
+                                 config_.n_positions, c10::str(input_ids.sizes())));
   }
   return transformer_->forward(input_ids, {.mask = causal_mask(attention_mask)}, places(input_ids, 0));
 }
@@ -263,8 +264,8 @@ at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::T
 at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache) {
   const std::int64_t begin = cache.length();
   if (begin + input_ids.size(1) > config_.n_positions) {
-    throw UsageError("this GPT-2 takes at most " + std::to_string(config_.n_positions) +
-                     " tokens; these would be " + std::to_string(begin + input_ids.size(1)));
+    throw UsageError(fmt::format("this GPT-2 takes at most {} tokens; these would be {}", config_.n_positions,
+                                 begin + input_ids.size(1)));
   }
   // A single new token may attend to everything before it.
   if (begin > 0 && input_ids.size(1) != 1) throw UsageError("tokens after the first come one at a time");

@@ -1,5 +1,7 @@
 #include "lockstep/models/model_file.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <fstream>
 #include <vector>
@@ -67,8 +69,8 @@ ModelFileKind model_file_kind(const fs::path& path) {
 void require_kind(const fs::path& path, ModelFileKind wanted) {
   const auto kind = model_file_kind(path);
   if (kind == wanted) return;
-  throw DataError("'" + path.string() + "' is " + description_of(kind) + ". Expected " +
-                  description_of(wanted) + ", as Python writes it with " + advice_for(wanted) + ".");
+  throw DataError(fmt::format("'{}' is {}. Expected {}, as Python writes it with {}.", path.string(),
+                              description_of(kind), description_of(wanted), advice_for(wanted)));
 }
 
 }  // namespace lockstep::models

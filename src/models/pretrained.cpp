@@ -1,6 +1,7 @@
 #include "lockstep/models/pretrained.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
@@ -85,7 +86,7 @@ class Match {
     if (begins(entry.name, names_.new_heads) || begins(entry.name, names_.replaced_heads)) {
       report_.initialized.push_back(entry.name);
     } else {
-      complaints_.add("'" + entry.name + "' (" + tensor_form(entry.tensor) + ") is missing");
+      complaints_.add(fmt::format("'{}' ({}) is missing", entry.name, tensor_form(entry.tensor)));
     }
   }
 
@@ -95,8 +96,8 @@ class Match {
       report_.unused.push_back(find(entry.name)->first);
       values_.erase(found);
     } else {
-      complaints_.add("'" + entry.name + "' is " + tensor_form(found->second->second) + ", expected " +
-                      tensor_form(entry.tensor));
+      complaints_.add(fmt::format("'{}' is {}, expected {}", entry.name, tensor_form(found->second->second),
+                                  tensor_form(entry.tensor)));
     }
   }
 
@@ -105,7 +106,7 @@ class Match {
     if (begins(name, names_.other_heads) || ends(name, names_.constants)) {
       report_.unused.push_back(name);
     } else {
-      complaints_.add("'" + name + "' is not part of the model");
+      complaints_.add(fmt::format("'{}' is not part of the model", name));
     }
   }
 

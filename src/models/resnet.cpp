@@ -1,5 +1,6 @@
 #include "lockstep/models/resnet.hpp"
 
+#include <fmt/core.h>
 #include <torch/nn/init.h>
 
 #include <algorithm>
@@ -89,9 +90,9 @@ Sequential blocks(std::int64_t& from, std::int64_t width, std::int64_t count, st
 void check(const ResNetOptions& options) {
   const bool stages = std::all_of(options.layers.begin(), options.layers.end(), [](auto n) { return n > 0; });
   if (stages && options.num_classes > 0 && options.in_channels > 0) return;
-  throw UsageError("ResNet needs blocks in every stage, classes and channels; got " +
-                   std::to_string(options.num_classes) + " classes and " +
-                   std::to_string(options.in_channels) + " channels");
+  throw UsageError(
+      fmt::format("ResNet needs blocks in every stage, classes and channels; got {} classes and {} channels",
+                  options.num_classes, options.in_channels));
 }
 
 void initialize(torch::nn::Module& module) {
@@ -108,8 +109,7 @@ ResNetImpl::ResNetImpl(const ResNetOptions& options) : pools_first_(!options.sma
                                                          : conv(options.in_channels, width_, 7, 2));
   bn1_ = register_module("bn1", BatchNorm2d(width_));
   for (int i = 0; i < 4; ++i) {
-    stages_[static_cast<std::size_t>(i)] =
-        register_module("layer" + std::to_string(i + 1), stage(options, i));
+    stages_[static_cast<std::size_t>(i)] = register_module(fmt::format("layer{}", i + 1), stage(options, i));
   }
   fc_ = register_module("fc", torch::nn::Linear(width_, options.num_classes));
   for (const auto& module : modules(false)) initialize(*module);

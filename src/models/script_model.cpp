@@ -1,5 +1,6 @@
 #include "lockstep/models/script_model.hpp"
 
+#include <fmt/format.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
@@ -17,8 +18,8 @@ torch::jit::Module load_torch_script(const std::filesystem::path& path, const at
   try {
     return torch::jit::load(path.string(), device);
   } catch (const c10::Error& error) {
-    throw DataError("'" + path.string() +
-                    "' cannot be loaded as TorchScript: " + error.what_without_backtrace());
+    throw DataError(fmt::format("'{}' cannot be loaded as TorchScript: {}", path.string(),
+                                error.what_without_backtrace()));
   }
 }
 
@@ -60,7 +61,7 @@ at::Tensor ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::In
   const bool trains = module_.hasattr("training") && is_training();
   const auto refuse = [&](const std::string& why) {
     train(trains);
-    throw UsageError(what + ": " + why);
+    throw UsageError(fmt::format("{}: {}", what, why));
   };
   at::Tensor result;
   eval();
@@ -75,10 +76,9 @@ at::Tensor ScriptModel::check_fits(const std::vector<at::Tensor>& inputs, at::In
   const bool fits = std::equal(expected.begin(), expected.end(), result.sizes().begin(), result.sizes().end(),
                                [](auto wanted, auto size) { return wanted == -1 || wanted == size; });
   if (fits) return result;
-  std::ostringstream text;
-  text << what << ": expected a result of " << expected << " for " << inputs.front().sizes()
-       << ", but it returns " << result.sizes();
-  throw UsageError(text.str());
+  throw UsageError(fmt::format("{}: expected a result of [{}] for [{}], but it returns [{}]", what,
+                               fmt::join(expected, ", "), fmt::join(inputs.front().sizes(), ", "),
+                               fmt::join(result.sizes(), ", ")));
 }
 
 void ScriptModel::save(const std::filesystem::path& path) const {

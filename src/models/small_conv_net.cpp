@@ -1,5 +1,7 @@
 #include "lockstep/models/small_conv_net.hpp"
 
+#include <fmt/core.h>
+
 #include <string>
 
 #include "lockstep/core/error.hpp"
@@ -15,10 +17,10 @@ void check(const SmallConvNetOptions& options) {
   const bool positive =
       options.channels > 0 && options.height > 0 && options.width > 0 && options.classes > 0;
   if (positive && options.height % 2 == 0 && options.width % 2 == 0) return;
-  throw UsageError("SmallConvNet needs positive sizes and an even height and width; got " +
-                   std::to_string(options.channels) + " channels of " + std::to_string(options.height) +
-                   " x " + std::to_string(options.width) + " pixels and " + std::to_string(options.classes) +
-                   " classes");
+  throw UsageError(
+      fmt::format("SmallConvNet needs positive sizes and an even height and width; got {} channels of {} x "
+                  "{} pixels and {} classes",
+                  options.channels, options.height, options.width, options.classes));
 }
 
 torch::nn::Conv2d same_size_conv(std::int64_t from, std::int64_t to) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <sstream>
+#include <fmt/core.h>
 
 #include "lockstep/core/error.hpp"
 
@@ -8,10 +8,7 @@ namespace lockstep::optim {
 
 /// Throws UsageError unless `fits`; `rule` describes the requirement.
 inline void require(bool fits, const char* optimizer, const char* rule, double value) {
-  if (fits) return;
-  std::ostringstream text;
-  text << optimizer << ": " << rule << ", but is " << value;
-  throw UsageError(text.str());
+  if (!fits) throw UsageError(fmt::format("{}: {}, but is {:g}", optimizer, rule, value));
 }
 
 }  // namespace lockstep::optim

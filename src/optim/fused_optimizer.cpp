@@ -1,9 +1,9 @@
 #include "lockstep/optim/fused_optimizer.hpp"
 
 #include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "lockstep/core/error.hpp"
 
@@ -13,10 +13,9 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 [[noreturn]] void refuse(const at::Tensor& parameter, const char* why) {
-  std::ostringstream text;
-  text << "fused optimizer: the parameter of shape " << parameter.sizes() << ' ' << why
-       << ": use an optimizer of torch::optim for it";
-  throw UsageError(text.str());
+  throw UsageError(
+      fmt::format("fused optimizer: the parameter of shape [{}] {}: use an optimizer of torch::optim for it",
+                  fmt::join(parameter.sizes(), ", "), why));
 }
 
 /// The gradient with the strides and dtype of the parameter, as the kernels require.

@@ -1,5 +1,7 @@
 #include "lockstep/optim/lr_scheduler.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -68,9 +70,10 @@ void LrScheduler::load_state_dict(const std::string& text) {
     const auto steps = document.at("steps").get<std::int64_t>();
     auto rates = document.at("full_rates").get<std::vector<double>>();
     if (rates.size() != groups() || steps < 0) {
-      throw DataError("the state of a learning rate scheduler is for " + std::to_string(rates.size()) +
-                      " parameter groups after " + std::to_string(steps) + " steps, but the optimizer has " +
-                      std::to_string(groups()) + " groups.");
+      throw DataError(
+          fmt::format("the state of a learning rate scheduler is for {} parameter groups after {} steps, but "
+                      "the optimizer has {} groups.",
+                      rates.size(), steps, groups()));
     }
     steps_ = steps;
     full_rates_ = std::move(rates);
@@ -106,8 +109,9 @@ void ReduceLrOnPlateau::load_state_dict(const std::string& text) {
   read_state(text, [this](const json& document) {
     const auto rates = document.at("rates").get<std::vector<double>>();
     if (rates.size() != groups())
-      throw DataError("the state of ReduceLrOnPlateau is for " + std::to_string(rates.size()) +
-                      " parameter groups, but the optimizer has " + std::to_string(groups()) + ".");
+      throw DataError(
+          fmt::format("the state of ReduceLrOnPlateau is for {} parameter groups, but the optimizer has {}.",
+                      rates.size(), groups()));
     PlateauRule rule(rule_.options());
     const json& best = document.at("best");
     if (best.is_number()) rule.best = best.get<double>();

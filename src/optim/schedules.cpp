@@ -209,10 +209,10 @@ PlateauRule::PlateauRule(const PlateauOptions& options) : options_(options) {
   if (options.factor >= 1 || options.factor <= 0)
     throw UsageError("ReduceLrOnPlateau: factor must be above 0 and below 1.");
   if (options.mode != "min" && options.mode != "max")
-    throw UsageError("ReduceLrOnPlateau: mode must be min or max, not '" + options.mode + "'.");
+    throw UsageError(fmt::format("ReduceLrOnPlateau: mode must be min or max, not '{}'.", options.mode));
   if (options.threshold_mode != "rel" && options.threshold_mode != "abs")
-    throw UsageError("ReduceLrOnPlateau: threshold_mode must be rel or abs, not '" + options.threshold_mode +
-                     "'.");
+    throw UsageError(fmt::format("ReduceLrOnPlateau: threshold_mode must be rel or abs, not '{}'.",
+                                 options.threshold_mode));
   best = (options.mode == "min" ? 1 : -1) * std::numeric_limits<double>::infinity();
 }
 

@@ -1,9 +1,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 #include <torch/optim/lbfgs.h>
 #include <algorithm>
 #include <deque>
-#include <sstream>
 #include <unordered_map>
 
 #include "greedy_partition.hpp"
@@ -96,8 +96,8 @@ constexpr std::size_t kRoundsInFlight = 2;
 
 std::uint64_t bytes_of(double mebibytes) {
   if (mebibytes > 0 && mebibytes < 1e6) return static_cast<std::uint64_t>(mebibytes * 1024 * 1024);
-  throw UsageError("ZeroRedundancyOptimizer: bucket_cap_mb must be above 0 and below 1e6, not " +
-                   std::to_string(mebibytes));
+  throw UsageError(fmt::format(
+      "ZeroRedundancyOptimizer: bucket_cap_mb must be above 0 and below 1e6, not {:f}", mebibytes));
 }
 
 std::unique_ptr<Optimizer> accepted(std::unique_ptr<Optimizer> inner) {
@@ -119,13 +119,14 @@ std::vector<std::vector<std::int64_t>> elements_of(const Optimizer& optimizer) {
 
 /// Text that must be equal on all ranks.
 std::string description_of(const Optimizer& optimizer) {
-  std::ostringstream text;
+  std::string text;
   for (const auto& group : optimizer.param_groups()) {
-    text << "group";
-    for (const auto& parameter : group.params()) text << ' ' << parameter.scalar_type() << parameter.sizes();
-    text << '\n';
+    text += "group";
+    for (const auto& parameter : group.params())
+      text += fmt::format(" {}[{}]", parameter.dtype().name(), fmt::join(parameter.sizes(), ", "));
+    text += '\n';
   }
-  return text.str();
+  return text;
 }
 
 void check_alike(const ProcessGroup& group, const Optimizer& optimizer) {
@@ -133,10 +134,10 @@ void check_alike(const ProcessGroup& group, const Optimizer& optimizer) {
   const auto other = std::find_if(descriptions.begin(), descriptions.end(),
                                   [&](const auto& text) { return text != descriptions.front(); });
   if (other == descriptions.end()) return;
-  throw CommunicationError("ZeroRedundancyOptimizer: the parameters of rank " +
-                           std::to_string(other - descriptions.begin()) +
-                           " differ from rank 0's in number, shape, dtype or order. Build the same model and "
-                           "the same groups on every rank.");
+  throw CommunicationError(
+      fmt::format("ZeroRedundancyOptimizer: the parameters of rank {} differ from rank 0's in number, shape, "
+                  "dtype or order. Build the same model and the same groups on every rank.",
+                  other - descriptions.begin()));
 }
 
 /// Restores the full lists of parameters on destruction.

@@ -1,11 +1,11 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <fmt/core.h>
 #include <torch/csrc/autograd/engine.h>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <sstream>
 
 #include "comm/diagnostics/op_meta.hpp"
 #include "comm_hook_runner.hpp"
@@ -68,8 +68,8 @@ std::string GradientCheck::describe(std::int64_t finding) const {
   const std::int64_t rank = group_.size() - finding / kRankUnit;
   const auto number =
       static_cast<std::size_t>(static_cast<std::int64_t>(names_.size()) - finding % kRankUnit);
-  return "the gradient of '" + names_.at(number) + "' on rank " + std::to_string(rank) +
-         " is not finite (NaN or infinity) in backward " + std::to_string(backwards_);
+  return fmt::format("the gradient of '{}' on rank {} is not finite (NaN or infinity) in backward {}",
+                     names_.at(number), rank, backwards_);
 }
 
 bool GradientCheck::conclude() {
@@ -80,8 +80,9 @@ bool GradientCheck::conclude() {
   if (finding == 0) return false;
   const std::string text = describe(finding);
   if (policy_ == NonFiniteGradients::error) {
-    throw Error("rank " + std::to_string(group_.rank()) + " of " + std::to_string(group_.size()) + ": " +
-                text + ". Lower the learning rate, look at that rank's batch, or let such steps be skipped");
+    throw Error(fmt::format(
+        "rank {} of {}: {}. Lower the learning rate, look at that rank's batch, or let such steps be skipped",
+        group_.rank(), group_.size(), text));
   }
   const bool skips = policy_ == NonFiniteGradients::skip;
   if (group_.rank() == 0) {
@@ -106,15 +107,11 @@ void check_result(const at::Tensor& result, const GradientBucket& bucket, const 
       result.device() == bucket.buffer.device()) {
     return;
   }
-  std::ostringstream text;
-  text << "communication hook '" << hook.name() << "': expected " << bucket.buffer.numel()
-       << " gradients back for bucket " << bucket.index << ", but got ";
-  if (result.defined()) {
-    text << result.numel() << " on " << result.device();
-  } else {
-    text << "an undefined tensor";
-  }
-  throw UsageError(text.str());
+  throw UsageError(
+      fmt::format("communication hook '{}': expected {} gradients back for bucket {}, but got {}",
+                  hook.name(), bucket.buffer.numel(), bucket.index,
+                  result.defined() ? fmt::format("{} on {}", result.numel(), result.device().str())
+                                   : "an undefined tensor"));
 }
 
 /// The reducer gets a future that is already complete, and asks for the gradients after backward. So both
@@ -168,7 +165,7 @@ CommHookRunner::CommHookRunner(const ProcessGroup& group, std::shared_ptr<CommHo
 
 void CommHookRunner::start(const GradientBucket& bucket) {
   const at::NoGradGuard no_grad;
-  const comm::OperationLabel label("bucket " + std::to_string(bucket.index));
+  const comm::OperationLabel label(fmt::format("bucket {}", bucket.index));
   if (check_ != nullptr) check_->look(bucket);
   pending_.insert_or_assign(bucket.index, Pending{bucket, hook_->start(bucket, group_)});
 }

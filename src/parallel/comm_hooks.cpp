@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/core.h>
 #include <algorithm>
 #include <limits>
 
@@ -16,8 +17,8 @@ namespace {
 
 void check_half(at::ScalarType type, const char* who) {
   if (type == at::kHalf || type == at::kBFloat16) return;
-  throw UsageError(std::string(who) + ": expected Half or BFloat16 to send gradients as, but got " +
-                   c10::toString(type));
+  throw UsageError(fmt::format("{}: expected Half or BFloat16 to send gradients as, but got {}", who,
+                               c10::toString(type)));
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ CompressWrapper::CompressWrapper(at::ScalarType type, std::shared_ptr<CommHook> 
 }
 
 std::string CompressWrapper::name() const {
-  return inner_->name() + ", on gradients as " + c10::toString(type_);
+  return fmt::format("{}, on gradients as {}", inner_->name(), c10::toString(type_));
 }
 
 FinishBucket CompressWrapper::start(const GradientBucket& bucket, const ProcessGroup& group) {
@@ -114,7 +115,7 @@ QuantizationHook::QuantizationHook(const QuantizationOptions& options) : options
 }
 
 std::string QuantizationHook::name() const {
-  return "quantization: channel " + std::to_string(options_.channel);
+  return fmt::format("quantization: channel {}", options_.channel);
 }
 
 FinishBucket QuantizationHook::start(const GradientBucket& bucket, const ProcessGroup& group) {

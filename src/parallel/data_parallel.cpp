@@ -4,6 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/core.h>
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -25,9 +26,10 @@ using Tensors = std::vector<at::Tensor>;
 Tensors scatter(const at::Tensor& tensor, const std::vector<at::Device>& devices, std::int64_t dim) {
   if (devices.empty()) throw UsageError("scatter: expected at least one device, but there is none");
   if (dim >= tensor.dim() || dim < -tensor.dim()) {
-    throw UsageError("scatter: expected tensors with dimension " + std::to_string(dim) +
-                     " to cut along, but one has " + std::to_string(tensor.dim()) +
-                     " dimensions. Pass numbers as numbers, or give each sample its own.");
+    throw UsageError(
+        fmt::format("scatter: expected tensors with dimension {} to cut along, but one has {} dimensions. "
+                    "Pass numbers as numbers, or give each sample its own.",
+                    dim, tensor.dim()));
   }
   Tensors chunks = tensor.chunk(static_cast<std::int64_t>(devices.size()), dim);
   for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i] = chunks[i].to(devices[i]);
@@ -49,9 +51,10 @@ std::size_t common_parts(const std::vector<Tensors>& chunks, std::size_t otherwi
   if (chunks.empty()) return otherwise;
   for (const auto& list : chunks) {
     if (list.size() == chunks.front().size()) continue;
-    throw UsageError("scatter: one tensor makes " + std::to_string(chunks.front().size()) +
-                     " chunks and another " + std::to_string(list.size()) +
-                     ": expected tensors with the same number of samples");
+    throw UsageError(
+        fmt::format("scatter: one tensor makes {} chunks and another {}: expected tensors with the same "
+                    "number of samples",
+                    chunks.front().size(), list.size()));
   }
   return chunks.front().size();
 }
@@ -61,9 +64,8 @@ std::vector<at::Tensor> gather_each(const std::vector<Tensors>& tensors, const a
   if (tensors.empty()) throw UsageError("gather: expected what at least one replica returned");
   for (std::size_t replica = 1; replica < tensors.size(); ++replica) {
     if (tensors[replica].size() == tensors[0].size()) continue;
-    throw UsageError("gather: replica 0 returned " + std::to_string(tensors[0].size()) +
-                     " tensors and replica " + std::to_string(replica) + " returned " +
-                     std::to_string(tensors[replica].size()));
+    throw UsageError(fmt::format("gather: replica 0 returned {} tensors and replica {} returned {}",
+                                 tensors[0].size(), replica, tensors[replica].size()));
   }
   Tensors joined;
   for (std::size_t place = 0; place < tensors[0].size(); ++place) {
@@ -94,7 +96,7 @@ void run_in(const Surroundings& surroundings, const std::function<void()>& task)
 }
 
 [[noreturn]] void rethrow(const std::exception_ptr& failure, std::size_t replica, const at::Device& device) {
-  const std::string who = "replica " + std::to_string(replica) + " on " + device.str() + ": ";
+  const std::string who = fmt::format("replica {} on {}: ", replica, device.str());
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
@@ -192,8 +194,8 @@ const std::vector<at::Device>& ReplicaThreads::devices() const noexcept { return
 
 void ReplicaThreads::run(const std::vector<std::function<void()>>& tasks) {
   if (tasks.size() > impl_->threads.size()) {
-    throw UsageError("parallel_apply: " + std::to_string(tasks.size()) + " inputs for " +
-                     std::to_string(impl_->threads.size()) + " replicas");
+    throw UsageError(
+        fmt::format("parallel_apply: {} inputs for {} replicas", tasks.size(), impl_->threads.size()));
   }
   std::vector<std::function<void()>> surrounded;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -221,8 +223,8 @@ DataParallelOptions resolved(DataParallelOptions options) {
   }
   for (const auto& device : devices) {
     if (device.type() == devices.front().type()) continue;
-    throw UsageError("DataParallel: expected devices of one kind, but there are " + devices.front().str() +
-                     " and " + device.str());
+    throw UsageError(fmt::format("DataParallel: expected devices of one kind, but there are {} and {}",
+                                 devices.front().str(), device.str()));
   }
   if (!options.output_device) options.output_device = devices.front();
   return options;

@@ -1,5 +1,7 @@
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -20,8 +22,7 @@
 namespace lockstep {
 
 std::string describe(const ProcessGroup& group) {
-  return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
-         ": DistributedDataParallel";
+  return fmt::format("rank {} of {}: DistributedDataParallel", group.rank(), group.size());
 }
 
 namespace {
@@ -49,7 +50,7 @@ std::string unused_parameters(const DdpState& state, const std::string& complain
   std::istringstream numbers(complaint.substr(colon + 1));
   std::string names;
   for (std::size_t index = 0; numbers >> index && index < state.parameters.size();) {
-    names += (names.empty() ? "'" : ", '") + state.parameters[index].name + "'";
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", state.parameters[index].name);
   }
   return names;
 }
@@ -66,7 +67,7 @@ std::string unused_parameters(const DdpState& state, const std::string& complain
   } catch (const c10::Error& error) {
     const std::string complaint = error.what_without_backtrace();
     const std::string names = unused_parameters(state, complaint);
-    if (names.empty()) throw Error(who + ": " + complaint);
+    if (names.empty()) throw Error(fmt::format("{}: {}", who, complaint));
     throw Error(
         who + ": the last backward left these parameters without a gradient: " + names +
         ". If the forward does not always use them, set find_unused_parameters; if it never does, do not "
@@ -129,7 +130,7 @@ void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {
   for (const auto& entry : named) values.push_back(entry.tensor.detach());
   comm::translated(
       [&] { c10d::broadcast_coalesced(c10d_group(group), values, kBroadcastBucketBytes, root); },
-      [&] { return describe(group) + ": copying the values of rank " + std::to_string(root) + " failed"; });
+      [&] { return fmt::format("{}: copying the values of rank {} failed", describe(group), root); });
   if (root != group.rank()) watch.waited(std::chrono::steady_clock::now() - begin);
 }
 

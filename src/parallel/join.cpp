@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <fmt/core.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <algorithm>
@@ -91,10 +92,11 @@ void check_termination(const DdpState& state, const std::vector<std::int64_t>& p
   if (!state.join->options.throw_on_early_termination) return;
   std::string through;
   for (std::size_t rank = 0; rank < presences.size(); ++rank) {
-    if (presences[rank] == kThrough) through += (through.empty() ? "" : ", ") + std::to_string(rank);
+    if (presences[rank] == kThrough) through += fmt::format("{}{}", through.empty() ? "" : ", ", rank);
   }
   if (through.empty()) return;
-  throw Error(describe(state.group) + ": these ranks have no more batches while others have: " + through);
+  throw Error(fmt::format("{}: these ranks have no more batches while others have: {}", describe(state.group),
+                          through));
 }
 
 /// The number of ranks that still have batches, in the form that the reducer expects.

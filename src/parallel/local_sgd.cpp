@@ -1,5 +1,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <fmt/core.h>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/comm_hooks.hpp"
@@ -28,8 +29,8 @@ PostLocalSgdHook::PostLocalSgdHook(const PostLocalSgdOptions& options) : options
 }
 
 std::string PostLocalSgdHook::name() const {
-  return "post-local SGD: start_iteration " + std::to_string(options_.start_iteration) + ", subgroup of " +
-         std::to_string(options_.subgroup ? options_.subgroup->size() : 1);
+  return fmt::format("post-local SGD: start_iteration {}, subgroup of {}", options_.start_iteration,
+                     options_.subgroup ? options_.subgroup->size() : 1);
 }
 
 FinishBucket PostLocalSgdHook::start(const GradientBucket& bucket, const ProcessGroup& group) {

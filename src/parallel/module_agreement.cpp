@@ -1,10 +1,12 @@
 #include "module_agreement.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
+#include <span>
 #include <unordered_set>
 
 #include "lockstep/core/error.hpp"
@@ -15,10 +17,9 @@ namespace {
 using nlohmann::json;
 
 std::string form_of(const NamedTensor& entry, const char* kind) {
-  std::ostringstream text;
-  text << entry.tensor.scalar_type() << ' ' << entry.tensor.sizes();
-  if (entry.tensor.requires_grad()) text << " with gradient";
-  return std::string(kind) + " " + text.str();
+  return fmt::format("{} {} [{}]{}", kind, c10::toString(entry.tensor.scalar_type()),
+                     fmt::join(entry.tensor.sizes(), ", "),
+                     entry.tensor.requires_grad() ? " with gradient" : "");
 }
 
 /// [[name, form], ...] in order.
@@ -45,14 +46,15 @@ std::string difference(const std::vector<json>& all, const std::string& name) {
     const std::string form = find_form(all[rank], name);
     std::string& ranks = ranks_by_form[form];
     if (ranks.empty()) order.push_back(form);
-    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
   }
   if (order.size() == 1) return "";
-  std::string text = "'" + name + "' is";
+  std::string text = fmt::format("'{}' is", name);
   for (const auto& form : order) {
     const std::string& ranks = ranks_by_form[form];
     const bool several = ranks.find(',') != std::string::npos;
-    text += (form == order.front() ? " " : "; ") + form + (several ? " on ranks " : " on rank ") + ranks;
+    text += fmt::format("{} {} on {} {}", form == order.front() ? "" : ";", form, several ? "ranks" : "rank",
+                        ranks);
   }
   return text;
 }
@@ -69,23 +71,22 @@ std::string differences(const std::vector<json>& all) {
     }
   }
   if (found.empty()) return "the same tensors are registered in a different order";
-  std::string text;
-  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i)
-    text += (i == 0 ? "" : ", and ") + found[i];
-  if (found.size() > kShown) text += ", and " + std::to_string(found.size() - kShown) + " more";
-  return text;
+  const std::span shown(found.data(), std::min(found.size(), kShown));
+  const std::string text = fmt::format("{}", fmt::join(shown, ", and "));
+  return found.size() > kShown ? fmt::format("{}, and {} more", text, found.size() - kShown) : text;
 }
 
 /// Describes the difference.
 std::string disagreement(const std::vector<json>& all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const std::string complaint = all[rank].at("complaint");
-    if (!complaint.empty()) return "rank " + std::to_string(rank) + " cannot train: " + complaint;
+    if (!complaint.empty()) return fmt::format("rank {} cannot train: {}", rank, complaint);
   }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank].at("options") == all[0].at("options")) continue;
-    return "the ranks have different options: rank 0 has " + all[0].at("options").get<std::string>() +
-           "; rank " + std::to_string(rank) + " has " + all[rank].at("options").get<std::string>();
+    return fmt::format("the ranks have different options: rank 0 has {}; rank {} has {}",
+                       all[0].at("options").get<std::string>(), rank,
+                       all[rank].at("options").get<std::string>());
   }
   std::vector<json> tensors;
   for (const auto& one : all) tensors.push_back(one.at("tensors"));
@@ -118,16 +119,16 @@ void check_agreement(const ProcessGroup& group, const Proposal& proposal) {
   if (same && !hash.empty()) return;
   const std::string text = disagreement(group.all_gather_object(mine));
   if (!proposal.complaint.empty()) throw UsageError(proposal.complaint);
-  throw CommunicationError("rank " + std::to_string(group.rank()) + ": " + text);
+  throw CommunicationError(fmt::format("rank {}: {}", group.rank(), text));
 }
 
 void check_same_hook(const ProcessGroup& group, const std::string& name) {
   const auto names = group.all_gather_object(name);
   for (std::size_t rank = 1; rank < names.size(); ++rank) {
     if (names[rank] == names[0]) continue;
-    throw CommunicationError("rank " + std::to_string(group.rank()) +
-                             ": the ranks register different communication hooks: rank 0 has '" + names[0] +
-                             "'; rank " + std::to_string(rank) + " has '" + names[rank] + "'");
+    throw CommunicationError(fmt::format(
+        "rank {}: the ranks register different communication hooks: rank 0 has '{}'; rank {} has '{}'",
+        group.rank(), names[0], rank, names[rank]));
   }
 }
 

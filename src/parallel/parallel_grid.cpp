@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
@@ -8,8 +10,8 @@ namespace {
 
 void require_divides(const char* name, int part, const char* whole_name, int whole) {
   if (part >= 1 && whole % part == 0) return;
-  throw UsageError("ParallelContext: " + std::string(name) + " must divide " + whole_name + ", but it is " +
-                   std::to_string(part) + " and that is " + std::to_string(whole));
+  throw UsageError(fmt::format("ParallelContext: {} must divide {}, but it is {} and that is {}", name,
+                               whole_name, part, whole));
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/core.h>
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <sstream>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/comm_hooks.hpp"
@@ -158,14 +158,13 @@ PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options) : options_(options), 
 }
 
 std::string PowerSgdHook::name() const {
-  std::ostringstream text;
-  text << "PowerSGD: matrix_approximation_rank " << options_.matrix_approximation_rank << ", start_iteration "
-       << options_.start_iteration << ", min_compression_rate " << options_.min_compression_rate
-       << ", use_error_feedback " << options_.use_error_feedback << ", warm_start " << options_.warm_start
-       << ", orthogonalization_epsilon " << options_.orthogonalization_epsilon << ", random_seed "
-       << options_.random_seed << ", batch_tensors_with_same_shape "
-       << options_.batch_tensors_with_same_shape;
-  return text.str();
+  return fmt::format(
+      "PowerSGD: matrix_approximation_rank {}, start_iteration {}, min_compression_rate {:g}, "
+      "use_error_feedback {:d}, warm_start {:d}, orthogonalization_epsilon {:g}, random_seed {}, "
+      "batch_tensors_with_same_shape {:d}",
+      options_.matrix_approximation_rank, options_.start_iteration, options_.min_compression_rate,
+      options_.use_error_feedback, options_.warm_start, options_.orthogonalization_epsilon,
+      options_.random_seed, options_.batch_tensors_with_same_shape);
 }
 
 void PowerSgdHook::buckets_changed() {

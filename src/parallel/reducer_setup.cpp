@@ -1,6 +1,7 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include "comm/c10d_handles.hpp"
@@ -28,7 +29,7 @@ c10::intrusive_ptr<c10d::Work> LabeledProcessGroup::allreduce(std::vector<at::Te
                                                               const c10d::AllreduceOptions& options) {
   if (tensors.size() == 1 && tensors.front().scalar_type() == at::kInt)
     return inner_->allreduce(tensors, options);
-  const comm::OperationLabel label("bucket " + std::to_string(next_++));
+  const comm::OperationLabel label(fmt::format("bucket {}", next_++));
   return inner_->allreduce(tensors, options);
 }
 
@@ -80,9 +81,10 @@ std::string complaint_about(const std::vector<NamedTensor>& parameters, const Pr
              "' is fully sharded: DistributedDataParallel needs a module that is not fully sharded";
     }
     if (entry.tensor.device() == group.device()) continue;
-    return "parameter '" + entry.name + "' is on " + entry.tensor.device().str() +
-           ", but the process group was made for " + group.device().str() +
-           ": move the module to that device before wrapping it";
+    return fmt::format(
+        "parameter '{}' is on {}, but the process group was made for {}: move the module to that device "
+        "before wrapping it",
+        entry.name, entry.tensor.device().str(), group.device().str());
   }
   for (const auto& name : options.sparse_parameters) {
     if (!names_one_of(parameters, name)) {
@@ -108,12 +110,11 @@ std::string complaint_about_applying(const DistributedDataParallelOptions& optio
 }
 
 std::string summary_of(const DistributedDataParallelOptions& options) {
-  std::ostringstream text;
-  text << "bucket_cap_mb " << options.bucket_cap_mb << ", broadcast_buffers " << options.broadcast_buffers
-       << ", find_unused_parameters " << options.find_unused_parameters << ", static_graph "
-       << options.static_graph << ", non_finite_gradients " << static_cast<int>(options.non_finite_gradients)
-       << ", stragglers.every " << options.stragglers.every;
-  return text.str();
+  return fmt::format(
+      "bucket_cap_mb {:g}, broadcast_buffers {:d}, find_unused_parameters {:d}, static_graph {:d}, "
+      "non_finite_gradients {}, stragglers.every {}",
+      options.bucket_cap_mb, options.broadcast_buffers, options.find_unused_parameters, options.static_graph,
+      static_cast<int>(options.non_finite_gradients), options.stragglers.every);
 }
 
 BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
@@ -164,8 +165,8 @@ void check_layout(const BucketLayout& layout, std::size_t parameters) {
   bool each_once = numbers.size() == parameters;
   for (std::size_t i = 0; each_once && i < parameters; ++i) each_once = numbers[i] == i;
   if (each_once) return;
-  throw UsageError("set_bucket_layout: the layout must name each of the " + std::to_string(parameters) +
-                   " trained parameters once");
+  throw UsageError(fmt::format(
+      "set_bucket_layout: the layout must name each of the {} trained parameters once", parameters));
 }
 
 }  // namespace lockstep::parallel

@@ -1,11 +1,11 @@
 #include "lockstep/parallel/replicas.hpp"
 
 #include <ATen/ops/cat.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
-#include <sstream>
 
 #include "lockstep/core/error.hpp"
 
@@ -113,19 +113,20 @@ void check_like(const NamedTensor& source, const NamedTensor& own, std::size_t r
       source.tensor.scalar_type() == own.tensor.scalar_type()) {
     return;
   }
-  std::ostringstream text;
-  text << "DataParallel: replica " << replica + 1 << " has '" << own.name << "' of shape "
-       << own.tensor.sizes() << " and " << own.tensor.scalar_type() << " where the module has '"
-       << source.name << "' of shape " << source.tensor.sizes() << " and " << source.tensor.scalar_type()
-       << ": replicas must be built as the module is";
-  throw UsageError(text.str());
+  const auto described = [](const NamedTensor& entry) {
+    return fmt::format("'{}' of shape [{}] and {}", entry.name, fmt::join(entry.tensor.sizes(), ", "),
+                       c10::toString(entry.tensor.scalar_type()));
+  };
+  throw UsageError(fmt::format(
+      "DataParallel: replica {} has {} where the module has {}: replicas must be built as the module is",
+      replica + 1, described(own), described(source)));
 }
 
 void check_same_number(const char* what, std::size_t replica, std::size_t own, std::size_t source) {
   if (own == source) return;
-  throw UsageError("DataParallel: replica " + std::to_string(replica + 1) + " has " + std::to_string(own) +
-                   " " + what + " and the module " + std::to_string(source) +
-                   ": replicas must be built as the module is");
+  throw UsageError(fmt::format(
+      "DataParallel: replica {} has {} {} and the module {}: replicas must be built as the module is",
+      replica + 1, own, what, source));
 }
 
 /// Removes the edges of the last graph, which keep it alive.
@@ -186,8 +187,9 @@ void ReplicaLinks::check_place(const Tensors& source, const at::Device& device) 
   for (const auto* list : {&source.parameters, &source.buffers}) {
     for (const auto& entry : *list) {
       if (entry.tensor.device() == device) continue;
-      throw UsageError("DataParallel: the module must be on the first device, " + device.str() + ", but '" +
-                       entry.name + "' is on " + entry.tensor.device().str() + ". Move it there first.");
+      throw UsageError(fmt::format(
+          "DataParallel: the module must be on the first device, {}, but '{}' is on {}. Move it there first.",
+          device.str(), entry.name, entry.tensor.device().str()));
     }
   }
 }

@@ -1,9 +1,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <fmt/format.h>
 #include <algorithm>
-#include <iomanip>
 #include <iostream>
-#include <sstream>
 
 #include "lockstep/parallel/ddp_statistics.hpp"
 #include "straggler_detector.hpp"
@@ -64,19 +63,19 @@ void StragglerDetector::take_report() {
 
 std::string StragglerDetector::complaints() {
   const auto fastest = std::min_element(computes_.begin(), computes_.end());
-  std::ostringstream text;
+  std::string text;
   for (std::size_t rank = 0; rank < computes_.size(); ++rank) {
     const double score = *fastest / computes_[rank];
     int& reports = slow_reports_[rank];
     reports = score < options_.threshold ? reports + 1 : 0;
     // Printed once, and then repeated at intervals while it lasts.
     if (reports != options_.reports && (reports == 0 || reports % (10 * options_.reports) != 0)) continue;
-    text << std::fixed << std::setprecision(2) << "lockstep: warning: rank " << rank
-         << " is slow: it computed for " << computes_[rank] << " ms a step in the last " << options_.every
-         << " steps, the fastest, rank " << fastest - computes_.begin() << ", for " << *fastest
-         << " (relative score " << score << ", " << reports << " reports in a row)\n";
+    text += fmt::format(
+        "lockstep: warning: rank {} is slow: it computed for {:.2f} ms a step in the last {} steps, the "
+        "fastest, rank {}, for {:.2f} (relative score {:.2f}, {} reports in a row)\n",
+        rank, computes_[rank], options_.every, fastest - computes_.begin(), *fastest, score, reports);
   }
-  return text.str();
+  return text;
 }
 
 void StragglerDetector::add_to(DdpStatistics& statistics) const {
@@ -98,20 +97,16 @@ namespace lockstep {
 
 std::string DdpStatistics::to_text() const {
   constexpr double kMiB = 1024.0 * 1024.0;
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(2) << steps << " steps, " << parameters << " parameters, "
-       << static_cast<double>(gradient_bytes) / kMiB << " MiB of gradients in " << bucket_bytes.size()
-       << (bucket_bytes.size() == 1 ? " bucket" : " buckets")
-       << (buckets_rebuilt ? ", in order of arrival" : "") << "\nof a step: forward " << forward
-       << " ms, backward " << backward_compute << " ms, communication " << communication
-       << " ms, of which hidden " << hidden << " ms (" << std::setprecision(0) << 100 * hidden_share()
-       << " %)\n"
-       << std::setprecision(2) << "computing " << compute << " ms a step\n";
-  for (std::size_t rank = 0; rank < relative_scores.size(); ++rank) {
-    text << (rank == 0 ? "relative scores of the ranks: " : ", ") << relative_scores[rank];
-  }
-  if (!relative_scores.empty()) text << '\n';
-  return text.str();
+  const std::string text = fmt::format(
+      "{} steps, {} parameters, {:.2f} MiB of gradients in {} {}{}\n"
+      "of a step: forward {:.2f} ms, backward {:.2f} ms, communication {:.2f} ms, of which hidden {:.2f} ms "
+      "({:.0f} %)\n"
+      "computing {:.2f} ms a step\n",
+      steps, parameters, static_cast<double>(gradient_bytes) / kMiB, bucket_bytes.size(),
+      bucket_bytes.size() == 1 ? "bucket" : "buckets", buckets_rebuilt ? ", in order of arrival" : "",
+      forward, backward_compute, communication, hidden, 100 * hidden_share(), compute);
+  if (relative_scores.empty()) return text;
+  return fmt::format("{}relative scores of the ranks: {:.2f}\n", text, fmt::join(relative_scores, ", "));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "added_tokens.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "unicode.hpp"
@@ -111,15 +113,15 @@ AddedTokens::AddedTokens(const Node& node, const Vocabulary& vocabulary, const N
 
 void AddedTokens::check(const Node& node, const AddedToken& token, std::optional<std::uint32_t> known,
                         std::uint32_t next) const {
-  const auto name = "the added token '" + token.content.substr(0, 100) + "' ";
+  const auto name = fmt::format("the added token '{}' ", token.content.substr(0, 100));
   if (token.content.empty()) node.fail("an added token without text");
   if (by_content_.contains(token.content)) node.fail(name + "is there twice");
   if (by_id_.contains(token.id)) node.fail(name + "has the id of another added token");
   if (token.id == known.value_or(next)) return;
-  node.fail(name + "has the id " + std::to_string(token.id) + ", but " +
-            (known ? "the vocabulary gives it "
-                   : "the next id behind the vocabulary and the other added tokens is ") +
-            std::to_string(known.value_or(next)));
+  node.fail(fmt::format(
+      "{}has the id {}, but {}{}", name, token.id,
+      known ? "the vocabulary gives it " : "the next id behind the vocabulary and the other added tokens is ",
+      known.value_or(next)));
 }
 
 /// Special tokens are added first: if two have the same form, the one that was added first is found.

@@ -19,7 +19,7 @@ constexpr std::size_t kShort = 40;
 bool is_never_text(unsigned byte) { return byte == 0xC0 || byte == 0xC1 || byte > 0xF4; }
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw DataError("'" + file + "' is not a BPE: " + what + ".");
+  throw DataError(fmt::format("'{}' is not a BPE: {}.", file, what));
 }
 
 /// A possible merge; outdated if one of its two tokens has been merged in the meantime.
@@ -122,7 +122,7 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const s
   if (settings_.unknown_token) {
     const auto id = vocabulary_.id(*settings_.unknown_token);
     if (!id && !settings_.byte_level) {
-      fail(file, "the vocabulary has no '" + *settings_.unknown_token + "', its unk_token");
+      fail(file, fmt::format("the vocabulary has no '{}', its unk_token", *settings_.unknown_token));
     }
     unknown_ = id.value_or(kNone);
   }
@@ -167,7 +167,7 @@ void Bpe::require_bytes(const std::string& file) const {
       if (symbols.low[byte] != kNone || is_never_text(byte)) continue;
       std::string token;
       append_utf8(token, byte_characters()[byte]);
-      fail(file, "the vocabulary has no '" + token + "', the token of the byte " + std::to_string(byte));
+      fail(file, fmt::format("the vocabulary has no '{}', the token of the byte {}", token, byte));
     }
   }
 }
@@ -177,8 +177,8 @@ void Bpe::add_merges(const Merges& merges, const std::string& file) {
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     if (right.size() < prefix) {
-      fail(file, "merge " + std::to_string(rank) + " (from 0) goes on a word without '" +
-                     settings_.continuing_prefix + "'");
+      fail(file,
+           fmt::format("merge {} (from 0) goes on a word without '{}'", rank, settings_.continuing_prefix));
     }
     merges_.add(require(left, rank, file), require(right, rank, file),
                 {static_cast<std::uint32_t>(rank), require(left + right.substr(prefix), rank, file)});
@@ -206,8 +206,8 @@ void Bpe::find_parts(const Merges& merges) {
 std::uint32_t Bpe::require(const std::string& token, std::size_t number, const std::string& file) const {
   const auto id = vocabulary_.id(token);
   if (id) return *id;
-  fail(file, "merge " + std::to_string(number) + " (from 0) needs the token '" + token.substr(0, 100) +
-                 "', which the vocabulary does not have");
+  fail(file, fmt::format("merge {} (from 0) needs the token '{}', which the vocabulary does not have", number,
+                         token.substr(0, 100)));
 }
 
 const Bpe::Symbols& Bpe::symbols(bool is_first, bool is_last) const noexcept {
@@ -330,14 +330,14 @@ namespace {
 
 std::pair<std::string, std::string> read_merge(const Node& node) {
   if (node.is_list()) {
-    if (node.size() != 2) node.fail("a merge has two tokens, not " + std::to_string(node.size()));
+    if (node.size() != 2) node.fail(fmt::format("a merge has two tokens, not {}", node.size()));
     return {node.element(0).text(), node.element(1).text()};
   }
   const auto& text = node.text();
   const auto blank = text.find(' ');
   if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos) {
-    node.fail("'" + text.substr(0, 100) +
-              "' is not a merge: two tokens with a blank between them are needed");
+    node.fail(fmt::format("'{}' is not a merge: two tokens with a blank between them are needed",
+                          text.substr(0, 100)));
   }
   return {text.substr(0, blank), text.substr(blank + 1)};
 }

@@ -1,5 +1,7 @@
 #include "encoding.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -155,9 +157,10 @@ Lengths share(std::size_t text, std::size_t pair, std::size_t length) {
 
 void truncate_one(Draft& draft, std::size_t excess, std::size_t length, const Truncation& truncation) {
   if (draft.size() <= excess) {
-    throw UsageError("truncation to " + std::to_string(length) + " tokens needs to take " +
-                     std::to_string(excess) + " from a text that has " + std::to_string(draft.size()) +
-                     ": use the strategy longest_first or a greater max_length.");
+    throw UsageError(
+        fmt::format("truncation to {} tokens needs to take {} from a text that has {}: use the strategy "
+                    "longest_first or a greater max_length.",
+                    length, excess, draft.size()));
   }
   truncate(draft, draft.size() - excess, truncation);
 }
@@ -173,9 +176,9 @@ void truncate(Draft& draft, std::size_t length, const Truncation& truncation) {
     return;
   }
   if (truncation.stride >= length) {
-    throw UsageError("truncation with a stride of " + std::to_string(truncation.stride) +
-                     " leaves nothing new in pieces of " + std::to_string(length) +
-                     " tokens: make it smaller.");
+    throw UsageError(fmt::format(
+        "truncation with a stride of {} leaves nothing new in pieces of {} tokens: make it smaller.",
+        truncation.stride, length));
   }
   const auto parts = parts_of(draft.size(), length, truncation);
   auto kept = cut(draft, parts.front());
@@ -222,13 +225,13 @@ std::size_t threads_for(std::size_t count, int threads) {
 void parallel_for(std::size_t count, int threads,
                   const std::function<void(std::size_t begin, std::size_t end)>& work) {
   if (threads < 0) {
-    throw UsageError("EncodeOptions::threads must be 0 or more, not " + std::to_string(threads) + ".");
+    throw UsageError(fmt::format("EncodeOptions::threads must be 0 or more, not {}.", threads));
   }
   lockstep::parallel_for(count, kRange, threads_for(count, threads), work);
 }
 
 void at_input(std::size_t number, const std::function<void()>& work) {
-  const auto place = [number] { return "input " + std::to_string(number) + " of the batch (from 0): "; };
+  const auto place = [number] { return fmt::format("input {} of the batch (from 0): ", number); };
   try {
     work();
   } catch (const DataError& error) {

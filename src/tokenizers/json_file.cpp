@@ -1,5 +1,7 @@
 #include "json_file.hpp"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <limits>
 
@@ -14,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void fail_at(const std::string& file, const std::string& what) {
-  throw DataError("'" + file + "' is not a valid tokenizer file: " + what + ".");
+  throw DataError(fmt::format("'{}' is not a valid tokenizer file: {}.", file, what));
 }
 
 }  // namespace
@@ -22,21 +24,21 @@ using nlohmann::json;
 std::string read_text_file(const std::filesystem::path& path) {
   InputFile file(path);
   if (file.size() > kLargestFile) {
-    fail_at(path.string(), "it has " + std::to_string(file.size()) + " bytes, more than the limit of " +
-                               std::to_string(kLargestFile));
+    fail_at(path.string(),
+            fmt::format("it has {} bytes, more than the limit of {}", file.size(), kLargestFile));
   }
   std::string text(file.size(), '\0');
   file.read(text.data(), text.size());
-  require_utf8(text, "'" + path.string() + "'");
+  require_utf8(text, fmt::format("'{}'", path.string()));
   return text;
 }
 
 json parse_json(std::string_view text, const std::string& file) {
-  require_utf8(text, "'" + file + "'");
+  require_utf8(text, fmt::format("'{}'", file));
   // The parser treats a zero byte as the end.
   const auto zero = text.find('\0');
   if (zero != std::string_view::npos) {
-    fail_at(file, "it is not valid JSON: its byte " + std::to_string(zero) + " is zero");
+    fail_at(file, fmt::format("it is not valid JSON: its byte {} is zero", zero));
   }
   return json_tree::build<json>(text, [&](const std::string& what) { fail_at(file, what); });
 }
@@ -44,7 +46,7 @@ json parse_json(std::string_view text, const std::string& file) {
 Node Node::operator[](const std::string& field) const {
   const auto& fields = object();
   const auto found = fields.find(field);
-  if (found == fields.end()) fail("it has no field '" + field + "'");
+  if (found == fields.end()) fail(fmt::format("it has no field '{}'", field));
   return value(*found, field);
 }
 
@@ -65,7 +67,7 @@ std::size_t Node::size() const {
 }
 
 Node Node::element(std::size_t index) const {
-  return {(*json_)[index], file_, place_ + "[" + std::to_string(index) + "]"};
+  return {(*json_)[index], file_, fmt::format("{}[{}]", place_, index)};
 }
 
 std::vector<Node> Node::elements() const {
@@ -136,12 +138,12 @@ char32_t Node::character(const std::string& field, char32_t otherwise) const {
 
 void Node::fail(const std::string& what) const {
   const auto place = place_.empty() ? "the document" : "'" + place_.substr(0, json_tree::kNameShown) + "'";
-  throw DataError("'" + file_ + "' is not a tokenizer file that can be read: at " + place + ": " + what +
-                  ".");
+  throw DataError(
+      fmt::format("'{}' is not a tokenizer file that can be read: at {}: {}.", file_, place, what));
 }
 
 std::string Node::place() const {
-  return "'" + file_ + "' at '" + place_.substr(0, json_tree::kNameShown) + "'";
+  return fmt::format("'{}' at '{}'", file_, place_.substr(0, json_tree::kNameShown));
 }
 
 }  // namespace lockstep::tokenizer

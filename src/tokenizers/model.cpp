@@ -1,5 +1,7 @@
 #include "model.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "bpe.hpp"
@@ -13,8 +15,8 @@ WordPiece::WordPiece(Vocabulary vocabulary, const Settings& settings, const std:
     : vocabulary_(std::move(vocabulary)), longest_word_(settings.longest_word) {
   const auto unknown = vocabulary_.id(settings.unknown_token);
   if (!unknown) {
-    throw DataError("'" + file + "': the vocabulary has no '" + settings.unknown_token +
-                    "', the token of unknown words.");
+    throw DataError(fmt::format("'{}': the vocabulary has no '{}', the token of unknown words.", file,
+                                settings.unknown_token));
   }
   unknown_ = *unknown;
   const auto& prefix = settings.continuing_prefix;
@@ -70,9 +72,9 @@ std::unique_ptr<const Model> make_model(const Node& node, bool byte_level) {
   const auto type = type_of(node);
   if (type == "BPE") return make_bpe(node, byte_level);
   if (type != "WordPiece" && type != "Unigram") {
-    node.fail("the model '" + type + "' is not supported (BPE, Unigram and WordPiece are)");
+    node.fail(fmt::format("the model '{}' is not supported (BPE, Unigram and WordPiece are)", type));
   }
-  if (byte_level) node.fail("a " + type + " behind the pre-tokenizer ByteLevel is not supported");
+  if (byte_level) node.fail(fmt::format("a {} behind the pre-tokenizer ByteLevel is not supported", type));
   return type == "Unigram" ? make_unigram(node) : make_word_piece(node);
 }
 

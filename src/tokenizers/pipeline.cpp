@@ -1,5 +1,7 @@
 #include "pipeline.hpp"
 
+#include <fmt/core.h>
+
 #include <limits>
 
 #include "lockstep/core/error.hpp"
@@ -28,8 +30,8 @@ Draft::Blanks blanks_of(std::string_view text) {
 
 std::size_t checked_characters(std::string_view text) {
   if (text.size() > std::numeric_limits<std::int32_t>::max()) {
-    throw DataError("a text of " + std::to_string(text.size()) +
-                    " bytes is too long to be encoded: 2^31 - 1 is the limit. Cut it up.");
+    throw DataError(fmt::format(
+        "a text of {} bytes is too long to be encoded: 2^31 - 1 is the limit. Cut it up.", text.size()));
   }
   return require_utf8(text, "the text");
 }

@@ -1,5 +1,7 @@
 #include "precompiled.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -73,8 +75,7 @@ Precompiled::Precompiled(const Node& node) : place_(node.place()) {
   if (bytes.size() < sizeof size) map.fail("the table is truncated");
   std::memcpy(&size, bytes.data(), sizeof size);
   if (size == 0 || size % sizeof(std::uint32_t) != 0 || size > bytes.size() - sizeof size) {
-    map.fail("a trie of " + std::to_string(size) + " bytes cannot be in a table of " +
-             std::to_string(bytes.size()));
+    map.fail(fmt::format("a trie of {} bytes cannot be in a table of {}", size, bytes.size()));
   }
   units_.resize(size / sizeof(std::uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof size, size);
@@ -84,8 +85,10 @@ Precompiled::Precompiled(const Node& node) : place_(node.place()) {
 
 std::string_view Precompiled::text_at(std::size_t place) const {
   if (place > blob_.size() || (place < blob_.size() && is_tail(blob_[place]))) {
-    throw DataError("The precompiled_charsmap of " + place_ + " is damaged: its trie points to byte " +
-                    std::to_string(place) + " of its texts, which is not the beginning of one.");
+    throw DataError(
+        fmt::format("The precompiled_charsmap of {} is damaged: its trie points to byte {} of its texts, "
+                    "which is not the beginning of one.",
+                    place_, place));
   }
   const auto rest = std::string_view(blob_).substr(place);
   return rest.substr(0, rest.find('\0'));

@@ -1,5 +1,6 @@
 #include "regex.hpp"
 
+#include <fmt/core.h>
 #include <oniguruma.h>
 
 #include <algorithm>
@@ -124,7 +125,7 @@ std::string own_name(std::string_view inside) {
   const auto name = plain_name(inside.substr(inverted ? 1 : 0));
   for (const auto& property : kProperties) {
     if (name != property.name && name != property.long_name) continue;
-    return (inverted ? "^" : "") + std::string(kOwn) + std::string(property.name);
+    return fmt::format("{}{}{}", inverted ? "^" : "", kOwn, property.name);
   }
   return std::string(inside);
 }
@@ -190,8 +191,9 @@ std::string message(int error, OnigErrorInfo* info) {
   return repaired_utf8({reinterpret_cast<const char*>(text.data()), static_cast<std::size_t>(length)});
 }
 
-std::string shown(const std::string& expression) {
-  return "the regular expression '" + repaired_utf8(std::string_view(expression).substr(0, 300)) + "' ";
+std::string shown(const std::string& expression, const std::string& place) {
+  return fmt::format("the regular expression '{}' ({})",
+                     repaired_utf8(std::string_view(expression).substr(0, 300)), place);
 }
 
 bool is_limit(int error) {
@@ -207,7 +209,7 @@ Regex::Regex(std::string expression, std::string place)
     : expression_(std::move(expression)), place_(std::move(place)) {
   static const Library library;
   if (expression_.size() > kLongestExpression) {
-    throw DataError(shown(expression_) + "(" + place_ + ") has more than 65536 bytes, the limit.");
+    throw DataError(fmt::format("{} has more than 65536 bytes, the limit.", shown(expression_, place_)));
   }
   OnigErrorInfo info{};
   OnigRegex compiled = nullptr;
@@ -217,18 +219,19 @@ Regex::Regex(std::string expression, std::string place)
                              ONIG_SYNTAX_DEFAULT, &info);
   regex_.reset(compiled);
   if (error != ONIG_NORMAL) {
-    throw DataError(shown(expression_) + "(" + place_ + ") cannot be used: " + message(error, &info) + ".");
+    throw DataError(fmt::format("{} cannot be used: {}.", shown(expression_, place_), message(error, &info)));
   }
 }
 
 void Regex::fail(int error) const {
   if (is_limit(error)) {
-    throw DataError(shown(expression_) + "(" + place_ +
-                    ") takes too many steps on this text: it tries more than the limit of ways to match (" +
-                    message(error, nullptr) + "). Rewrite it without nested repetitions.");
+    throw DataError(
+        fmt::format("{} takes too many steps on this text: it tries more than the limit of ways to match "
+                    "({}). Rewrite it without nested repetitions.",
+                    shown(expression_, place_), message(error, nullptr)));
   }
-  throw DataError(shown(expression_) + "(" + place_ + ") failed on this text: " + message(error, nullptr) +
-                  ".");
+  throw DataError(
+      fmt::format("{} failed on this text: {}.", shown(expression_, place_), message(error, nullptr)));
 }
 
 /// Ignores an empty match right after another match, like the Python package: the search continues one

@@ -1,5 +1,7 @@
 #include "lockstep/tokenizers/tokenizer.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "encoding.hpp"
@@ -17,8 +19,8 @@ using tokenizer::TextInput;
 /// The number of tokens that truncation leaves for the texts.
 std::size_t room(const tokenizer::Truncation& truncation, std::size_t added) {
   if (truncation.max_length >= added) return truncation.max_length - added;
-  throw UsageError("truncation to " + std::to_string(truncation.max_length) + " tokens has no room for the " +
-                   std::to_string(added) + " special tokens of a pair.");
+  throw UsageError(fmt::format("truncation to {} tokens has no room for the {} special tokens of a pair.",
+                               truncation.max_length, added));
 }
 
 }  // namespace

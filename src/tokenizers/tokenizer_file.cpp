@@ -1,4 +1,7 @@
 #include "bpe.hpp"
+
+#include <fmt/core.h>
+
 #include "lockstep/core/error.hpp"
 #include "normalizer.hpp"
 #include "tokenizer_parts.hpp"
@@ -11,7 +14,7 @@ Side read_side(const Node& node) {
   const auto side = node.text("direction", "Right");
   if (side == "Left") return Side::left;
   if (side == "Right") return Side::right;
-  node.fail("the direction '" + side + "' is neither Left nor Right");
+  node.fail(fmt::format("the direction '{}' is neither Left nor Right", side));
 }
 
 TruncationStrategy read_strategy(const Node& node) {
@@ -19,19 +22,19 @@ TruncationStrategy read_strategy(const Node& node) {
   if (strategy == "LongestFirst") return TruncationStrategy::longest_first;
   if (strategy == "OnlyFirst") return TruncationStrategy::only_first;
   if (strategy == "OnlySecond") return TruncationStrategy::only_second;
-  node.fail("the strategy '" + strategy + "' is not LongestFirst, OnlyFirst or OnlySecond");
+  node.fail(fmt::format("the strategy '{}' is not LongestFirst, OnlyFirst or OnlySecond", strategy));
 }
 
 /// "BatchLongest", or {"Fixed": length}.
 std::optional<std::size_t> read_length(const Node& strategy) {
   if (!strategy.is_text()) return strategy["Fixed"].number();
   if (strategy.text() == "BatchLongest") return std::nullopt;
-  strategy.fail("the strategy '" + strategy.text() + "' is neither BatchLongest nor Fixed");
+  strategy.fail(fmt::format("the strategy '{}' is neither BatchLongest nor Fixed", strategy.text()));
 }
 
 void check_version(const Node& document) {
   const auto version = document.text("version", "1.0");
-  if (version != "1.0") document.fail("the version '" + version + "' is not known: 1.0 is");
+  if (version != "1.0") document.fail(fmt::format("the version '{}' is not known: 1.0 is", version));
 }
 
 }  // namespace
@@ -72,15 +75,15 @@ std::shared_ptr<const Pipeline> read_pipeline(const Node& document) {
 
 void check(const Truncation& truncation, const Pipeline& pipeline) {
   const auto added = pipeline.post_processor.added(false);
-  const auto given = " (max_length " + std::to_string(truncation.max_length) + ", of which " +
-                     std::to_string(added) + " are special tokens)";
+  const auto given =
+      fmt::format(" (max_length {}, of which {} are special tokens)", truncation.max_length, added);
   if (truncation.max_length < added) {
-    throw UsageError("truncation leaves no room for the special tokens" + given + ".");
+    throw UsageError(fmt::format("truncation leaves no room for the special tokens{}.", given));
   }
   const auto room = truncation.max_length - added;
   if (truncation.stride > 0 && truncation.stride >= room) {
-    throw UsageError("truncation needs a stride below the " + std::to_string(room) +
-                     " tokens of a piece, not " + std::to_string(truncation.stride) + given + ".");
+    throw UsageError(fmt::format("truncation needs a stride below the {} tokens of a piece, not {}{}.", room,
+                                 truncation.stride, given));
   }
 }
 
@@ -121,7 +124,7 @@ nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file
     if (id) tokens.push_back(added_token(token, *id));
     const bool needed = std::string_view(token) == "[CLS]" || std::string_view(token) == "[SEP]";
     if (!id && needed)
-      throw DataError("'" + file + "' is not a vocabulary of BERT: it has no '" + token + "'.");
+      throw DataError(fmt::format("'{}' is not a vocabulary of BERT: it has no '{}'.", file, token));
   }
   return tokens;
 }
@@ -142,8 +145,9 @@ Merges read_merge_lines(std::string_view text, const std::string& file) {
     if (line.starts_with("#version")) continue;
     const auto blank = line.find(' ');
     if (blank == std::string_view::npos || line.find(' ', blank + 1) != std::string_view::npos) {
-      throw DataError("'" + file + "' is not a valid list of merges: line " + std::to_string(number) +
-                      " needs two tokens with a blank between them.");
+      throw DataError(fmt::format(
+          "'{}' is not a valid list of merges: line {} needs two tokens with a blank between them.", file,
+          number));
     }
     merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
   }

@@ -74,7 +74,7 @@ TokenizerTrainer::TokenizerTrainer(const std::string& json, const std::string& n
   // Older files do not name the model.
   const auto type = model.text("type", model.find("merges") ? "BPE" : "WordPiece");
   if (type != "BPE" && type != "WordPiece")
-    model.fail("a model of type '" + type + "' cannot be trained: BPE and WordPiece can");
+    model.fail(fmt::format("a model of type '{}' cannot be trained: BPE and WordPiece can", type));
   parts_->is_word_piece = type == "WordPiece";
   parts_->document = ordered_json::parse(json);
 }

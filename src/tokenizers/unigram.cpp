@@ -43,7 +43,7 @@ double rounded_twice(double number) {
 Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, const Settings& settings,
                  const std::string& file)
     : vocabulary_(std::move(vocabulary)), scores_(std::move(scores)), settings_(settings), file_(file) {
-  if (scores_.empty()) throw DataError("'" + file + "': the vocabulary of its Unigram is empty.");
+  if (scores_.empty()) throw DataError(fmt::format("'{}': the vocabulary of its Unigram is empty.", file));
   unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
   for (std::uint32_t id = 0; id < vocabulary_.id_end(); ++id) {
     const auto* piece = vocabulary_.token(id);
@@ -52,8 +52,8 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, const Settin
 }
 
 void Unigram::fail_unknown() const {
-  throw DataError("'" + file_ +
-                  "': the text has a character that is in no piece, and the file names no unk_id.");
+  throw DataError(fmt::format(
+      "'{}': the text has a character that is in no piece, and the file names no unk_id.", file_));
 }
 
 /// Of two equally good segmentations the first one is kept, as in the Python package.

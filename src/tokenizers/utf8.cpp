@@ -1,5 +1,7 @@
 #include "utf8.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -77,8 +79,9 @@ std::string repaired_utf8(std::string_view bytes) {
 std::size_t require_utf8(std::string_view text, std::string_view what) {
   const auto check = check_utf8(text);
   if (check.valid == text.size()) return check.characters;
-  throw DataError(std::string(what) + " is not valid UTF-8: its byte " + std::to_string(check.valid) +
-                  " does not begin a character. Convert it to UTF-8 first.");
+  throw DataError(
+      fmt::format("{} is not valid UTF-8: its byte {} does not begin a character. Convert it to UTF-8 first.",
+                  what, check.valid));
 }
 
 }  // namespace lockstep::tokenizer

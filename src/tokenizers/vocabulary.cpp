@@ -1,5 +1,7 @@
 #include "vocabulary.hpp"
 
+#include <fmt/core.h>
+
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::tokenizer {
@@ -9,23 +11,21 @@ namespace {
 constexpr std::size_t kHolesPerToken = 8;
 constexpr std::size_t kSmallTable = 100'000;
 
-std::string in_quotes(std::string_view token) { return "'" + std::string(token.substr(0, 100)) + "'"; }
+std::string in_quotes(std::string_view token) { return fmt::format("'{}'", token.substr(0, 100)); }
 
 }  // namespace
 
 std::optional<std::string> Vocabulary::add(std::string token, std::uint32_t id, std::size_t expected_tokens) {
   if (id >= kSmallTable + kHolesPerToken * expected_tokens) {
-    return "the token " + in_quotes(token) + " has the id " + std::to_string(id) + ", but there are only " +
-           std::to_string(expected_tokens) + " tokens";
+    return fmt::format("the token {} has the id {}, but there are only {} tokens", in_quotes(token), id,
+                       expected_tokens);
   }
   if (const auto* other = this->token(id); other != nullptr) {
-    return "the tokens " + in_quotes(*other) + " and " + in_quotes(token) + " have the same id " +
-           std::to_string(id);
+    return fmt::format("the tokens {} and {} have the same id {}", in_quotes(*other), in_quotes(token), id);
   }
   const auto [place, is_new] = ids_.emplace(std::move(token), id);
   if (!is_new) {
-    return "the token " + in_quotes(place->first) + " has two ids, " + std::to_string(place->second) +
-           " and " + std::to_string(id);
+    return fmt::format("the token {} has two ids, {} and {}", in_quotes(place->first), place->second, id);
   }
   if (id >= tokens_.size()) tokens_.resize(id + std::size_t{1});
   tokens_[id] = &place->first;
@@ -59,8 +59,7 @@ Vocabulary read_vocabulary_lines(std::string_view text, const std::string& file)
     const auto wrong =
         vocabulary.add(std::string(lines[number]), static_cast<std::uint32_t>(number), lines.size());
     if (wrong) {
-      throw DataError("'" + file + "' is not a valid vocabulary: line " + std::to_string(number + 1) + ": " +
-                      *wrong + ".");
+      throw DataError(fmt::format("'{}' is not a valid vocabulary: line {}: {}.", file, number + 1, *wrong));
     }
   }
   return vocabulary;

@@ -1,5 +1,7 @@
 #include "options.hpp"
 
+#include <fmt/core.h>
+
 #include <filesystem>
 
 #include "lockstep/core/error.hpp"
@@ -82,13 +84,14 @@ void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
     throw lockstep::UsageError("--do-sample is for --task text-generation, not for " + options.task + ".");
   }
   if (options.do_sample && options.num_beams > 1) {
-    throw lockstep::UsageError("--do-sample draws tokens and --num-beams " +
-                               std::to_string(options.num_beams) + " follows the best: give one of them.");
+    throw lockstep::UsageError(
+        fmt::format("--do-sample draws tokens and --num-beams {} follows the best: give one of them.",
+                    options.num_beams));
   }
   if (options.do_sample) return;
   // --seed alone is allowed: scripts pass it to every program.
   for (const char* name : {"temperature", "top-k", "top-p"}) {
     if (!parsed.was_given(name)) continue;
-    throw lockstep::UsageError("--" + std::string(name) + " is for draws: it needs --do-sample.");
+    throw lockstep::UsageError(fmt::format("--{} is for draws: it needs --do-sample.", name));
   }
 }

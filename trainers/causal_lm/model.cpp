@@ -1,5 +1,7 @@
 #include "model.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
@@ -48,9 +50,8 @@ Gpt2LMHeadModel make_gpt2(const Options& options, const lockstep::Tokenizer& tok
 std::int64_t block_size_of(const Options& options, const Gpt2Config& config) {
   if (options.block_size == 0) return std::min(config.n_positions, kLongestBlock);
   if (options.block_size <= config.n_positions) return options.block_size;
-  throw lockstep::UsageError("--block-size " + std::to_string(options.block_size) +
-                             " is more than the model takes: " + std::to_string(config.n_positions) +
-                             " tokens.");
+  throw lockstep::UsageError(fmt::format("--block-size {} is more than the model takes: {} tokens.",
+                                         options.block_size, config.n_positions));
 }
 
 std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, const Options& options,
@@ -58,8 +59,8 @@ std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, 
   const auto prompt = tokenizer.encode(options.prompt, {.add_special_tokens = false}).ids;
   const auto room = model->config().n_positions - static_cast<std::int64_t>(prompt.size());
   if (prompt.empty() || room < 1) {
-    throw lockstep::UsageError("--prompt has " + std::to_string(prompt.size()) + " tokens: expected 1 to " +
-                               std::to_string(model->config().n_positions - 1) + ".");
+    throw lockstep::UsageError(fmt::format("--prompt has {} tokens: expected 1 to {}.", prompt.size(),
+                                           model->config().n_positions - 1));
   }
   model->eval();
   const at::Tensor ids = at::tensor(prompt, at::kLong).unsqueeze(0).to(device);
@@ -75,15 +76,15 @@ std::vector<at::Tensor> inputs_of(const Batch& batch) { return {batch["input_ids
 
 LanguageModel make_script(const Options& options) {
   if (options.block_size == 0)
-    throw lockstep::UsageError("--block-size is missing: the program " + options.model +
-                               " does not say how many tokens it takes.");
+    throw lockstep::UsageError(fmt::format(
+        "--block-size is missing: the program {} does not say how many tokens it takes.", options.model));
   if (!options.prompt.empty() || options.from_scratch || options.packing)
     throw lockstep::UsageError("--prompt, --from-scratch and --packing are not for a program from Python.");
   ScriptModel script(options.model);
   // A vocabulary is often padded to a round number.
   const at::Tensor scores =
       script.check_fits({texts::trial_tokens(options.block_size)}, {2, options.block_size, -1},
-                        "--model " + options.model + " does not fit");
+                        fmt::format("--model {} does not fit", options.model));
   texts::check_vocabulary(options.tokenizer, options.model, scores.size(2));
   const auto save = [script, &options](const lockstep::Trainer& trainer) {
     texts::save_script(trainer, script, options.tokenizer);

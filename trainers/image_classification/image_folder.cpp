@@ -1,5 +1,6 @@
 #include "image_folder.hpp"
 
+#include <fmt/core.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ struct Listing {
 };
 
 UsageError misfit(const Listing& listing, const std::string& text) {
-  return UsageError("--data " + listing.folder.string() + ": " + text);
+  return UsageError(fmt::format("--data {}: {}", listing.folder.string(), text));
 }
 
 void note(Listing& listing, const fs::path& path) {
@@ -77,8 +78,8 @@ at::Tensor read_images(const fs::path& path) {
 at::Tensor read_labels(const fs::path& path, std::int64_t count) {
   const at::Tensor labels = lockstep::read_idx(path);
   if (labels.dim() != 1 || labels.scalar_type() != torch::kByte || labels.size(0) != count) {
-    throw DataError(path.string() + ": expected " + std::to_string(count) +
-                    " unsigned bytes in one dimension, a label for each image");
+    throw DataError(fmt::format("{}: expected {} unsigned bytes in one dimension, a label for each image",
+                                path.string(), count));
   }
   return labels.to(torch::kLong);
 }
@@ -93,14 +94,13 @@ void check_test(const ImageFiles& files, const fs::path& images, const fs::path&
   const auto shape = files.train["image"].sizes().slice(1);
   const auto test_shape = (*files.test)["image"].sizes().slice(1);
   if (test_shape != shape) {
-    throw DataError(images.string() + ": the images have " + std::to_string(test_shape[1]) + " x " +
-                    std::to_string(test_shape[2]) + " pixels, but those to train on have " +
-                    std::to_string(shape[1]) + " x " + std::to_string(shape[2]));
+    throw DataError(fmt::format("{}: the images have {} x {} pixels, but those to train on have {} x {}",
+                                images.string(), test_shape[1], test_shape[2], shape[1], shape[2]));
   }
   const auto largest = (*files.test)["label"].max().item<std::int64_t>();
   if (largest < files.classes) return;
-  throw DataError(labels.string() + ": the label " + std::to_string(largest) + " is not one of the " +
-                  std::to_string(files.classes) + " classes of the training images");
+  throw DataError(fmt::format("{}: the label {} is not one of the {} classes of the training images",
+                              labels.string(), largest, files.classes));
 }
 
 ImageFiles with_white_of_train(Batch train) {
@@ -140,8 +140,7 @@ ImageFiles read_idx_files(const Listing& listing) {
   if (listing.images.size() == 2 && listing.labels.size() == 2) return read_mnist(listing);
   const auto check_single = [&](const Paths& paths, const std::string& ending) {
     if (paths.size() != 1)
-      throw misfit(listing,
-                   "expected one file *" + ending + ", but there are " + std::to_string(paths.size()));
+      throw misfit(listing, fmt::format("expected one file *{}, but there are {}", ending, paths.size()));
   };
   check_single(listing.images, kImages);
   check_single(listing.labels, kLabels);

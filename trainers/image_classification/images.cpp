@@ -1,5 +1,6 @@
 #include "images.hpp"
 
+#include <fmt/core.h>
 #include <torch/types.h>
 
 #include <array>
@@ -41,12 +42,10 @@ std::array<std::int64_t, 3> part_sizes(std::int64_t count, bool own_test, const 
   const std::int64_t test = own_test ? 0 : share(options.test_fraction.value_or(kTestFraction));
   const std::int64_t train = count - validation - test;
   if (train >= 1 && validation >= 1 && (own_test || test >= 1)) return {train, validation, test};
-  throw UsageError(std::string(own_test ? "--validation-fraction splits "
-                                        : "--validation-fraction and --test-fraction split ") +
-                   std::to_string(count) + " images into " + std::to_string(train) + " for training, " +
-                   std::to_string(validation) + " for validation" +
-                   (own_test ? "" : " and " + std::to_string(test) + " for the test") +
-                   ": each needs at least one");
+  throw UsageError(fmt::format(
+      "{}{} images into {} for training, {} for validation{}: each needs at least one",
+      own_test ? "--validation-fraction splits " : "--validation-fraction and --test-fraction split ", count,
+      train, validation, own_test ? "" : fmt::format(" and {} for the test", test)));
 }
 
 /// Keeps bytes as bytes until a batch is normalized: a quarter of the memory.
@@ -59,7 +58,7 @@ std::shared_ptr<const Dataset> dataset_of(const Batch& batch, std::int64_t white
 
 fs::path data_folder(const Options& options) {
   const fs::path folder = options.data.empty() ? own_digits() : fs::path(options.data);
-  if (!fs::is_directory(folder)) throw UsageError("--data " + folder.string() + " is not a folder");
+  if (!fs::is_directory(folder)) throw UsageError(fmt::format("--data {} is not a folder", folder.string()));
   return folder;
 }
 

@@ -1,5 +1,7 @@
 #include "models.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -42,11 +44,10 @@ void check_batches(const Accelerator& accelerator, const Images& images, const O
   const bool last_is_single =
       accelerator.num_processes() == 1 && images.train->size() % options.per_device_train_batch_size == 1;
   if (options.per_device_train_batch_size > 1 && !last_is_single) return;
-  throw UsageError("--batch-size " + std::to_string(options.per_device_train_batch_size) +
-                   " leaves a batch of one out of " + std::to_string(images.train->size()) +
-                   " images, from which --model " + options.model + " cannot learn at " +
-                   std::to_string(images.height) + " x " + std::to_string(images.width) +
-                   " pixels: choose another");
+  throw UsageError(fmt::format(
+      "--batch-size {} leaves a batch of one out of {} images, from which --model {} cannot learn at {} x {} "
+      "pixels: choose another",
+      options.per_device_train_batch_size, images.train->size(), options.model, images.height, images.width));
 }
 
 }  // namespace
@@ -90,8 +91,8 @@ ResNet resnet_model(const Accelerator& accelerator, const Images& images, const 
 
 ScriptModel script_model(const Images& images, const Options& options) {
   ScriptModel model(options.model);
-  model.check_fits({torch::zeros({2, images.channels, images.height, images.width})}, {2, images.classes},
-                   "--model " + options.model + " does not fit these images of " +
-                       std::to_string(images.classes) + " classes");
+  model.check_fits(
+      {torch::zeros({2, images.channels, images.height, images.width})}, {2, images.classes},
+      fmt::format("--model {} does not fit these images of {} classes", options.model, images.classes));
   return model;
 }

@@ -36,8 +36,8 @@ void check_output_folder(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (failure || !std::filesystem::is_directory(folder)) {
-    throw lockstep::UsageError("--output-dir " + folder.string() + " cannot be made a folder: " +
-                               (failure ? failure.message() : "there is a file of that name"));
+    throw lockstep::UsageError(fmt::format("--output-dir {} cannot be made a folder: {}", folder.string(),
+                                           failure ? failure.message() : "there is a file of that name"));
   }
   const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
 }
@@ -49,7 +49,7 @@ void print_bad_images(const Accelerator& accelerator, const Images& images) {
     if (bad.empty()) continue;
     std::string text = fmt::format("rank {}: passed over {} image(s) that cannot be read:\n",
                                    accelerator.process_index(), bad.size());
-    for (const auto& [index, what] : bad) text += "  " + what + "\n";
+    for (const auto& [index, what] : bad) text += fmt::format("  {}\n", what);
     fmt::print(stderr, "{}", text);
   }
 }

@@ -1,6 +1,7 @@
 #include "transforms.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <string>
@@ -23,8 +24,8 @@ ChannelStatistics channel_statistics(const at::Tensor& images, std::int64_t whit
     const at::Tensor mean = (shares * values).sum();
     const double variance = (shares * (values - mean).square()).sum().item<double>();
     if (variance == 0) {
-      throw lockstep::DataError("--normalize: channel " + std::to_string(channel) +
-                                " of the training images has the same value everywhere");
+      throw lockstep::DataError(fmt::format(
+          "--normalize: channel {} of the training images has the same value everywhere", channel));
     }
     statistics.mean.push_back(mean.item<float>());
     statistics.std.push_back(static_cast<float>(std::sqrt(variance)));

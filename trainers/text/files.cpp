@@ -1,5 +1,7 @@
 #include "files.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "lockstep/core/error.hpp"
@@ -24,17 +26,16 @@ ArrowDataset read(const fs::path& path, const std::string& format) {
 
 ArrowDataset read_table(const std::string& flag, const std::string& path, const std::string& format) {
   if (path.empty()) throw UsageError(flag + " is missing: name a file.");
-  if (!fs::exists(path)) throw UsageError(flag + " " + path + ": there is no such file.");
+  if (!fs::exists(path)) throw UsageError(fmt::format("{} {}: there is no such file.", flag, path));
   const ArrowDataset table = read(path, format);
-  if (table.num_rows() == 0) throw DataError(flag + " " + path + ": the file has no rows.");
+  if (table.num_rows() == 0) throw DataError(fmt::format("{} {}: the file has no rows.", flag, path));
   return table;
 }
 
 void check_column(const ArrowDataset& table, const std::string& flag, const std::string& column) {
   if (table.has_column(column)) return;
-  std::string names;
-  for (const auto& name : table.column_names()) names += (names.empty() ? "'" : ", '") + name + "'";
-  throw UsageError(flag + ": there is no column '" + column + "'; there are " + names + ".");
+  throw UsageError(fmt::format("{}: there is no column '{}'; there are '{}'.", flag, column,
+                               fmt::join(table.column_names(), "', '")));
 }
 
 lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, const std::string& cache_folder,
@@ -49,9 +50,9 @@ lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, cons
 void check_vocabulary(const std::string& tokenizer, const std::string& model, std::int64_t vocab_size) {
   const auto words = static_cast<std::int64_t>(lockstep::load_tokenizer(tokenizer).vocab_size());
   if (words <= vocab_size) return;
-  throw DataError("the tokenizer " + tokenizer + " has " + std::to_string(words) +
-                  " tokens, but the model in " + model + " knows " + std::to_string(vocab_size) +
-                  ": they do not belong together.");
+  throw DataError(fmt::format(
+      "the tokenizer {} has {} tokens, but the model in {} knows {}: they do not belong together.", tokenizer,
+      words, model, vocab_size));
 }
 
 void copy_tokenizer(const std::string& tokenizer, const std::string& folder) {

@@ -1,5 +1,7 @@
 #include "model.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -44,9 +46,9 @@ BartConfig new_config(const Options& options, const Tokenizer& tokenizer) {
 void check_lengths(const BartConfig& config, const Options& options) {
   const std::int64_t longest = std::max(options.max_source_length, options.max_target_length);
   if (longest <= config.max_position_embeddings) return;
-  throw lockstep::UsageError("--max-source-length and --max-target-length must be at most " +
-                             std::to_string(config.max_position_embeddings) +
-                             ", what the model takes, but one is " + std::to_string(longest) + ".");
+  throw lockstep::UsageError(fmt::format(
+      "--max-source-length and --max-target-length must be at most {}, what the model takes, but one is {}.",
+      config.max_position_embeddings, longest));
 }
 
 BartForConditionalGeneration make_bart(const Options& options, const Tokenizer& tokenizer) {

@@ -1,5 +1,7 @@
 #include "pairs.hpp"
 
+#include <fmt/core.h>
+
 #include <map>
 
 #include "lockstep/core/error.hpp"
@@ -55,8 +57,8 @@ ArrowDataset joined(const ArrowDataset& sources, const ArrowDataset& targets, co
                        options.target_column);
   }
   if (sources.num_rows() != targets.num_rows()) {
-    throw DataError(file + " has " + std::to_string(targets.num_rows()) + " rows for " +
-                    std::to_string(sources.num_rows()) + " texts, and no column 'id' to join them by.");
+    throw DataError(fmt::format("{} has {} rows for {} texts, and no column 'id' to join them by.", file,
+                                targets.num_rows(), sources.num_rows()));
   }
   return two_columns(sources, options.source_column, targets, options.target_column);
 }
@@ -65,13 +67,13 @@ ArrowDataset joined(const ArrowDataset& sources, const ArrowDataset& targets, co
 ArrowDataset read_pairs(const std::string& part, const std::string& path, const std::string& target_path,
                         const Options& options) {
   const auto sources =
-      one_side("--" + part + "-file", path, options, "--source-column", options.source_column);
+      one_side(fmt::format("--{}-file", part), path, options, "--source-column", options.source_column);
   if (target_path.empty()) {
     texts::check_column(sources, "--target-column", options.target_column);
     return two_columns(sources, options.source_column, sources, options.target_column);
   }
-  const auto targets =
-      one_side("--" + part + "-target-file", target_path, options, "--target-column", options.target_column);
+  const auto targets = one_side(fmt::format("--{}-target-file", part), target_path, options,
+                                "--target-column", options.target_column);
   return joined(sources, targets, options, target_path);
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/data/image_transforms.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include "image_kernels.hpp"
 #include "image_size.hpp"
@@ -15,15 +16,15 @@ void check_options(const ImageTransformOptions& options) {
   check_image_size("ImageTransform: resize", options.resize, 20);
   check_image_size("ImageTransform: crop", options.crop, 20);
   if (options.padding < 0 || options.padding > 1 << 20) {
-    refuse("padding must be 0 to 2^20 pixels, but is " + std::to_string(options.padding) + ".");
+    refuse(fmt::format("padding must be 0 to 2^20 pixels, but is {}.", options.padding));
   }
   if (options.padding > 0 && !is_given(options.crop)) refuse("padding needs a crop: name the window's size.");
   if (!(options.flip_probability >= 0 && options.flip_probability <= 1)) {
-    refuse("flip_probability must be 0 to 1, but is " + std::to_string(options.flip_probability) + ".");
+    refuse(fmt::format("flip_probability must be 0 to 1, but is {:f}.", options.flip_probability));
   }
   if (options.mean.size() != options.std.size()) {
-    refuse("mean has " + std::to_string(options.mean.size()) + " numbers, but std has " +
-           std::to_string(options.std.size()) + "; each needs one for each channel.");
+    refuse(fmt::format("mean has {} numbers, but std has {}; each needs one for each channel.",
+                       options.mean.size(), options.std.size()));
   }
   for (const auto value : options.std) {
     if (value == 0) refuse("std must not be 0.");
@@ -33,15 +34,13 @@ void check_options(const ImageTransformOptions& options) {
 void check_images(const at::Tensor& images, std::size_t contexts) {
   if (!images.defined() || images.dim() != 4 || !images.is_cpu() ||
       (images.scalar_type() != at::kByte && images.scalar_type() != at::kFloat)) {
-    refuse("expects uint8 or float32 images on the CPU, in four dimensions with the rows first, but got " +
-           (images.defined()
-                ? std::string(images.toString()) + " of " + std::to_string(images.dim()) + " dimensions"
-                : "an undefined tensor") +
-           ".");
+    refuse(fmt::format(
+        "expects uint8 or float32 images on the CPU, in four dimensions with the rows first, but got {}.",
+        images.defined() ? fmt::format("{} of {} dimensions", images.toString(), images.dim())
+                         : "an undefined tensor"));
   }
   if (static_cast<std::int64_t>(contexts) != images.size(0)) {
-    refuse("got " + std::to_string(contexts) + " contexts for " + std::to_string(images.size(0)) +
-           " images.");
+    refuse(fmt::format("got {} contexts for {} images.", contexts, images.size(0)));
   }
 }
 
@@ -71,14 +70,13 @@ void check_geometry(const ImageGeometry& geometry, const ImageTransformOptions& 
   const bool high = geometry.out_height > geometry.height + border;
   const bool wide = geometry.out_width > geometry.width + border;
   if (high || wide) {
-    refuse("a crop of " + shown(options.crop) + " does not fit into images of " +
-           shown({geometry.height, geometry.width}) + " with a padding of " +
-           std::to_string(options.padding) + ".");
+    refuse(fmt::format("a crop of {} does not fit into images of {} with a padding of {}.",
+                       shown(options.crop), shown({geometry.height, geometry.width}), options.padding));
   }
   const auto channels = static_cast<std::int64_t>(options.mean.size());
   if (channels != 0 && channels != geometry.channels) {
-    refuse("mean and std have " + std::to_string(channels) + " numbers, but the images have " +
-           std::to_string(geometry.channels) + " channels.");
+    refuse(fmt::format("mean and std have {} numbers, but the images have {} channels.", channels,
+                       geometry.channels));
   }
 }
 

@@ -66,7 +66,7 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
         divided_before.insert(parameter.unsafeGetTensorImpl());
       });
     } else if (unit->hooks() != nullptr) {
-      return "unit '" + name + "' is fully sharded already";
+      return fmt::format("unit '{}' is fully sharded already", name);
     }
   }
   bool any = false;
