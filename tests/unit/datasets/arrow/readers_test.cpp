@@ -44,7 +44,7 @@ TEST(Csv, OptionsNameDelimiterColumnsAndTypes) {
 }
 
 TEST(Csv, ErrorsNameTheRow) {
-  EXPECT_THROWS((read("csv", "a,b\n1,2\n3\n")), DataError, "row 1 (line 3)", "1 cells", "2 columns");
+  EXPECT_THROWS((read("csv", "a,b\n1,2\n3,4,5\n")), DataError, "row 1 (line 3)", "3 cells", "2 columns");
   EXPECT_THROWS((read("csv", "a\n\"x\n")), DataError, "line 2", "not closed");
   EXPECT_THROWS((read("csv", "a\n\"x\"y\n")), DataError, "closing quote");
   EXPECT_THROWS((read("csv", "a\n\xFF\n")), DataError, "column 'a'", "UTF-8");
@@ -79,6 +79,42 @@ TEST(JsonLines, ErrorsNameTheLine) {
   EXPECT_EQ(rows(read("jsonl", "{\"a\": \"}\\\"{\"}\n")), "{\"a\": \"}\\\"{\"}\n");
   EXPECT_THROWS((read("jsonl", std::string(100000, '['))), DataError, "levels deep");
   EXPECT_THROWS((read("jsonl", "")), DataError, "no rows");
+}
+
+TEST(Csv, IntegersThatADoubleCannotHold) {
+  const auto kind = [](const std::string& cells) {
+    return read("csv", "b,a\n" + cells).features()["a"].type().text();
+  };
+  EXPECT_EQ(kind("1,18446744073709551615\n"), "uint64");
+  EXPECT_EQ(kind("1,18446744073709551615\n1,-1\n"), "string");
+  EXPECT_EQ(kind("1,18446744073709551615\n1,\n"), "string");
+  EXPECT_EQ(kind("1,18446744073709551616\n"), "string");
+  EXPECT_EQ(kind("1,18446744073709551615\n1,0.5\n"), "float64");
+  const testing::TemporaryFolder folder;
+  ArrowDataset::from_columns({{"a", make_column<std::uint64_t>({~std::uint64_t{0}, 1})}})
+      .to_csv(folder / "a.csv");
+  EXPECT_EQ(ArrowDataset::load(folder / "a.csv").column<std::uint64_t>("a")[0], ~std::uint64_t{0});
+  // The types of the first rows do not hold for all.
+  std::string later = "a\n";
+  for (int row = 0; row < 5000; ++row) later += "1\n";
+  EXPECT_EQ(read("csv", later + "18446744073709551615\n").column<std::uint64_t>("a")[5000],
+            ~std::uint64_t{0});
+}
+
+TEST(Csv, WhatIsNoNumberIsReadBack) {
+  const testing::TemporaryFolder folder;
+  const std::vector<double> numbers = {1.5, NAN, -INFINITY};
+  ArrowDataset::from_columns({{"x", make_column(numbers)}}).to_csv(folder / "a.csv");
+  const auto read = ArrowDataset::load(folder / "a.csv").column<double>("x");
+  EXPECT_TRUE(std::isnan(read[1]));
+  EXPECT_EQ(read[2], -INFINITY);
+}
+
+TEST(Load, FilesThatDoNotFitAreNamed) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "a-1.csv", "a\nx\n");
+  testing::write_bytes(folder / "a-2.csv", "a\n1\n");
+  EXPECT_THROWS((ArrowDataset::load(folder / "a-*.csv")), UsageError, "a-2.csv", "'a'", "int64", "string");
 }
 
 TEST(JsonLines, WhatIsNoNumberIsWrittenAsNull) {
