@@ -64,6 +64,10 @@ TEST(JsonLines, TypesAreFoundOverTheWholeFile) {
             "{\"a\": 1.0, \"b\": [{\"c\": null}], \"d\": null}\n{\"a\": 2.5, \"b\": null, \"d\": \"x\"}\n"
             "{\"a\": null, \"b\": [{\"c\": true}, null], \"d\": null}\n");
   EXPECT_EQ(rows(read("json", "[{\"a\": 1}, {\"a\": 2}]")), "{\"a\": 1}\n{\"a\": 2}\n");
+  EXPECT_EQ(rows(read("json", "\xEF\xBB\xBF[{\"a\": 1}]")), "{\"a\": 1}\n");
+  EXPECT_EQ(rows(read("json", "{\"a\": {\"b\": 1}\r\n,\n\"c\": \"}\"}\n")),
+            "{\"a\": {\"b\": 1}, \"c\": \"}\"}\n");
+  EXPECT_THROWS((read("jsonl", "{\"a\":\n1}\n{\"a\": 2}\n")), DataError, "line 1");
 }
 
 TEST(JsonLines, ErrorsNameTheLine) {
@@ -101,6 +105,31 @@ TEST(Csv, IntegersThatADoubleCannotHold) {
             ~std::uint64_t{0});
 }
 
+TEST(Write, TimesAsTextAndBytesAsBase64) {
+  const testing::TemporaryFolder folder;
+  const auto times = ArrowDataset::from_columns({{"t", make_column<std::int64_t>({1577923200})}})
+                         .cast_column("t", Feature(DataType::temporal(TypeKind::timestamp, "s")));
+  ColumnBuilder bytes{DataType(TypeKind::binary)};
+  bytes.append(std::string("\xFF\0", 2));
+  const auto data = times.add_column("b", bytes.finish());
+  data.to_csv(folder / "a.csv");
+  EXPECT_EQ(testing::read_bytes(folder / "a.csv"), "t,b\n2020-01-02 00:00:00,/wA=\n");
+  data.to_json(folder / "a.jsonl");
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.jsonl")),
+            "{\"t\": \"2020-01-02 00:00:00\", \"b\": \"/wA=\"}\n");
+}
+
+TEST(Load, FilesMayLackRowsColumnsAndTypes) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "a" / "b");
+  testing::write_bytes(folder / "1.jsonl", "{\"x\": 1.5, \"y\": null}\n");
+  testing::write_bytes(folder / "2.jsonl", "");
+  testing::write_bytes(folder / "a" / "b" / "3.jsonl", "{\"x\": 2, \"y\": [1]}\n");
+  testing::write_bytes(folder / "a" / "4.jsonl", "{\"y\": []}\n");
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "**" / "*.jsonl")),
+            "{\"x\": 1.5, \"y\": null}\n{\"x\": null, \"y\": []}\n{\"x\": 2.0, \"y\": [1]}\n");
+}
+
 TEST(Csv, WhatIsNoNumberIsReadBack) {
   const testing::TemporaryFolder folder;
   const std::vector<double> numbers = {1.5, NAN, -INFINITY};
@@ -129,6 +158,8 @@ TEST(JsonLines, WhatIsNoNumberIsWrittenAsNull) {
 
 TEST(Text, ARowALine) {
   EXPECT_EQ(rows(read("txt", "one\r\n\ntwo")),
+            "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
+  EXPECT_EQ(rows(read("txt", "one\r\rtwo\r")),
             "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
 }
 
