@@ -4,6 +4,7 @@
 PEER is the program dataset_peer. Files go both ways, and the same operations give the same rows. Needs a Python with
 `datasets` and `pyarrow`; ends with 77 where there are none.
 """
+import datetime
 import decimal
 import json
 import math
@@ -195,6 +196,10 @@ def check_formats(folder):
 
 
 NASTY = {
+    "unsigned.csv": "a,b,c,d\n18446744073709551615,9223372036854775808,18446744073709551615,+1\n1,-1,1.5,18446744073709551615\n",
+    "short.csv": "a,b,c\n1,2\n   \n3,\"x\",5\n\t\n6\n  ",
+    "names.csv": ",a,a,a.1,a,\n0,1,2,3,4,5\n",
+    "range.csv": "a,b,c,d\n1e400,1e-400,NAN,nan(1)\n-1e400,-1e-400,1,2\n",
     "nulls.csv": "i,f,b,s,n,q\n1,1.5,True,a,,NA\n2,,False,,NaN,b\n,3,,null,,\" x \"\n4,1e3,true,NULL,N/A,#N/A\n",
     "blanks.csv": "a,b\n 1,x y\n2 , z\n",
     "quotes.csv": 'a,b\n"x, ""y""\nz",1\n\u00e9\u4e2d,2\n\'w\',3\n',
@@ -203,6 +208,9 @@ NASTY = {
     "nested.jsonl": '{"a": {"b": [1, null, 2.5], "c": []}, "d": null}\n{"a": null, "e": "\\u00e9\\ud83d\\ude00"}\n{"a": {"b": [], "c": null}, "d": [{"x": true}]}\n',
     "numbers.jsonl": '{"a": 1, "b": -0.0, "c": 1e308}\n{"a": 2.5, "b": 3, "c": 1}\n',
     "empty.jsonl": '{"a": "", "b": []}\n\n{"a": " ", "b": [[]]}\n',
+    "order.jsonl": '\ufeff[{"a": 1},\n{"a": 2}]',
+    "object.jsonl": '{\n "a": 1,\n "b": {"c": "x}"}\n, "d": [1]}\n',
+    "returns.txt": "a\rb\r\nc\r\r\nd\n\re\r",
     "lines.txt": "one\n\n  two \nthree",
 }
 
@@ -224,6 +232,107 @@ def check_nasty(folder):
             with pa.output_stream(path + ending, compression=codec) as packed:
                 packed.write(text.encode())
             check(name + ending, printed(path + ending), printed(path))
+
+
+SEVERAL = {
+    "csv": (["a\n1.5\n2.5\n", "a\n1\n2\n"], ["a,b\n1,1\n2,2\n", "a,b\n,1\n3,2\n"], ["a,b\n,1\n,2\n", "a,b\n3,1\n4,2\n"],
+            ["a\n1\n", "a\n"]),
+    "jsonl": (['{"a":1}\n', ""], ['{"a":1.5}\n', '{"a":2}\n'], ['{"a":1}\n', '{"a":null}\n'], ['{"a":1,"b":2}\n', '{"a":3}\n'],
+              ['{"a":[1]}\n', '{"a":[]}\n']),
+}
+
+
+def check_several(folder):
+    """Files whose columns or types differ, loaded together."""
+    for kind, cases in SEVERAL.items():
+        for number, texts in enumerate(cases):
+            paths = [f"{folder}/several-{number}-{place}.{kind}" for place in range(len(texts))]
+            for path, text in zip(paths, texts):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+            builder = {"csv": datasets.Dataset.from_csv, "jsonl": datasets.Dataset.from_json}[kind]
+            same(f"several {kind} {number}", builder(paths, cache_dir=folder), f"{folder}/several-{number}-*.{kind}")
+    for path in ("deep/a/b/x.txt", "deep/y.txt"):
+        os.makedirs(os.path.dirname(f"{folder}/{path}"), exist_ok=True)
+        with open(f"{folder}/{path}", "w", encoding="utf-8") as file:
+            file.write(path + "\n")
+    pattern = folder + "/deep/**/*.txt"
+    same("**", datasets.load_dataset("text", data_files=pattern, split="train", cache_dir=folder), pattern)
+
+
+def raw(array):
+    """Values of an array; those of dates and times as they are stored."""
+    kind = array.type
+    if pa.types.is_temporal(kind):
+        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return array.to_pylist()
+
+
+def check_casts(folder):
+    """What becomes of values of each type in each other type, and which are refused."""
+    day = datetime.date(2020, 1, 2)
+    values = (
+        pa.array([1577923200000000, None, -1000000], pa.timestamp("us")), pa.array([1577923200123456], pa.timestamp("us")),
+        pa.array([day, None]), pa.array([5, None], pa.timestamp("s")), pa.array([5000, None], pa.timestamp("ms", "UTC")),
+        pa.array([5, None], pa.duration("s")), pa.array([3661, None], pa.time32("s")),
+        pa.array(["2020-01-02 10:00:00", None]), pa.array(["2020-01-02"]), pa.array(["x"]), pa.array([2**53 + 1, None]),
+        pa.array([300, -1]), pa.array([1.0, None, -2.5, float("inf"), 1e300]), pa.array([0.1], pa.float32()), pa.array([1.5], pa.float16()),
+        pa.array([True, None]), pa.nulls(2), pa.array([[day], None, []]), pa.array([[1577923200], None], pa.large_list(pa.timestamp("s"))),
+        pa.array([{"a": day, "b": 1}, None]))
+    value = datasets.Value
+    kinds = {name: value(name) for name in (
+        "timestamp[s]", "timestamp[ms]", "timestamp[us]", "timestamp[ns]", "timestamp[s, tz=UTC]", "date32", "date64", "time32[s]", "duration[ms]",
+        "string", "large_string", "int8", "int64", "uint64", "float16", "float32", "float64", "bool")}
+    kinds |= {"list:timestamp[s]": datasets.List(value("timestamp[s]")), "list:string": datasets.List(value("string"))}
+    kinds |= {"a:timestamp[us]": {"a": value("timestamp[us]")}, "b:float32,a:timestamp[us]": {"b": value("float32"), "a": value("timestamp[us]")}}
+    for number, array in enumerate(values):
+        data = datasets.Dataset(pa.table({"a": array}))
+        data.save_to_disk(f"{folder}/cast-{number}")
+        for name, kind in kinds.items():
+            try:
+                theirs = data.cast_column("a", kind)
+            except (pa.ArrowException, TypeError, ValueError):
+                theirs = None
+            ours = subprocess.run([PEER, f"{folder}/cast-{number}", f"cast=a/{name}", f"arrow={folder}/cast.arrow"], check=False,
+                                  capture_output=True, text=True)
+            label = f"cast of {array.type} {array.to_pylist()} to {name}"
+            check(label, ours.returncode, 2 if theirs is None else 0)
+            if theirs is None or ours.returncode != 0:
+                continue
+            with pa.ipc.open_stream(folder + "/cast.arrow") as reader:
+                check(label, [repr(one) for one in raw(reader.read_all()["a"].combine_chunks())],
+                      [repr(one) for one in raw(theirs.data.table["a"].combine_chunks())])
+
+
+def check_texts_of_types(folder):
+    """Dates, times and bytes in CSV and JSON, as pandas reads them."""
+    import pandas
+    data = pa.table({"when": pa.array([datetime.datetime(2020, 1, 2, 3, 4, 5, 678), None]), "day": pa.array([datetime.date(2020, 1, 2), None]),
+                     "bytes": pa.array([b"\xff\x00", None]), "days": pa.array([[datetime.date(2020, 1, 2), None], None]), "n": [1, 2]})
+    datasets.Dataset(data).save_to_disk(folder + "/texts")
+    peer(folder + "/texts", "csv=" + folder + "/texts.csv")
+    table = pandas.read_csv(folder + "/texts.csv", parse_dates=["when"])
+    check("times in CSV", table["when"].tolist()[0].isoformat(), "2020-01-02T03:04:05.000678")
+    check("days in CSV", table["day"].tolist()[0], "2020-01-02")
+    check("bytes in CSV", table["bytes"].tolist()[0], "/wA=")
+    peer(folder + "/texts", "json=" + folder + "/texts.jsonl")
+    features = datasets.Features({"when": datasets.Value("timestamp[us]"), "day": datasets.Value("date32"), "bytes": datasets.Value("string"),
+                                  "days": datasets.List(datasets.Value("date32")), "n": datasets.Value("int64")})
+    back = datasets.Dataset.from_json(folder + "/texts.jsonl", features=features, cache_dir=folder)
+    for name in ("when", "day", "days"):
+        check(f"{name} in JSON", back.data.table[name].to_pylist(), data[name].to_pylist())
+
+
+def check_arrays(folder):
+    """Arrays, which Python stores as an extension type."""
+    features = datasets.Features({"a": datasets.Array2D((2, 2), "float32"), "b": datasets.Array3D((None, 1, 1), "int64"), "n": datasets.Value("int64")})
+    data = datasets.Dataset.from_dict({"a": [[[1, 2], [3, 4]]] * 5, "b": [[[[7]]]] * 5, "n": list(range(5))}, features=features)
+    data.save_to_disk(folder + "/arrays")
+    for name, words, rows in (("all", [], range(5)), ("fewer rows than shards", ["slice=0/2"], range(2)), ("none", ["slice=0/0"], [])):
+        peer(folder + "/arrays", *words, "save=" + folder + "/arrays_" + name)
+        back = datasets.load_from_disk(folder + "/arrays_" + name)
+        check("arrays " + name, back.features == features and back["n"][:] == list(rows), True)
+        check("their values " + name, back.with_format("arrow")[:].to_pylist() if rows else [], data.select(rows).with_format("arrow")[:].to_pylist() if rows else [])
 
 
 def peak_anonymous_memory(words):
@@ -328,6 +437,10 @@ def main():
         check_files(folder, data)
         check_formats(folder)
         check_nasty(folder)
+        check_several(folder)
+        check_casts(folder)
+        check_texts_of_types(folder)
+        check_arrays(folder)
         check_large(folder)
         plain_data = data.remove_columns(["bytes", "when", "none"])
         plain_data.save_to_disk(folder + "/plain")

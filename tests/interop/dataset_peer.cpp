@@ -84,6 +84,18 @@ ArrowDataset selected(const ArrowDataset& data, const std::string& rows) {
   return data.select(places);
 }
 
+/// A type by its name; "list:NAME", and "FIELD:NAME,..." for a structure.
+lockstep::DataType type_of(const std::string& word) {
+  if (word.find(':') == std::string::npos) return lockstep::DataType::named(word);
+  if (word.starts_with("list:")) return lockstep::DataType::list(lockstep::DataType::named(word.substr(5)));
+  std::vector<lockstep::Field> fields;
+  for (const auto& field : split(word, ',')) {
+    const auto parts = split(field, ':');
+    fields.push_back({parts.at(0), lockstep::DataType::named(parts.at(1))});
+  }
+  return lockstep::DataType::struct_(std::move(fields));
+}
+
 using Operation = std::function<ArrowDataset(const ArrowDataset&, const Words&)>;
 
 const std::map<std::string, Operation> kOperations = {
@@ -116,7 +128,7 @@ const std::map<std::string, Operation> kOperations = {
      [](const auto& data, const Words& words) { return data.rename_column(words.at(0), words.at(1)); }},
     {"cast",
      [](const auto& data, const Words& words) {
-       return data.cast_column(words.at(0), lockstep::Feature(lockstep::DataType::named(words.at(1))));
+       return data.cast_column(words.at(0), lockstep::Feature(type_of(words.at(1))));
      }},
     {"encode", [](const auto& data, const Words& words) { return data.class_encode_column(words.at(0)); }},
     {"copy", [](const auto& data,

@@ -30,7 +30,8 @@ struct CsvOptions {
   char quote = '"';
   /// Whether the first row names the columns. Otherwise they are "0", "1", ... unless column_names is set.
   bool header = true;
-  /// The columns' names, replacing those of the first row.
+  /// The columns' names, replacing those of the first row. Names of the first row are made different as by
+  /// pandas: "a", "a.1", and "Unnamed: 0" for an empty one.
   std::vector<std::string> column_names = {};
   /// Unquoted cells that are null; the defaults are those of pandas.
   std::vector<std::string> null_values = {"",     "#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN",
@@ -170,7 +171,9 @@ class ArrowDataset {
   /// once for all processes, in the cache folder (LOCKSTEP_CACHE, docs/datasets.md). They are found there as
   /// long as the bytes stay the same.
   static ArrowDataset load(const std::filesystem::path& path, const LoadOptions& options = {});
-  /// Several files of one format with the same columns, concatenated.
+  /// Several files of one format, concatenated. A column that a file has not, or has only nulls of, is null
+  /// there; integers in some files and floating numbers in others become the latter. Throws UsageError, with
+  /// the file, for other differences of types.
   static ArrowDataset load(std::span<const std::filesystem::path> paths, const LoadOptions& options = {});
 
   /// Named columns. `features` describes them; its types must be the columns'. Throws UsageError if the
@@ -254,7 +257,8 @@ class ArrowDataset {
   /// Whether rows are reached through a list of row numbers.
   bool has_indices() const noexcept;
 
-  /// Concatenates data sets with the same columns (their order may differ).
+  /// Concatenates data sets with the same columns (their order may differ). A column that a data set has not,
+  /// or has without a type, is null there; the columns of a data set without rows do not count.
   static ArrowDataset concatenate(std::span<const ArrowDataset> datasets);
   static ArrowDataset concatenate(std::initializer_list<ArrowDataset> datasets) {
     return concatenate(std::span<const ArrowDataset>(datasets.begin(), datasets.size()));
@@ -279,9 +283,11 @@ class ArrowDataset {
   /// Appends a column with one value per row.
   ArrowDataset add_column(std::string name, Column column,
                           const std::optional<Feature>& feature = std::nullopt) const;
-  /// Converts columns: numbers (whole and in range, otherwise UsageError naming the row), numbers to text and
-  /// back, class names to numbers and back, and lists and structures of these. `features` names each column
-  /// once.
+  /// Converts columns by Arrow's casts: numbers (whole and in range, otherwise UsageError naming the row and
+  /// the value), numbers to text and back, dates and times to each other and to text and back, integers as
+  /// times in their unit, class names to numbers and back, and lists and structures of these. `features`
+  /// names each column once. Throws UsageError for types that have no conversion, and structures whose fields
+  /// would be lost.
   ArrowDataset cast(const Features& features) const;
   ArrowDataset cast_column(std::string_view name, const Feature& feature) const;
   /// Converts a column of text, integers or booleans to a ClassLabel whose names are the sorted values as
@@ -309,9 +315,10 @@ class ArrowDataset {
   /// Writes one Parquet file, compressed with Snappy, in row groups of `batch_rows`, with the features in its
   /// schema.
   void to_parquet(const std::filesystem::path& file, std::int64_t batch_rows = 65536) const;
-  /// Writes one line per row; null for NaN and infinities.
+  /// Writes one line per row; null for NaN and infinities, ISO 8601 for dates and times, Base64 for bytes.
   void to_json(const std::filesystem::path& file) const;
-  /// Writes a header and one line per row. Lists and structures are written as JSON in a cell.
+  /// Writes a header and one line per row, with dates, times and bytes as in JSON. Lists and structures are
+  /// written as JSON in a cell.
   void to_csv(const std::filesystem::path& file) const;
 
  private:

@@ -28,8 +28,8 @@ class ArrowWriter {
   ArrowWriter(const ArrowWriter&) = delete;
   ArrowWriter& operator=(const ArrowWriter&) = delete;
 
-  /// Writes a row: a structure. Throws UsageError, naming the row, if it does not fit the types; at the
-  /// latest when its record batch is written.
+  /// Writes a row: a structure. Throws UsageError, naming the row, if it does not fit the types or has other
+  /// fields; at the latest when its record batch is written.
   void write(Value row);
   /// Writes the rows of a data set with the same columns.
   void write_batch(const ArrowDataset& rows);

@@ -25,8 +25,9 @@ namespace lockstep {
 ///     Column column = tokens.finish();
 ///
 /// Throws UsageError, naming value and type, if a value does not fit: text for a number, 300 for an int8, 0.5
-/// for an integer. Integers accept whole doubles, and floats accept integers. After an error the builder is
-/// unchanged, except for lists and structures, whose builder can no longer be used.
+/// for an integer, 2^53 + 1 for a double. Integers accept whole doubles, and floats accept integers up to
+/// 2^53 (float32: 2^24, float16: 2^11). After an error the builder is unchanged, except for lists and
+/// structures, whose builder can no longer be used.
 class ColumnBuilder {
  public:
   explicit ColumnBuilder(DataType type);

@@ -100,6 +100,8 @@ class DataType {
   bool is_integer() const noexcept;
   /// float16, float32 or float64.
   bool is_floating() const noexcept;
+  /// Dates, times, timestamps and durations.
+  bool is_temporal() const noexcept;
   /// decimal128 or decimal256.
   bool is_decimal() const noexcept;
 

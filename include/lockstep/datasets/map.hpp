@@ -62,6 +62,7 @@ struct MapOptions {
   /// Columns to remove from the source. Those that the function returns are added afterwards.
   std::vector<std::string> remove_columns = {};
   /// Features of result columns, by name, if they differ from those of the source or of the plain types.
+  /// Values are converted as by ArrowDataset::cast.
   std::optional<Features> features = std::nullopt;
 
   /// The ranks that share the work: distributed_context() for all ranks of the job. All must call with the

@@ -9,7 +9,6 @@
 
 #include <exception>
 
-#include "bridge.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::arrow_file {
@@ -79,25 +78,23 @@ class ArrowWriter final : public BatchWriter {
 
 }  // namespace
 
-std::unique_ptr<BatchWriter> stream_writer(Sink sink, const std::vector<Field>& fields,
-                                           const std::map<std::string, std::string>& metadata) {
+std::unique_ptr<BatchWriter> stream_writer(Sink sink, std::shared_ptr<arrow::Schema> schema) {
   using Writer = arrow::ipc::RecordBatchWriter;
   return std::make_unique<ArrowWriter<Writer>>(
-      std::move(sink), to_arrow(fields, metadata),
-      [](const auto& stream, const auto& schema) { return arrow::ipc::MakeStreamWriter(stream, schema); });
+      std::move(sink), std::move(schema),
+      [](const auto& stream, const auto& columns) { return arrow::ipc::MakeStreamWriter(stream, columns); });
 }
 
-std::unique_ptr<BatchWriter> parquet_writer(Sink sink, const std::vector<Field>& fields,
-                                            const std::map<std::string, std::string>& metadata) {
+std::unique_ptr<BatchWriter> parquet_writer(Sink sink, std::shared_ptr<arrow::Schema> schema) {
   using Writer = parquet::arrow::FileWriter;
   return std::make_unique<ArrowWriter<Writer>>(
-      std::move(sink), to_arrow(fields, metadata), [](const auto& stream, const auto& schema) {
+      std::move(sink), std::move(schema), [](const auto& stream, const auto& columns) {
         const auto properties =
             parquet::WriterProperties::Builder().compression(arrow::Compression::SNAPPY)->build();
         // With Arrow's schema in the file, types and text are restored exactly.
         const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
         auto writer =
-            Writer::Open(*schema, arrow::default_memory_pool(), stream, properties, arrow_properties);
+            Writer::Open(*columns, arrow::default_memory_pool(), stream, properties, arrow_properties);
         return writer.ok() ? arrow::Result<std::shared_ptr<Writer>>(*std::move(writer)) : writer.status();
       });
 }

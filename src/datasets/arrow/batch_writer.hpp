@@ -1,12 +1,11 @@
 #pragma once
 
+#include <arrow/type_fwd.h>
+
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "lockstep/datasets/column.hpp"
 
@@ -26,10 +25,8 @@ class BatchWriter {
 };
 
 /// Arrow's stream format, uncompressed, so that the file can be mapped.
-std::unique_ptr<BatchWriter> stream_writer(Sink sink, const std::vector<Field>& fields,
-                                           const std::map<std::string, std::string>& metadata);
+std::unique_ptr<BatchWriter> stream_writer(Sink sink, std::shared_ptr<arrow::Schema> schema);
 /// Parquet, compressed with Snappy like that of Python's packages.
-std::unique_ptr<BatchWriter> parquet_writer(Sink sink, const std::vector<Field>& fields,
-                                            const std::map<std::string, std::string>& metadata);
+std::unique_ptr<BatchWriter> parquet_writer(Sink sink, std::shared_ptr<arrow::Schema> schema);
 
 }  // namespace lockstep::arrow_file

@@ -10,6 +10,7 @@
 #include <arrow/util/byte_size.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "lockstep/core/error.hpp"
@@ -73,23 +74,6 @@ std::shared_ptr<arrow::ArrayData> plain(const std::shared_ptr<arrow::ArrayData>&
   return made;
 }
 
-bool is_number(const DataType& type) {
-  return type.is_integer() || type.kind() == TypeKind::float32 || type.kind() == TypeKind::float64;
-}
-
-/// Whether Arrow's cast gives the same values as ours. Excludes numbers from text (signs, infinities) and
-/// text from floats.
-bool is_same_for_both(const DataType& from, const DataType& to) {
-  const bool to_text = to.kind() == TypeKind::utf8 || to.kind() == TypeKind::large_utf8;
-  if (from == to) return true;
-  if (from.is_text_or_binary()) return to.is_text_or_binary();
-  if (from.kind() == TypeKind::boolean) return is_number(to) || to_text;
-  if (is_number(from))
-    return is_number(to) || to.kind() == TypeKind::boolean || (to_text && from.is_integer());
-  const bool lists = from.kind() == TypeKind::list || from.kind() == TypeKind::large_list;
-  return lists && from.kind() == to.kind() && is_same_for_both(from.element(), to.element());
-}
-
 /// Copies rows of a column into a new array, adjacent rows together.
 class RowCopier {
  public:
@@ -140,8 +124,11 @@ void Location::fail(const std::string& what) const {
   throw DataError(fmt::format("'{}' is not a valid Arrow file: {}: {}.", file_, where_, what));
 }
 
-std::optional<DataType> unified(const DataType& one, const DataType& other) {
-  const auto merged = arrow::field("", one.arrow())->MergeWith(*arrow::field("", other.arrow()));
+std::optional<DataType> unified(const DataType& one, const DataType& other, bool integers_widen) {
+  auto options = arrow::Field::MergeOptions::Defaults();
+  options.promote_integer_to_float = integers_widen;
+  options.promote_numeric_width = integers_widen;
+  const auto merged = arrow::field("", one.arrow())->MergeWith(*arrow::field("", other.arrow()), options);
   if (!merged.ok()) return std::nullopt;
   return type_of(*(*merged)->type(), Location("memory", "a column"));
 }
@@ -154,10 +141,28 @@ ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const L
   return arrow::MakeArray(plain(array, type_of(*array->type, place).arrow(), place));
 }
 
-ArrayPointer cast(const ArrayPointer& array, const DataType& from, const DataType& to) {
-  if (!is_same_for_both(from, to)) return nullptr;
+bool has_cast(const DataType& from, const DataType& to) {
+  const auto is_number = [](const DataType& type) { return type.is_integer() || type.is_floating(); };
+  const bool to_text = to.kind() == TypeKind::utf8 || to.kind() == TypeKind::large_utf8;
+  if (from == to || from.kind() == TypeKind::null || from.is_temporal() || to.is_temporal()) return true;
+  if (from.is_text_or_binary()) return to.is_text_or_binary();
+  if (from.kind() == TypeKind::boolean || is_number(from))
+    return is_number(to) || to.kind() == TypeKind::boolean || to_text;
+  if (from.is_list()) return to.is_list() && has_cast(from.element(), to.element());
+  if (from.kind() != TypeKind::struct_ || to.kind() != TypeKind::struct_) return false;
+  // Arrow would drop a field that the other type has not.
+  return std::all_of(from.fields().begin(), from.fields().end(), [&](const Field& field) {
+    const auto& others = to.fields();
+    const auto other =
+        std::find_if(others.begin(), others.end(), [&](const Field& one) { return one.name == field.name; });
+    return other != others.end() && has_cast(field.type, other->type);
+  });
+}
+
+ArrayPointer cast(const ArrayPointer& array, const DataType& to) {
   const auto made = arrow::compute::Cast(array, to.arrow());
-  return made.ok() ? (*made).make_array() : nullptr;
+  if (!made.ok()) throw UsageError(made.status().message());
+  return (*made).make_array();
 }
 
 ArrayPointer rows_of(const Column& column, std::int64_t start, std::int64_t count) {

@@ -2,7 +2,6 @@
 
 #include <arrow/type_fwd.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,12 +41,12 @@ class Location {
 /// their storage types. Throws DataError for unions, run-end encoding and list views.
 DataType type_of(const arrow::DataType& type, const Location& place);
 FileSchema schema_of(const arrow::Schema& schema, const Location& place);
-std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields,
-                                        const std::map<std::string, std::string>& metadata);
+std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields);
 
 /// The type that values of both types fit: one of them if the other has nulls in its place, at any depth, and
-/// structs with the fields of both. Null for other pairs.
-std::optional<DataType> unified(const DataType& one, const DataType& other);
+/// structs with the fields of both. With `integers_widen` also the floating type for integers beside it. Null
+/// for other pairs.
+std::optional<DataType> unified(const DataType& one, const DataType& other, bool integers_widen = false);
 
 /// Bytes of memory that the array's buffers use.
 std::size_t bytes_of(const arrow::Array& array);
@@ -56,10 +55,14 @@ std::size_t bytes_of(const arrow::Array& array);
 /// verify the lengths of buffers.
 ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& place);
 
-/// The values as another type, by Arrow's kernels: between numbers, from booleans and integers to text,
-/// between text and binary, and lists of these. Null for any other pair of types, and if a value does not fit
-/// exactly: the caller then converts the values or reports the error.
-ArrayPointer cast(const ArrayPointer& array, const DataType& from, const DataType& to);
+/// Whether Arrow's kernels convert these types: from nulls, between numbers, booleans and text, dates and
+/// times from and to all types, and lists and structs of these. Not numbers from text (signs, infinities),
+/// and no struct with a field that the other has not.
+bool has_cast(const DataType& from, const DataType& to);
+
+/// The values as another type, by these kernels. Throws UsageError, with Arrow's reason, if a value does not
+/// fit.
+ArrayPointer cast(const ArrayPointer& array, const DataType& to);
 
 /// `count` rows of a column beginning at `start`, like Column::flatten().
 ArrayPointer rows_of(const Column& column, std::int64_t start, std::int64_t count);

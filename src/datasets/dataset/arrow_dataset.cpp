@@ -123,18 +123,18 @@ Value Row::value() const {
 
 namespace {
 
-[[noreturn]] void fail(std::size_t row, const UsageError& error) {
+[[noreturn]] void fail(std::int64_t row, const UsageError& error) {
   throw UsageError("row " + std::to_string(row) + ": " + error.what());
 }
 
-Features inferred(std::span<const Value> rows) {
+Features inferred(std::span<const Value> rows, std::int64_t first) {
   table::SchemaInference finder;
-  for (std::size_t row = 0; row < rows.size(); ++row) {
+  for (const auto& row : rows) {
     try {
-      static_cast<void>(rows[row].fields());
-      finder.add(rows[row]);
+      static_cast<void>(row.fields());
+      finder.add(row);
     } catch (const UsageError& error) {
-      fail(row, error);
+      fail(first + (&row - rows.data()), error);
     }
   }
   return Features::from_fields(finder.type().fields());
@@ -142,15 +142,16 @@ Features inferred(std::span<const Value> rows) {
 
 }  // namespace
 
-ArrowDataset ArrowDataset::from_rows(std::span<const Value> rows, const std::optional<Features>& features) {
-  const auto wanted = features ? *features : inferred(rows);
+ArrowDataset table::from_rows(std::span<const Value> rows, const std::optional<Features>& features,
+                              std::int64_t first) {
+  const auto wanted = features ? *features : inferred(rows, first);
   const auto whole = Feature::struct_(wanted);
   ColumnBuilder builder(whole.type());
-  for (std::size_t row = 0; row < rows.size(); ++row) {
+  for (const auto& row : rows) {
     try {
-      builder.append(table::converted(rows[row], whole));
+      builder.append(table::converted(row, whole));
     } catch (const UsageError& error) {
-      fail(row, error);
+      fail(first + (&row - rows.data()), error);
     }
   }
   const auto fields = arrow_file::fields_of(*builder.finish().flatten());
@@ -158,7 +159,11 @@ ArrowDataset ArrowDataset::from_rows(std::span<const Value> rows, const std::opt
   for (std::size_t place = 0; place < wanted.size(); ++place) {
     columns.emplace_back(wanted.items()[place].first, Column(fields[place]));
   }
-  return from_columns(std::move(columns), wanted);
+  return ArrowDataset::from_columns(std::move(columns), wanted);
+}
+
+ArrowDataset ArrowDataset::from_rows(std::span<const Value> rows, const std::optional<Features>& features) {
+  return table::from_rows(rows, features, 0);
 }
 
 ArrowDataset ArrowDataset::select(std::span<const std::int64_t> rows) const {

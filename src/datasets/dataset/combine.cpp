@@ -1,11 +1,17 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numeric>
 
+#include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
+#include "datasets/table/convert.hpp"
 #include "datasets/table/numpy_random.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/column_builder.hpp"
 #include "state.hpp"
 
 namespace lockstep {
@@ -13,22 +19,88 @@ namespace {
 
 using Rows = std::vector<std::int64_t>;
 
-void check_columns(const ArrowDataset& first, const ArrowDataset& other, std::size_t number) {
-  const auto fail = [&](const std::string& what) {
-    throw UsageError("data sets to put together need the same columns, but number " + std::to_string(number) +
-                     " (counted from 0) " + what + ". Use cast, rename_column or remove_columns first.");
-  };
-  for (const auto& name : first.column_names()) {
-    if (!other.has_column(name)) fail("has no column '" + name + "'");
-    const auto& wanted = first.features()[name];
-    const auto& found = other.features()[name];
-    if (!(wanted == found)) {
-      fail("has the column '" + name + "' of the type " + found.type().text() + " where the first has " +
-           wanted.type().text() +
-           (wanted.type() == found.type() ? " with other classes or another meaning" : ""));
+/// The feature that the values of both fit; null if there is none.
+std::optional<Feature> unified(const Feature& one, const Feature& other, bool integers_widen) {
+  if (one == other || other.type().kind() == TypeKind::null) return one;
+  if (one.type().kind() == TypeKind::null) return other;
+  // Classes and other meanings must be the same.
+  if (!(one == Feature(one.type())) || !(other == Feature(other.type()))) return std::nullopt;
+  const auto type = arrow_file::unified(one.type(), other.type(), integers_widen);
+  return type ? std::optional(Feature(*type)) : std::nullopt;
+}
+
+using Paths = std::span<const std::filesystem::path>;
+
+[[noreturn]] void fail_types(const std::string& column, const Feature& before, const Feature& found,
+                             std::size_t number, Paths files) {
+  const auto types =
+      fmt::format("the column '{}' of the type {} where {} has {}{}", column, found.type().text(),
+                  files.empty() ? "one before" : "a file before", before.type().text(),
+                  found.type() == before.type() ? " with other classes or another meaning" : "");
+  if (!files.empty()) {
+    throw UsageError(
+        fmt::format("files to load together need the same columns, but '{}' has {}. Name the types in "
+                    "LoadOptions::features.",
+                    files[number].string(), types));
+  }
+  throw UsageError(
+      fmt::format("data sets to put together need the same columns, but number {} (counted from 0) "
+                  "has {}. Use cast, rename_column or remove_columns first.",
+                  number, types));
+}
+
+/// Whether a column of floating numbers, which integers with nulls in a CSV file are, can have the integers'
+/// type.
+bool fits(const Column& column, const Feature& integers, std::string_view name) try {
+  static_cast<void>(table::converted_column(column, integers, name));
+  return true;
+} catch (const UsageError&) {
+  return false;
+}
+
+/// The columns of all data sets. Those of a data set without rows do not count beside others.
+Features all_features(std::span<const ArrowDataset> datasets, Paths files) {
+  std::vector<std::pair<std::string, Feature>> items;
+  std::map<std::string, std::size_t, std::less<>> places;
+  for (std::size_t number = 0; number < datasets.size(); ++number) {
+    const auto& features = datasets[number].features();
+    if (datasets[number].num_rows() == 0 || features.items() == items) continue;
+    for (const auto& [name, feature] : features.items()) {
+      const auto [place, fresh] = places.try_emplace(name, items.size());
+      if (fresh) {
+        items.emplace_back(name, feature);
+        continue;
+      }
+      auto& before = items[place->second].second;
+      if (!files.empty() && before.type().is_integer() && feature.type().is_floating() &&
+          fits(datasets[number].column(name), before, name))
+        continue;
+      const auto both = unified(before, feature, !files.empty());
+      if (!both) fail_types(name, before, feature, number, files);
+      before = *both;
     }
   }
-  if (other.num_columns() != first.num_columns()) fail("has more columns than the first");
+  return items.empty() ? datasets.front().features() : Features(std::move(items));
+}
+
+Column nulls(std::int64_t rows, const DataType& type, std::string_view name) {
+  ColumnBuilder builder{DataType()};
+  for (std::int64_t row = 0; row < rows; ++row) builder.append_null();
+  return table::converted_column(builder.finish(), Feature(type), name);
+}
+
+ArrowDataset with_features(const ArrowDataset& dataset, const Features& features) {
+  auto fresh = DatasetAccess::copy(dataset);
+  fresh->features = features;
+  fresh->columns.clear();
+  for (const auto& [name, feature] : features.items()) {
+    const bool known = dataset.num_rows() > 0 && dataset.has_column(name);
+    const bool same = known && dataset.features()[name] == feature;
+    fresh->columns.emplace_back(name, same    ? dataset.column(name)
+                                      : known ? table::converted_column(dataset.column(name), feature, name)
+                                              : nulls(dataset.num_rows(), feature.type(), name));
+  }
+  return DatasetAccess::make(std::move(fresh));
 }
 
 /// The complete data of all columns, concatenated, regardless of their row maps.
@@ -159,12 +231,25 @@ Rows drawn(const Sources& sources, std::span<const double> probabilities, std::u
 
 }  // namespace
 
-ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> datasets) {
-  if (datasets.empty()) throw UsageError("there is no data set to concatenate.");
-  const auto& first = datasets.front();
-  for (std::size_t number = 1; number < datasets.size(); ++number)
-    check_columns(first, datasets[number], number);
-  auto fresh = DatasetAccess::copy(first);
+std::vector<ArrowDataset> with_same_columns(std::span<const ArrowDataset> datasets, Paths files) {
+  const auto features = all_features(datasets, files);
+  std::vector<ArrowDataset> same;
+  for (std::size_t number = 0; number < datasets.size(); ++number) {
+    const auto& dataset = datasets[number];
+    try {
+      same.push_back(dataset.features() == features ? dataset : with_features(dataset, features));
+    } catch (const UsageError& error) {
+      if (files.empty()) throw;
+      throw UsageError(fmt::format("'{}': {}", files[number].string(), error.what()));
+    }
+  }
+  return same;
+}
+
+ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> given) {
+  if (given.empty()) throw UsageError("there is no data set to concatenate.");
+  const auto datasets = with_same_columns(given, {});
+  auto fresh = DatasetAccess::copy(datasets.front());
   RowJoiner joiner;
   for (auto& [name, column] : fresh->columns) {
     std::vector<Column> columns;

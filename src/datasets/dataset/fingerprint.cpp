@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "datasets/arrow/batch_writer.hpp"
+#include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/content_hash.hpp"
 #include "state.hpp"
@@ -14,7 +15,7 @@ using table::ContentHash;
 std::string content_of(const ColumnData& data) {
   ContentHash hash;
   const auto sink = [&](const void* bytes, std::size_t count) { hash.update(bytes, count); };
-  const auto writer = arrow_file::stream_writer(sink, {{"", data.type()}}, {});
+  const auto writer = arrow_file::stream_writer(sink, arrow_file::to_arrow({{"", data.type()}}));
   for (std::size_t chunk = 0; chunk < data.chunks().size(); ++chunk)
     writer->write({&data.chunks()[chunk].array, 1}, data.start(chunk + 1) - data.start(chunk));
   return hash.text();

@@ -7,6 +7,7 @@
 #include "core/parallel_for.hpp"
 #include "datasets/distributed/cached_run.hpp"
 #include "datasets/readers/readers.hpp"
+#include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/processors.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
@@ -92,7 +93,13 @@ class MapJob {
   Columns part(const MapBatch& batch, const BatchFunction& function, const Worker& worker) const {
     try {
       Columns made = function(batch);
-      return operation_ == "map" ? merge_columns(batch, std::move(made), options_.remove_columns) : made;
+      if (operation_ != "map") return made;
+      made = merge_columns(batch, std::move(made), options_.remove_columns);
+      for (auto& [name, column] : made) {
+        if (!options_.features || !options_.features->contains(name)) continue;
+        column = table::converted_column(column, (*options_.features)[name], name);
+      }
+      return made;
     } catch (...) {
       rethrow_at(place(batch, worker));
     }

@@ -80,12 +80,7 @@ ResultColumns::ResultColumns(Features source, std::optional<Features> features)
 bool ResultColumns::add(const std::vector<Field>& fields) {
   if (!known_) {
     known_ = true;
-    for (const auto& [name, type, nullable] : fields) {
-      // `features` determine the type of columns with only nulls.
-      const bool said = features_ && features_->contains(name);
-      const auto type_said = said ? arrow_file::unified((*features_)[name].type(), type) : std::nullopt;
-      fields_.push_back({name, type_said.value_or(type)});
-    }
+    for (const auto& [name, type, nullable] : fields) fields_.push_back({name, type});
     return true;
   }
   if (names_of(fields) != names_of(fields_)) {
@@ -191,7 +186,7 @@ void ShardBuilder::open() {
   const auto sink = [this](const void* data, std::size_t bytes) {
     stream_.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
   };
-  writer_ = arrow_file::stream_writer(sink, none.features().fields(), schema_metadata(none.features()));
+  writer_ = arrow_file::stream_writer(sink, schema_of(none.features()));
 }
 
 void ShardBuilder::close() {

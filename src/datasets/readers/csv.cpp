@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <cmath>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +30,8 @@ class CsvParser {
   /// `name` is the file's, for errors. Throws UsageError for contradictory options.
   CsvParser(std::string_view text, const CsvOptions& options, std::string name);
 
-  /// Reads the next row into `cells`; false at the end. Skips empty lines. Throws DataError, with the line,
-  /// for a quote that is not closed or is followed by other characters.
+  /// Reads the next row into `cells`; false at the end. Skips empty lines and lines of blanks. Throws
+  /// DataError, with the line, for a quote that is not closed or is followed by other characters.
   bool next(std::vector<Cell>& cells);
   /// The first line of the row that was read last, counted from 1.
   std::int64_t line() const noexcept { return row_line_; }
@@ -38,6 +40,7 @@ class CsvParser {
   bool at_end() const noexcept { return place_ == text_.size(); }
   bool at_line_end() const noexcept { return text_[place_] == '\n' || text_[place_] == '\r'; }
   void pass_line_end();
+  void pass_blank_lines();
   void read_cell(Cell& cell);
   void read_quoted(Cell& cell);
   [[noreturn]] void fail(const std::string& what) const;
@@ -73,8 +76,18 @@ void CsvParser::pass_line_end() {
   ++line_;
 }
 
+void CsvParser::pass_blank_lines() {
+  while (!at_end()) {
+    auto end = place_;
+    while (end < text_.size() && (text_[end] == ' ' || text_[end] == '\t') && text_[end] != delimiter_) ++end;
+    if (end < text_.size() && text_[end] != '\n' && text_[end] != '\r') return;
+    place_ = end;
+    if (!at_end()) pass_line_end();
+  }
+}
+
 bool CsvParser::next(std::vector<Cell>& cells) {
-  while (!at_end() && at_line_end()) pass_line_end();
+  pass_blank_lines();
   if (at_end()) return false;
   row_line_ = line_;
   std::size_t count = 0;
@@ -135,42 +148,97 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
+/// A number of a cell. NaN only as pandas spells it: "NAN" and "nan(1)" are text.
+std::optional<double> number_of(std::string_view text) {
+  text = without_blanks(text);
+  const auto number = table::parse_number(text);
+  const bool spelled = text.ends_with("NaN") || text.ends_with("nan");
+  return number && std::isnan(*number) && !spelled ? std::nullopt : number;
+}
+
 /// The types that all cells of a column so far fit.
 class CellTypes {
  public:
   void add_null() { null_ = true; }
   void add(std::string_view text) {
     value_ = true;
-    const auto number = without_blanks(text);
-    integer_ = integer_ && table::parse_integer(number);
-    number_ = number_ && (integer_ || table::parse_number(number));
+    const auto cell = without_blanks(text);
+    negative_ = negative_ || cell.starts_with('-');
+    if (number_ && !table::parse_integer(cell)) add_other(cell);
     boolean_ = boolean_ && table::parse_boolean(text);
   }
 
-  /// Like pandas in `datasets`: a column of integers with a null is float64.
+  /// Like pandas in `datasets`: a column of integers with a null is float64; integers that no type holds
+  /// together are text, as doubles would lose digits.
   TypeKind kind() const {
     if (!value_ && !null_) return TypeKind::utf8;
-    if (integer_ && !null_) return TypeKind::int64;
-    if (number_) return TypeKind::float64;
+    if (integer_ && !large_) return null_ ? TypeKind::float64 : TypeKind::int64;
+    if (integer_) return negative_ || null_ || huge_ ? TypeKind::utf8 : TypeKind::uint64;
+    if (number_) return huge_ ? TypeKind::utf8 : TypeKind::float64;
     return boolean_ ? TypeKind::boolean : TypeKind::utf8;
   }
 
  private:
+  /// A number that is no int64.
+  void add_other(std::string_view cell) {
+    const bool sign = cell.starts_with('-') || cell.starts_with('+');
+    if (cell.size() > 1 && cell.find_first_not_of("0123456789", sign ? 1 : 0) == std::string_view::npos) {
+      large_ = true;
+      huge_ = huge_ || !table::parse_unsigned(cell);
+      return;
+    }
+    integer_ = false;
+    number_ = number_of(cell).has_value();
+  }
+
   bool value_ = false;
   bool null_ = false;
   bool integer_ = true;
   bool number_ = true;
   bool boolean_ = true;
+  bool negative_ = false;
+  /// Integers above the range of int64, and outside that of uint64 too.
+  bool large_ = false;
+  bool huge_ = false;
 };
 
-/// The cells of a file, row by row; each row has one cell per column.
+/// The columns' names in a header, made different as by pandas: "a", "a.1", and "Unnamed: 2" for an empty
+/// one.
+std::vector<std::string> header_names(const Cells& cells) {
+  std::vector<std::string> names;
+  // Names that are given come before those that are not.
+  std::vector<std::size_t> order;
+  for (const auto& cell : cells) {
+    if (!cell.text.empty()) order.push_back(names.size());
+    names.push_back(cell.text.empty() ? fmt::format("Unnamed: {}", names.size()) : cell.text);
+  }
+  for (std::size_t place = 0; place < cells.size(); ++place) {
+    if (cells[place].text.empty()) order.push_back(place);
+  }
+  std::map<std::string, std::size_t> counts;
+  for (const auto place : order) {
+    const auto given = names[place];
+    auto name = given;
+    for (auto count = counts[name]; count > 0;) {
+      counts[given] = count + 1;
+      name = fmt::format("{}.{}", given, count);
+      count = std::find(names.begin(), names.end(), name) != names.end() ? count + 1 : counts[name];
+    }
+    names[place] = name;
+    ++counts[name];
+  }
+  return names;
+}
+
+/// The cells of a file, row by row; cells that a row has not are null.
 class Table {
  public:
   Table(const TextFile& file, const CsvOptions& options)
       : file_(file.path), name_(file.name), options_(options), parser_(text(), options, name_) {
     if (!parser_.next(cells_)) fail(name_, "it is empty");
-    for (std::size_t place = 0; place < cells_.size(); ++place)
-      names_.push_back(options.header ? cells_[place].text : std::to_string(place));
+    if (options.header) names_ = header_names(cells_);
+    for (std::size_t place = 0; !options.header && place < cells_.size(); ++place)
+      names_.push_back(std::to_string(place));
     if (!options.column_names.empty()) names_ = options.column_names;
     check_width();
     // Without a header, the first row is data: read it again.
@@ -192,6 +260,7 @@ class Table {
   std::string_view text(std::size_t column) const { return cells_[column].text; }
 
   bool is_null(std::size_t column) const {
+    if (column >= cells_.size()) return true;
     const auto& [text, quoted] = cells_[column];
     // Most cells differ from all nulls in first character or length.
     const auto& lengths = null_lengths_[text.empty() ? 0 : static_cast<unsigned char>(text[0])];
@@ -212,7 +281,7 @@ class Table {
   }
 
   void check_width() const {
-    if (cells_.size() == names_.size()) return;
+    if (cells_.size() <= names_.size()) return;
     fail(name_,
          fmt::format("{} has {} cells, but there are {} columns", place(), cells_.size(), names_.size()));
   }
@@ -286,7 +355,7 @@ class CsvRows final : public RowSource {
     const bool given = column < given_.size() && given_[column];
     if (table_.is_null(column)) {
       // Integers were inferred; a null makes the column float64.
-      if (!given && feature.type().kind() == TypeKind::int64) narrow(column);
+      if (!given && feature.type().is_integer()) narrow(column);
       return builder.append_null();
     }
     const auto text = table_.text(column);
@@ -301,7 +370,8 @@ class CsvRows final : public RowSource {
       return value.has_value();
     };
     if (kind == TypeKind::int64) return add(table::parse_integer(without_blanks(text)));
-    if (kind == TypeKind::float64) return add(table::parse_number(without_blanks(text)));
+    if (kind == TypeKind::uint64) return add(table::parse_unsigned(without_blanks(text)));
+    if (kind == TypeKind::float64) return add(number_of(text));
     if (kind == TypeKind::boolean) return add(table::parse_boolean(text));
     builder.append(text);
     return true;

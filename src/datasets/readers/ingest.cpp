@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// Version of the converted files' content; increased whenever that changes.
-constexpr int kLayout = 1;
+constexpr int kLayout = 2;
 /// Reading a file of this size again costs no more than finding it in the cache.
 constexpr std::uintmax_t kSmall = std::uintmax_t{8} << 20;
 
@@ -48,7 +48,7 @@ std::uint64_t write_arrow(const RowFile& rows, const fs::path& to, const std::at
     file = std::make_unique<AtomicFile>(to);
     count = 0;
     writer = arrow_file::stream_writer([&](const void* data, std::size_t bytes) { file->write(data, bytes); },
-                                       features.fields(), schema_metadata(features));
+                                       schema_of(features));
     return [&](const std::vector<ArrayPointer>& columns, std::int64_t batch_rows) {
       if (stop) throw Error("load: stopped.");
       writer->write(columns, batch_rows);

@@ -67,12 +67,19 @@ struct Block {
 class Blocks {
  public:
   explicit Blocks(const TextFile& file) : file_(file.path), name_(file.name) {
-    const auto first = text().find_first_not_of(" \t\r\n");
-    is_list_ = first != std::string_view::npos && text()[first] == '[';
+    // A byte order mark.
+    if (text().starts_with("\xEF\xBB\xBF")) place_ = 3;
+    const auto first = text().find_first_not_of(" \t\r\n", place_);
+    if (first == std::string_view::npos) return;
+    is_list_ = text()[first] == '[';
     if (is_list_) place_ = first + 1;
+    is_one_ = text()[first] == '{' && is_one_object(first);
   }
 
-  std::optional<Block> next() { return is_list_ ? next_elements() : next_lines(); }
+  std::optional<Block> next() {
+    if (is_one_) return next_object();
+    return is_list_ ? next_elements() : next_lines();
+  }
 
   /// Calls `take(row, where)` for each row; `where` is its place in the file.
   template <typename Take>
@@ -92,6 +99,25 @@ class Blocks {
 
  private:
   std::string_view text() const { return file_.text(); }
+
+  /// Whether the file is one object over several lines.
+  bool is_one_object(std::size_t begin) const {
+    const auto over = [&](std::size_t place, int depth) { return depth == 0 && place > begin; };
+    bool goes_on = false;
+    scan(begin, [&](std::size_t place, int depth) {
+      goes_on = depth > 0 && text()[place] == '\n';
+      return goes_on || over(place, depth);
+    });
+    return goes_on && is_blank(text().substr(scan(begin, over)));
+  }
+
+  std::optional<Block> next_object() {
+    if (place_ >= text().size()) return std::nullopt;
+    const auto row = std::make_shared<std::string>(text().substr(place_));
+    std::replace(row->begin(), row->end(), '\n', ' ');
+    place_ = text().size();
+    return Block{*row, row, line_};
+  }
 
   std::optional<Block> next_lines() {
     if (place_ >= text().size()) return std::nullopt;
@@ -134,21 +160,32 @@ class Blocks {
     if (ended_) check_end();
   }
 
-  std::size_t element_end() const {
+  /// The first place outside of texts for which `stop(place, depth)` is true; the file's end if there is
+  /// none.
+  template <typename Stop>
+  std::size_t scan(std::size_t place, const Stop& stop) const {
     int depth = 0;
     bool in_text = false;
-    for (auto place = place_; place < text().size(); ++place) {
+    for (; place < text().size(); ++place) {
       const char one = text()[place];
       if (in_text) {
         if (one == '\\') ++place;
         in_text = one != '"';
-      } else if (depth == 0 && (one == ',' || one == ']')) {
+      } else if (stop(place, depth)) {
         return place;
       } else {
         in_text = one == '"';
         depth += one == '{' || one == '[' ? 1 : one == '}' || one == ']' ? -1 : 0;
       }
     }
+    return text().size();
+  }
+
+  std::size_t element_end() const {
+    const auto end = scan(place_, [&](std::size_t place, int depth) {
+      return depth == 0 && (text()[place] == ',' || text()[place] == ']');
+    });
+    if (end < text().size()) return end;
     static_cast<void>(parse_value(text().substr(place_), element_name()));
     fail_at("'" + name_ + "'", "it is not valid JSON: its list does not end");
   }
@@ -163,6 +200,7 @@ class Blocks {
   arrow_file::MappedFile file_;
   std::string name_;
   bool is_list_ = false;
+  bool is_one_ = false;
   std::size_t place_ = 0;
   std::int64_t line_ = 1;
   std::int64_t elements_ = 0;
@@ -208,16 +246,6 @@ std::shared_ptr<arrow::RecordBatch> parsed(const Block& block, const std::shared
   return batch.ok() ? *std::move(batch) : nullptr;
 }
 
-/// Text that looks like a time stays text: whether all rows look like that is not known at the beginning.
-DataType without_times(const DataType& type) {
-  if (type.kind() == TypeKind::timestamp) return DataType(TypeKind::utf8);
-  if (type.is_list()) return DataType::list(without_times(type.element()));
-  if (type.kind() != TypeKind::struct_) return type;
-  auto fields = type.fields();
-  for (auto& field : fields) field.type = without_times(field.type);
-  return DataType::struct_(std::move(fields));
-}
-
 void require_object(const Value& row, const std::string& where) {
   if (std::get_if<Value::Fields>(&row.variant()) == nullptr)
     fail_at(where, std::string("a row must be an object, but it is ") + row.kind());
@@ -228,7 +256,10 @@ void find_types(const Blocks& blocks, const Block& block, table::SchemaInference
     const arrow_file::Location place(blocks.name(), "its columns");
     auto found = finder;
     try {
-      found.add(without_times(DataType::struct_(arrow_file::schema_of(*batch->schema(), place).fields)));
+      // Text that looks like a time stays text: whether all rows look like that is not known at the
+      // beginning.
+      found.add(table::with_times_as_text(
+          DataType::struct_(arrow_file::schema_of(*batch->schema(), place).fields)));
       finder = std::move(found);
       return;
     } catch (const UsageError&) {
@@ -259,11 +290,6 @@ Features inferred(const TextFile& file, Types types) {
 /// Adds the fields that the features name. Rejects others, so that no data are lost silently.
 void add_row(const Value& row, const Feature& whole, ColumnBuilder& builder, const std::string& where) {
   require_object(row, where);
-  for (const auto& [name, value] : row.fields()) {
-    bool known = false;
-    for (const auto& field : whole.type().fields()) known = known || field.name == name;
-    if (!known) fail_at(where, "it has the field '" + name + "', which the features do not name");
-  }
   try {
     builder.append(table::converted(row, whole));
   } catch (const UsageError& error) {
@@ -283,14 +309,14 @@ class JsonRows final : public RowSource {
       : may_narrow_(!features && types == Types::of_the_beginning),
         features_(features ? *features : inferred(file, types)),
         blocks_(file) {
-    if (features_.empty()) throw DataError("'" + file.name + "' has no rows of JSON.");
     whole_ = Feature::struct_(features_);
     // Arrow does not know class names and their range.
-    if (!has_classes(whole_)) schema_ = arrow_file::to_arrow(features_.fields(), {});
+    if (!has_classes(whole_)) schema_ = arrow_file::to_arrow(features_.fields());
   }
 
   const Features& features() const override { return features_; }
 
+  /// A file without rows has no columns.
   std::vector<ArrayPointer> next() override {
     while (ready_.empty() && read_some()) {
     }

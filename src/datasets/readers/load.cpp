@@ -169,14 +169,35 @@ std::vector<std::string> spelled_out(const std::string& pattern) {
   return names;
 }
 
-/// The files that match a pattern with `*`, `?` or `[...]`, sorted by name; otherwise the path itself.
-std::vector<Path> globbed(const Path& path) {
-  if (path.string().find_first_of("*?[") == std::string::npos || std::filesystem::exists(path)) return {path};
+std::vector<Path> glob_paths(const std::string& pattern) {
   glob_t found{};
-  const int status = ::glob(path.c_str(), GLOB_ERR, nullptr, &found);
+  const int status = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
   std::vector<Path> paths(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
+  return paths;
+}
+
+/// The paths that match a pattern in which "**/" stands for any folders, or none. Hidden ones are left out.
+std::vector<Path> deep_glob_paths(const std::string& pattern) {
+  const auto stars = pattern.find("**/");
+  if (stars == std::string::npos) return glob_paths(pattern);
+  const auto rest = pattern.substr(stars + 3);
+  auto paths = deep_glob_paths(pattern.substr(0, stars) + rest);
+  for (const auto& folder : glob_paths(pattern.substr(0, stars) + "*/")) {
+    if (std::filesystem::is_symlink(folder.parent_path())) continue;
+    const auto below = deep_glob_paths(folder.string() + "**/" + rest);
+    paths.insert(paths.end(), below.begin(), below.end());
+  }
+  return paths;
+}
+
+/// The files that match a pattern with `*`, `?`, `[...]` or "**/", sorted by name; otherwise the path itself.
+std::vector<Path> globbed(const Path& path) {
+  if (path.string().find_first_of("*?[") == std::string::npos || std::filesystem::exists(path)) return {path};
+  auto paths = deep_glob_paths(path.string());
   if (paths.empty()) throw DataError("no file matches '" + path.string() + "'.");
+  std::sort(paths.begin(), paths.end(), [](const Path& a, const Path& b) { return a.native() < b.native(); });
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
   return paths;
 }
 
@@ -202,6 +223,8 @@ RowFile row_file(const Path& path, FileFormat format, const LoadOptions& options
 }
 
 ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options) {
+  // An empty file of JSON.
+  if (rows.num_columns() == 0) return rows;
   if (!options.columns.empty()) rows = rows.select_columns(options.columns);
   if (options.features && !(rows.features() == *options.features)) rows = rows.cast(*options.features);
   return rows;
@@ -245,7 +268,12 @@ ArrowDataset ArrowDataset::load(std::span<const Path> paths, const LoadOptions& 
   for (const auto& path : files) {
     parts.push_back(readers::with_options(with_source(read_any(path, options), path), options));
   }
-  return parts.size() == 1 ? parts.front() : concatenate(parts);
+  auto whole = parts.size() == 1 ? parts.front() : concatenate(with_same_columns(parts, files));
+  const auto& first = files.front();
+  if (whole.num_columns() == 0 && !std::filesystem::is_directory(first) &&
+      readers::format_of(first, options) == FileFormat::json)
+    throw DataError("'" + first.string() + "' has no rows of JSON.");
+  return whole;
 }
 
 }  // namespace lockstep

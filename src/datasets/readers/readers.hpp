@@ -37,8 +37,8 @@ enum class Types { of_the_beginning, of_all_rows };
 struct TypesTooNarrow {};
 
 /// Comma-separated values (RFC 4180; any line breaks). Column types are those of pandas in `datasets`: the
-/// first of int64 (without nulls), float64, bool and string that all cells fit. `features` sets types instead
-/// of inferring them. Errors have the row, the line and the column.
+/// first of int64 and uint64 (without nulls), float64, bool and string that all cells fit. `features` sets
+/// types instead of inferring them. Errors have the row, the line and the column.
 std::unique_ptr<RowSource> csv_rows(const TextFile& file, const CsvOptions& options,
                                     const std::optional<Features>& features, Types types);
 
@@ -133,8 +133,8 @@ RowFile row_file(const std::filesystem::path& path, FileFormat format, const Loa
 ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options);
 
 /// The files that match a pattern: all names that "{000..146}" and "{a,b}" expand to, and for `*`, `?` or
-/// `[...]` the existing files, sorted by name. Throws DataError if there are none, UsageError for a pattern
-/// with more than a million names.
+/// `[...]`, also "**/" for any folders, the existing files, sorted by name. Throws DataError if there are
+/// none, UsageError for a pattern with more than a million names.
 std::vector<std::filesystem::path> matching_files(const std::filesystem::path& pattern);
 
 /// The rows of a file. A small file is read into memory. A large or compressed one is converted piece by

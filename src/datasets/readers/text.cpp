@@ -61,18 +61,23 @@ class TextRows final : public RowSource {
   std::vector<ArrayPointer> next() override {
     const auto text = file_.text();
     while (place_ < text.size() && !pieces_.is_full()) {
-      const auto end = std::min(text.find('\n', place_), text.size());
+      const auto end = line_end();
       ++line_;
       add(text.substr(place_, end - place_), end < text.size());
-      place_ = end + 1;
+      place_ = end + (text.substr(end).starts_with("\r\n") ? 2 : 1);
     }
     return pieces_.take();
   }
 
  private:
-  /// Also removes the "\r" of a Windows line break.
+  /// The end of the current line: "\n", "\r\n" or "\r", as in Python.
+  std::size_t line_end() {
+    const auto text = file_.text();
+    if (place_ == 0 || newline_ < place_) newline_ = std::min(text.find('\n', place_), text.size());
+    return std::min(text.substr(0, newline_).find('\r', place_), newline_);
+  }
+
   void add(std::string_view line, bool has_end) {
-    if (line.ends_with('\r')) line.remove_suffix(1);
     if (first_not_utf8(line) != std::string_view::npos)
       throw DataError(fmt::format("'{}': line {} is not UTF-8 text.", name_, line_));
     if (keep_linebreaks_ && has_end) {
@@ -88,6 +93,8 @@ class TextRows final : public RowSource {
   Features features_{{{"text", Feature(DataType(TypeKind::utf8))}}};
   PieceBuilder pieces_;
   std::size_t place_ = 0;
+  /// The first "\n" from place_ on.
+  std::size_t newline_ = 0;
   std::int64_t line_ = 0;
 };
 

@@ -40,9 +40,7 @@ std::string shown(double value) {
   return std::isfinite(value) ? text : (std::isnan(value) ? "NaN" : text);
 }
 
-bool holds_integers(const DataType& type) {
-  return type.is_integer() || (type.kind() >= TypeKind::date32 && !type.is_decimal());
-}
+bool holds_integers(const DataType& type) { return type.is_integer() || type.is_temporal(); }
 
 void check(const arrow::Status& status, const DataType& type) {
   if (status.ok()) return;
@@ -145,7 +143,15 @@ void ColumnBuilder::append(bool value) {
 
 template <typename Number>
 void ColumnBuilder::append_integer(Number value) {
-  if (type().is_floating()) return append(static_cast<double>(value));
+  if (type().is_floating()) {
+    // Integers up to this are exact; Arrow refuses others.
+    const auto most = std::int64_t{1} << (type().kind() == TypeKind::float64   ? 53
+                                          : type().kind() == TypeKind::float32 ? 24
+                                                                               : 11);
+    if (std::cmp_less(value, -most) || std::cmp_greater(value, most))
+      refuse(type(), fmt::format("the number {}, which it cannot represent exactly", value));
+    return append(static_cast<double>(value));
+  }
   if (!holds_integers(type())) refuse(type(), fmt::format("the number {}", value));
   IntegerAppender<Number> appender{*node_->builder, value};
   check(arrow::VisitTypeInline(*node_->builder->type(), &appender), type());

@@ -1,5 +1,8 @@
 #include "convert.hpp"
 
+#include <locale.h>
+#include <stdlib.h>
+
 #include <algorithm>
 #include <charconv>
 #include <string>
@@ -12,11 +15,13 @@
 namespace lockstep::table {
 namespace {
 
-[[noreturn]] void refuse(const Value& value, const DataType& type) {
+std::string refusal(const Value& value, const DataType& type) {
   auto text = value.to_json();
   if (text.size() > 80) text = text.substr(0, 80) + "...";
-  throw UsageError("the value " + text + " cannot become " + type.text());
+  return "the value " + text + " cannot become " + type.text();
 }
+
+[[noreturn]] void refuse(const Value& value, const DataType& type) { throw UsageError(refusal(value, type)); }
 
 /// Removes a plus sign, which from_chars does not accept.
 std::string_view unsigned_text(std::string_view text) {
@@ -48,12 +53,23 @@ Value as_boolean(const Value& value, const DataType& type) {
   return Value(*parsed);
 }
 
+Value as_time(const std::string& text, const DataType& type) try {
+  return Column(arrow_file::cast(make_column<std::string>({text}).flatten(), type)).value(0);
+} catch (const UsageError&) {
+  // Text of a number, as numbers are: in the type's unit.
+  const auto number = parse_integer(text);
+  if (!number) refuse(Value(text), type);
+  return Value(*number);
+}
+
 Value as_number(const Value& value, const DataType& type) {
   if (value.is_number()) return value;
   if (const auto* truth = std::get_if<bool>(&value.variant())) return Value(*truth ? 1 : 0);
   const auto* text = std::get_if<std::string>(&value.variant());
   if (text == nullptr) refuse(value, type);
+  if (type.is_temporal()) return as_time(*text, type);
   if (const auto whole = parse_integer(*text)) return Value(*whole);
+  if (const auto whole = parse_unsigned(*text)) return Value(*whole);
   const auto number = parse_number(*text);
   if (!number) refuse(value, type);
   return Value(*number);
@@ -86,9 +102,15 @@ Value as_list(const Value& value, const Feature& feature) {
 Value as_structure(const Value& value, const Feature& feature) {
   const auto* fields = std::get_if<Value::Fields>(&value.variant());
   if (fields == nullptr) refuse(value, feature.type());
+  const auto& names = feature.type().fields();
+  for (const auto& field : *fields) {
+    const bool known =
+        std::any_of(names.begin(), names.end(), [&](const Field& one) { return one.name == field.first; });
+    if (!known) throw UsageError("it has the field '" + field.first + "', which the features do not name");
+  }
   Value::Fields result;
   for (std::size_t place = 0; place < feature.children().size(); ++place) {
-    const auto& name = feature.type().fields()[place].name;
+    const auto& name = names[place].name;
     const auto found =
         std::find_if(fields->begin(), fields->end(), [&](const auto& field) { return field.first == name; });
     result.emplace_back(
@@ -108,19 +130,43 @@ Value as_plain(const Value& value, const DataType& type) {
 
 }  // namespace
 
-std::optional<std::int64_t> parse_integer(std::string_view text) {
+namespace {
+
+template <typename Integer>
+std::optional<Integer> parsed(std::string_view text) {
   text = unsigned_text(text);
-  std::int64_t value = 0;
+  Integer value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
 
+}  // namespace
+
+DataType with_times_as_text(const DataType& type) {
+  if (type.is_temporal() && type.kind() != TypeKind::duration) return DataType(TypeKind::utf8);
+  if (type.kind() == TypeKind::fixed_size_list)
+    return DataType::fixed_size_list(with_times_as_text(type.element()), type.width());
+  if (type.is_list())
+    return DataType::list(with_times_as_text(type.element()), type.kind() == TypeKind::large_list);
+  if (type.kind() != TypeKind::struct_) return type;
+  auto fields = type.fields();
+  for (auto& field : fields) field.type = with_times_as_text(field.type);
+  return DataType::struct_(std::move(fields));
+}
+
+std::optional<std::int64_t> parse_integer(std::string_view text) { return parsed<std::int64_t>(text); }
+std::optional<std::uint64_t> parse_unsigned(std::string_view text) { return parsed<std::uint64_t>(text); }
+
 std::optional<double> parse_number(std::string_view text) {
   text = unsigned_text(text);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
+  if (error == std::errc::result_out_of_range) {
+    static const auto c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+    return ::strtod_l(std::string(text).c_str(), nullptr, c_locale);
+  }
   return value;
 }
 
@@ -153,8 +199,12 @@ Value converted(const Value& value, const Feature& feature) {
 
 namespace {
 
-/// Converts rows one by one, beginning at `start`: for types without an Arrow cast, and to report the value
-/// that does not fit.
+[[noreturn]] void fail_at(std::int64_t row, std::string_view name, std::string why) {
+  if (why.ends_with('.')) why.pop_back();
+  throw UsageError("row " + std::to_string(row) + " of the column '" + std::string(name) + "': " + why + ".");
+}
+
+/// Converts rows one by one, beginning at `start`: for types without an Arrow cast.
 ArrayPointer converted_rows(const Column& column, std::int64_t start, std::int64_t count,
                             const Feature& feature, std::string_view name) {
   ColumnBuilder builder(feature.type());
@@ -162,13 +212,28 @@ ArrayPointer converted_rows(const Column& column, std::int64_t start, std::int64
     try {
       builder.append(converted(column.value(row), feature));
     } catch (const UsageError& error) {
-      std::string why = error.what();
-      if (why.ends_with('.')) why.pop_back();
-      throw UsageError("row " + std::to_string(row) + " of the column '" + std::string(name) + "': " + why +
-                       ".");
+      fail_at(row, name, error.what());
     }
   }
   return builder.finish().flatten();
+}
+
+/// Converts rows by Arrow's cast; if that fails, one by one, so that the error names the row and the value.
+ArrayPointer cast_rows(const Column& column, std::int64_t start, std::int64_t count, const DataType& type,
+                       std::string_view name) {
+  try {
+    return arrow_file::cast(arrow_file::rows_of(column, start, count), type);
+  } catch (const UsageError& error) {
+    if (count == 1) fail_at(start, name, refusal(column.value(start), type) + " (" + error.what() + ")");
+    for (auto row = start; row < start + count; ++row) cast_rows(column, row, 1, type, name);
+    throw;
+  }
+}
+
+bool has_classes(const Feature& feature) {
+  const auto& children = feature.children();
+  return feature.kind() == Feature::Kind::class_label ||
+         std::any_of(children.begin(), children.end(), has_classes);
 }
 
 }  // namespace
@@ -176,18 +241,20 @@ ArrayPointer converted_rows(const Column& column, std::int64_t start, std::int64
 Column converted_column(const Column& column, const Feature& feature, std::string_view name) {
   // Pieces are small enough that no text column reaches the limit of 2 GiB.
   constexpr std::int64_t kRows = 65536;
+  const auto& type = feature.type();
   // Arrow does not know class names and their range.
-  const bool plain = feature == Feature(feature.type());
-  if (column.type() == feature.type() && feature.kind() != Feature::Kind::class_label) return column;
+  const bool classes = has_classes(feature);
+  if (column.type() == type && !classes) return column;
+  const bool plain = arrow_file::has_cast(column.type(), type);
+  if (classes && plain && !(column.type() == type))
+    return converted_column(converted_column(column, Feature(type), name), feature, name);
   std::vector<Chunk> chunks;
   for (std::int64_t start = 0; start < column.size(); start += kRows) {
     const auto count = std::min(kRows, column.size() - start);
-    ArrayPointer made;
-    if (plain)
-      made = arrow_file::cast(arrow_file::rows_of(column, start, count), column.type(), feature.type());
-    chunks.push_back({made ? std::move(made) : converted_rows(column, start, count, feature, name)});
+    chunks.push_back({plain && !classes ? cast_rows(column, start, count, type, name)
+                                        : converted_rows(column, start, count, feature, name)});
   }
-  auto data = std::make_shared<const ColumnData>(feature.type(), std::move(chunks));
+  auto data = std::make_shared<const ColumnData>(type, std::move(chunks));
   const auto rows = data->size();
   return {std::move(data), RowMap(0, rows)};
 }

@@ -15,8 +15,13 @@ Value converted(const Value& value, const Feature& feature);
 /// UsageError, with the row and `name`.
 Column converted_column(const Column& column, const Feature& feature, std::string_view name);
 
-// Parse text that is exactly one number, or "true" or "false" in any case.
+/// The type with text in place of dates and times, but not of durations, at any depth.
+DataType with_times_as_text(const DataType& type);
+
+// Parse text that is exactly one number, or "true" or "false" in any case. Numbers beyond the range of double
+// are infinity or 0.
 std::optional<std::int64_t> parse_integer(std::string_view text);
+std::optional<std::uint64_t> parse_unsigned(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 std::optional<bool> parse_boolean(std::string_view text);
 

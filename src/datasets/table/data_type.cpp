@@ -69,7 +69,7 @@ static_assert(in_order(), "the kinds' numbers are places in the list");
 
 const Known& known(TypeKind kind) noexcept { return kKnown[static_cast<std::size_t>(kind)]; }
 
-bool is_temporal(TypeKind kind) {
+bool has_unit(TypeKind kind) {
   return kind == TypeKind::time32 || kind == TypeKind::time64 || kind == TypeKind::timestamp ||
          kind == TypeKind::duration;
 }
@@ -196,7 +196,7 @@ DataType DataType::struct_(std::vector<Field> fields) {
 DataType DataType::temporal(TypeKind kind, std::string unit, std::string zone) {
   const auto found = unit_of(kind, unit);
   const bool zone_fits = zone.empty() || kind == TypeKind::timestamp;
-  if (!is_temporal(kind) || !found || !zone_fits) {
+  if (!has_unit(kind) || !found || !zone_fits) {
     throw UsageError("a time of type '" + std::string(known(kind).name) + "' cannot have the unit '" + unit +
                      "' and the zone '" + zone + "'.");
   }
@@ -222,7 +222,7 @@ DataType DataType::named(std::string_view name) {
   const auto stem = name.substr(0, bracket);
   for (const auto& one : kKnown) {
     if (one.name != stem) continue;
-    if (is_temporal(one.kind) && bracket != std::string_view::npos && name.back() == ']') {
+    if (has_unit(one.kind) && bracket != std::string_view::npos && name.back() == ']') {
       return parsed_temporal(one.kind, name.substr(bracket + 1, name.size() - bracket - 2), name);
     }
     if (bracket == std::string_view::npos && one.make != nullptr) return DataType(one.kind);
@@ -261,6 +261,10 @@ bool DataType::is_floating() const noexcept {
   return kind_ >= TypeKind::float16 && kind_ <= TypeKind::float64;
 }
 
+bool DataType::is_temporal() const noexcept {
+  return kind_ >= TypeKind::date32 && kind_ <= TypeKind::duration;
+}
+
 bool DataType::is_decimal() const noexcept { return kind_ >= TypeKind::decimal128; }
 
 std::size_t DataType::value_bytes() const noexcept {
@@ -268,7 +272,7 @@ std::size_t DataType::value_bytes() const noexcept {
 }
 
 std::string DataType::unit() const {
-  if (!is_temporal(kind_)) return {};
+  if (!has_unit(kind_)) return {};
   const auto unit = kind_ == TypeKind::timestamp  ? as<arrow::TimestampType>(arrow_).unit()
                     : kind_ == TypeKind::duration ? as<arrow::DurationType>(arrow_).unit()
                                                   : as<arrow::TimeType>(arrow_).unit();
@@ -361,13 +365,10 @@ FileSchema schema_of(const arrow::Schema& schema, const Location& place) {
   return result;
 }
 
-std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields,
-                                        const std::map<std::string, std::string>& metadata) {
+std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields) {
   arrow::FieldVector made;
   for (const auto& field : fields) made.push_back(arrow::field(field.name, field.type.arrow()));
-  auto texts = std::make_shared<arrow::KeyValueMetadata>();
-  for (const auto& [key, text] : metadata) texts->Append(key, text);
-  return arrow::schema(std::move(made), texts->size() > 0 ? std::move(texts) : nullptr);
+  return arrow::schema(std::move(made));
 }
 
 }  // namespace arrow_file

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "datasets/arrow/batch_writer.hpp"
+#include "datasets/dataset/state.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "save_folder.hpp"
@@ -23,14 +24,13 @@ struct ArrowWriter::State {
   void open(const Features& found) {
     if (writer) return;
     features = found;
-    writer =
-        arrow_file::stream_writer([this](const void* data, std::size_t bytes) { file.write(data, bytes); },
-                                  found.fields(), schema_metadata(found));
+    writer = arrow_file::stream_writer(
+        [this](const void* data, std::size_t bytes) { file.write(data, bytes); }, schema_of(found));
   }
 
   void flush() {
     if (waiting.empty()) return;
-    const auto rows = ArrowDataset::from_rows(waiting, features);
+    const auto rows = table::from_rows(waiting, features, written);
     waiting.clear();
     write(rows);
   }

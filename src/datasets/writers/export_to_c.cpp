@@ -48,7 +48,7 @@ class Batches {
 }  // namespace
 
 void ArrowDataset::export_to_c(ArrowArrayStream* stream) const {
-  const auto schema = arrow_file::to_arrow(features().fields(), schema_metadata(features()));
+  const auto schema = schema_of(features());
   const auto reader = arrow::RecordBatchReader::MakeFromIterator(
       arrow::Iterator<std::shared_ptr<arrow::RecordBatch>>(Batches(*this, schema)), schema);
   const auto status = reader.ok() ? arrow::ExportRecordBatchReader(*reader, stream) : reader.status();

@@ -1,3 +1,5 @@
+#include <arrow/type.h>
+#include <arrow/util/key_value_metadata.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/dataset/state.hpp"
 #include "datasets/table/content_hash.hpp"
+#include "datasets/table/convert.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -43,8 +46,7 @@ std::string write_file(const ArrowDataset& dataset, const Path& path, std::int64
     file.write(data, bytes);
     hash.update(data, bytes);
   };
-  write_rows(dataset, batch_rows,
-             *make(sink, dataset.features().fields(), schema_metadata(dataset.features())));
+  write_rows(dataset, batch_rows, *make(sink, schema_of(dataset.features())));
   file.commit();
   return hash.text();
 }
@@ -56,7 +58,7 @@ std::size_t estimated_bytes(const ArrowDataset& dataset) {
   if (rows == 0) return 0;
   std::size_t bytes = 0;
   const auto writer = arrow_file::stream_writer([&](const void*, std::size_t count) { bytes += count; },
-                                                dataset.features().fields(), {});
+                                                schema_of(dataset.features()));
   writer->write(record_batch(dataset, 0, rows), rows);
   return bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(dataset.num_rows());
 }
@@ -119,9 +121,44 @@ std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t
   return arrays;
 }
 
-std::map<std::string, std::string> schema_metadata(const Features& features) {
+namespace {
+
+std::shared_ptr<arrow::Field> field_of(const std::string& name, const Feature& feature);
+
+/// Arrow's type with the names of extension types inside it.
+std::shared_ptr<arrow::DataType> type_of(const Feature& feature) {
+  const auto& type = feature.type();
+  arrow::FieldVector fields;
+  for (std::size_t place = 0; place < feature.children().size(); ++place)
+    fields.push_back(field_of(type.fields()[place].name, feature.children()[place]));
+  if (fields.empty()) return type.arrow();
+  if (type.kind() == TypeKind::struct_) return arrow::struct_(fields);
+  if (type.kind() == TypeKind::list) return arrow::list(fields.front());
+  if (type.kind() == TypeKind::large_list) return arrow::large_list(fields.front());
+  return arrow::fixed_size_list(fields.front(), type.width());
+}
+
+/// `datasets` stores Array2D to Array5D as extension types of its own, and compares them when it loads a
+/// file.
+std::shared_ptr<arrow::Field> field_of(const std::string& name, const Feature& feature) {
+  auto field = arrow::field(name, type_of(feature));
+  if (feature.kind() != Feature::Kind::other) return field;
+  const auto json = OrderedJson::parse(feature.json());
+  const auto kind = json.value("_type", "");
+  if (!kind.starts_with("Array") || !json.contains("shape") || !json.contains("dtype")) return field;
+  return field->WithMetadata(
+      arrow::key_value_metadata({"ARROW:extension:name", "ARROW:extension:metadata"},
+                                {"datasets.features.features." + kind + "ExtensionType",
+                                 OrderedJson::array({json["shape"], json["dtype"]}).dump()}));
+}
+
+}  // namespace
+
+std::shared_ptr<arrow::Schema> schema_of(const Features& features) {
+  arrow::FieldVector fields;
+  for (const auto& [name, feature] : features.items()) fields.push_back(field_of(name, feature));
   const OrderedJson json = {{"info", {{"features", OrderedJson::parse(features.to_json())}}}};
-  return {{"huggingface", json.dump()}};
+  return arrow::schema(std::move(fields), arrow::key_value_metadata({"huggingface"}, {json.dump()}));
 }
 
 void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {
@@ -201,7 +238,10 @@ void add_value(std::string& text, const Value& value, bool only) {
   if (value.is_null() && only) text += "NA";
   if (value.is_null()) return;
   if (const auto* written = std::get_if<std::string>(&value.variant())) return add_cell(text, *written);
-  add_cell(text, value.to_json());
+  auto cell = value.to_json();
+  // Base64 needs no quotes.
+  if (std::get_if<Bytes>(&value.variant()) != nullptr) cell = cell.substr(1, cell.size() - 2);
+  add_cell(text, cell);
 }
 
 bool has_floating(const DataType& type) {
@@ -226,16 +266,31 @@ Value finite(const Value& value) {
   return value;
 }
 
+/// Calls `take` for each row; dates and times are text, as ISO 8601 writes them.
+void each_row(const ArrowDataset& dataset, const std::function<void(const Row&)>& take) {
+  constexpr std::int64_t kRows = 1000;
+  auto features = dataset.features().items();
+  for (auto& [name, feature] : features) {
+    const auto type = table::with_times_as_text(feature.type());
+    if (!(type == feature.type())) feature = Feature(type);
+  }
+  const Features written(std::move(features));
+  for (std::int64_t first = 0; first < dataset.num_rows(); first += kRows) {
+    const auto rows = dataset.slice(first, std::min(kRows, dataset.num_rows() - first)).cast(written);
+    for (std::int64_t row = 0; row < rows.num_rows(); ++row) take(rows.row(row));
+  }
+}
+
 }  // namespace
 
 void ArrowDataset::to_json(const std::filesystem::path& file) const {
   Lines lines(file);
   const bool floating = has_floating(DataType::struct_(features().fields()));
-  for (std::int64_t row = 0; row < num_rows(); ++row) {
-    const auto value = this->row(row).value();
+  each_row(*this, [&](const Row& row) {
+    const auto value = row.value();
     lines.text() += (floating ? finite(value) : value).to_json();
     lines.end_line();
-  }
+  });
   lines.finish();
 }
 
@@ -249,13 +304,14 @@ void ArrowDataset::to_csv(const std::filesystem::path& file) const {
     add_cell(lines.text(), columns()[place].first);
   }
   lines.end_line();
-  for (std::int64_t row = 0; row < num_rows(); ++row) {
+  each_row(*this, [&](const Row& row) {
+    const auto value = row.value();
     for (std::size_t place = 0; place < columns().size(); ++place) {
       separate(place);
-      add_value(lines.text(), columns()[place].second.value(row), columns().size() == 1);
+      add_value(lines.text(), value.fields()[place].second, columns().size() == 1);
     }
     lines.end_line();
-  }
+  });
   lines.finish();
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <arrow/type_fwd.h>
+
 #include <cstdint>
 #include <filesystem>
-#include <map>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "lockstep/datasets/arrow_dataset.hpp"
@@ -16,8 +17,9 @@ void require_foreign(const ArrowDataset& dataset, const std::filesystem::path& f
 /// Rows of a data set as the columns of a record batch.
 std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows);
 
-/// What `datasets` reads from a file's schema, except for a fingerprint, which it then generates.
-std::map<std::string, std::string> schema_metadata(const Features& features);
+/// The schema of a file, with the features as `datasets` stores them, without a fingerprint, which it then
+/// generates.
+std::shared_ptr<arrow::Schema> schema_of(const Features& features);
 
 /// Writes the files of save_to_disk into a folder that exists.
 void write_folder(const ArrowDataset& dataset, const std::filesystem::path& folder,

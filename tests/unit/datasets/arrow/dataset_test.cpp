@@ -165,6 +165,56 @@ TEST(ArrowWriter, WritesRowsAsTheyCome) {
   EXPECT_THROWS((ArrowWriter(folder / "d.arrow").finalize()), UsageError, "features");
 }
 
+/// Rows in later batches whose fields the first batch had not.
+TEST(ArrowWriter, RefusesFieldsThatAppearLater) {
+  const testing::TemporaryFolder folder;
+  const auto write = [&](const Value::Fields& first, const Value::Fields& later) {
+    ArrowWriter writer(folder / "a.arrow");
+    for (int row = 0; row < 1500; ++row) writer.write(first);
+    writer.write(later);
+    writer.finalize();
+  };
+  const Value::Fields inner = {{"x", 1}};
+  EXPECT_THROWS((write({{"a", 1}}, {{"a", 1}, {"b", 2}})), UsageError, "row 1500", "'b'");
+  EXPECT_THROWS((write({{"s", inner}}, {{"s", Value::Fields{{"x", 1}, {"y", 2}}}})), UsageError, "row 1500",
+                "'y'");
+  EXPECT_THROWS((write({{"a", 1}}, {{"a", "x"}})), UsageError, "row 1500", "int64");
+  write({{"a", 1}, {"s", inner}}, {{"a", 2}});
+  EXPECT_TRUE(ArrowDataset::load(folder / "a.arrow").row(1500)["s"].is_null());
+}
+
+TEST(ArrowDataset, CastsRefuseWhatDoesNotFitAndNameTheRow) {
+  const auto refused = [](Column column, const DataType& type, const std::string& value) {
+    const auto data = ArrowDataset::from_columns({{"a", std::move(column)}});
+    EXPECT_THROWS((data.cast_column("a", Feature(type))), UsageError, "row 1 of the column 'a'", value);
+  };
+  const auto seconds = DataType::temporal(TypeKind::timestamp, "s");
+  refused(make_column<std::string>({"2020-01-01", "soon"}), seconds, "\"soon\"");
+  refused(make_column<std::int64_t>({1, (std::int64_t{1} << 53) + 1}), DataType(TypeKind::float64),
+          "9007199254740993");
+  ColumnBuilder structs(
+      DataType::struct_({{"a", DataType(TypeKind::int64)}, {"b", DataType(TypeKind::int64)}}));
+  structs.append_null();
+  structs.append(Value(Value::Fields{{"a", 1}, {"b", 2}}));
+  refused(structs.finish(), DataType::struct_({{"a", DataType(TypeKind::int64)}}), "'b'");
+  ColumnBuilder halves{DataType(TypeKind::float16)};
+  EXPECT_THROWS((halves.append(std::int64_t{9007199254740993})), UsageError, "9007199254740993", "exactly");
+}
+
+TEST(ArrowDataset, ConcatenateFillsWhatIsMissingWithNulls) {
+  ColumnBuilder none{DataType()};
+  none.append_null();
+  const auto nulls = ArrowDataset::from_columns({{"number", none.finish()}});
+  const auto both = ArrowDataset::concatenate({nulls, sample()});
+  EXPECT_EQ(both.features()["tokens"], sample().features()["tokens"]);
+  EXPECT_TRUE(both.row(0)["number"].is_null());
+  EXPECT_TRUE(both.row(0)["text"].is_null());
+  EXPECT_EQ(both.row(1)["number"].integer(), 5);
+  EXPECT_THROWS((ArrowDataset::concatenate(
+                    {sample(), sample().rename_column("number", "x").rename_column("text", "number")})),
+                UsageError, "number 1", "'number'", "string", "int64");
+}
+
 TEST(ArrowDataset, EmptyDataSetsAreDataSets) {
   const testing::TemporaryFolder folder;
   const auto none = sample().take(0);

@@ -329,6 +329,34 @@ TEST(Map, KeepsWhatColumnsMean) {
   EXPECT_EQ(mapped.split(), "train");
 }
 
+TEST(Map, FeaturesConvertTheResultAndCheckItsClasses) {
+  const TemporaryFolder cache;
+  auto options = options_in(cache);
+  const auto half = [](const Row& row) {
+    const auto n = row.get<std::int64_t>("n");
+    // Integers in the first batch alone.
+    return Value::Fields{{"half", n < 10 ? Value(n) : Value(static_cast<double>(n) / 2)}};
+  };
+  options.features = Features({{"half", Feature(DataType(TypeKind::float64))}});
+  EXPECT_EQ(map(numbers(50), half, options).column<double>("half")[49], 24.5);
+  const auto label = [](const Row& row) {
+    return Value::Fields{{"label", row.get<std::int64_t>("n") / 10},
+                         {"labels", Value::List{row.get<std::int64_t>("n") / 20}}};
+  };
+  const auto classes = Feature::class_label({"a", "b", "c"});
+  options.num_proc = 1;
+  options.features =
+      Features({{"label", Feature(DataType(TypeKind::int32))}, {"labels", Feature::list(classes)}});
+  const auto mapped = map(numbers(50), label, options);
+  EXPECT_EQ(mapped.column<std::int32_t>("label")[49], 4);
+  EXPECT_EQ(mapped.features()["labels"], Feature::list(classes));
+  options.features = Features({{"label", classes}});
+  EXPECT_THROWS((map(numbers(50), label, options)), UsageError, "rows 28 to 34",
+                "row 2 of the column 'label'", "3 classes");
+  options.features = Features({{"labels", Feature::list(Feature::class_label({"a", "b"}))}});
+  EXPECT_THROWS((map(numbers(50), label, options)), UsageError, "rows 35 to 41", "'labels'", "2 classes");
+}
+
 TEST(Map, StagedResultsAreTheSameData) {
   const TemporaryFolder cache, disk;
   const auto mapped = map(numbers(100), squares, options_in(cache));
