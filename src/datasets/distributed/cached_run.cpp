@@ -35,7 +35,10 @@ std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + b
 
 std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows) {
   const std::int64_t usual = std::clamp(divided_up(rows, kUsualShards), kFewestRows, kMostRows);
-  const std::int64_t step = divided_up(shard_rows > 0 ? shard_rows : usual, batch_rows) * batch_rows;
+  // More than all rows are all rows; the sums below must not overflow.
+  const std::int64_t most = std::max<std::int64_t>(rows, 1);
+  const std::int64_t batch = std::min(batch_rows, most);
+  const std::int64_t step = divided_up(std::min(shard_rows > 0 ? shard_rows : usual, most), batch) * batch;
   std::vector<ShardTask> tasks;
   for (std::int64_t first = 0; first < rows; first += step)
     tasks.push_back({.number = tasks.size(), .first_row = first, .rows = std::min(step, rows - first)});

@@ -46,6 +46,15 @@ TEST(ShardGrid, CoversTheRowsInWholeBatches) {
   EXPECT_EQ(shard_grid(10'000, 1000, 0).size(), 10U);
   EXPECT_EQ(shard_grid(1'000'000, 1000, 0).size(), 63U) << "15,625 rows, rounded up to 16 batches";
   EXPECT_EQ(shard_grid(100, 12, 20).size(), 5U) << "20 rows, rounded up to 2 batches";
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t batch : {std::int64_t{12}, kMost}) {
+    for (const std::int64_t shard : {std::int64_t{0}, std::int64_t{20}, kMost}) {
+      if (batch != kMost && shard != kMost) continue;
+      const auto tasks = shard_grid(100, batch, shard);
+      ASSERT_EQ(tasks.size(), 1U) << "a batch or a shard of any size is one of all rows";
+      EXPECT_EQ(tasks[0].rows, 100);
+    }
+  }
 }
 
 TEST(CachedRun, ComputesOnceAndThenFindsTheResult) {
