@@ -126,20 +126,23 @@ class CachedRun {
   }
 
   void lead() {
-    if (!hit()) compute();
+    if (!hit(nullptr)) compute();
     session_.store().set(key("finished"), "");
   }
 
-  bool hit() const {
-    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums();
+  bool hit(const Lease* lease) const {
+    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums(lease != nullptr);
   }
 
   void compute() {
     const auto begin = Clock::now();
-    const auto lease = take_lease();
-    mark();
-    // The previous holder of the lease may have finished the work.
-    if (hit()) return;
+    std::unique_ptr<Lease> lease;
+    do {
+      lease = take_lease();
+      mark();
+      // The previous holder of the lease may have finished the work.
+      if (hit(lease.get())) return;
+    } while (!lease);
     writer_.begin(!options_.load_from_cache);
     const auto missing = writer_.missing();
     initial_rows_ = writer_.rows_done();
@@ -152,13 +155,14 @@ class CachedRun {
     writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 
+  /// Null if another process has finished the work meanwhile.
   std::unique_ptr<Lease> take_lease() {
     LeaseAcquirer acquirer(entry_, options_.lease);
     std::unique_ptr<Lease> lease;
     auto try_at = Clock::now();
     session_.wait_until(
         [&] {
-          if (Clock::now() < try_at) return false;
+          if (Clock::now() < try_at) return hit(nullptr);
           try_at = Clock::now() + kLeaseInterval;
           lease = acquirer.try_take();
           return lease != nullptr;
