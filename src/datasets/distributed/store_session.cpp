@@ -207,18 +207,17 @@ class NodeWork {
   }
 
   std::string wait() const {
-    session_.wait_until(
-        [&] { return has("result"); },
-        [&] {
-          return "for local rank 0 of this node" +
-                 (has("progress") ? ": " + value("progress") : std::string());
-        },
-        [&] {
-          // The next rank, too: the ranks of its node may all be dead.
-          std::vector<int> ranks{(session_.ranks().rank + 1) % session_.ranks().size};
-          if (has("rank")) ranks.push_back(std::stoi(value("rank")));
-          return ranks;
-        });
+    session_.wait_until([&] { return has("result"); },
+                        [&] {
+                          return "for local rank 0 of this node" +
+                                 (has("progress") ? ": " + value("progress") : std::string());
+                        },
+                        [&] {
+                          // The next rank, too: the ranks of its node may all be dead.
+                          std::vector<int> ranks{(session_.ranks().rank + 1) % session_.ranks().size};
+                          if (has("rank")) ranks.push_back(std::stoi(value("rank")));
+                          return ranks;
+                        });
     return value("result");
   }
 
