@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
@@ -150,10 +151,16 @@ Column joined_column(const std::vector<Column>& columns, RowJoiner& joiner) {
   return {joined(columns), joiner.join(columns)};
 }
 
-void add_sources(std::vector<std::filesystem::path>& to, const std::vector<std::filesystem::path>& from) {
-  for (const auto& path : from) {
-    if (std::find(to.begin(), to.end(), path) == to.end()) to.push_back(path);
+/// The sources of all, each once, in the order in which they come first.
+std::vector<std::filesystem::path> all_sources(std::span<const ArrowDataset> datasets) {
+  std::vector<std::filesystem::path> sources;
+  std::set<std::filesystem::path> seen;
+  for (const auto& dataset : datasets) {
+    for (const auto& path : DatasetAccess::state(dataset).sources) {
+      if (seen.insert(path).second) sources.push_back(path);
+    }
   }
+  return sources;
 }
 
 struct Sources {
@@ -257,10 +264,8 @@ ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> given) {
     column = joined_column(columns, joiner);
   }
   fresh->rows = 0;
-  for (const auto& dataset : datasets) {
-    fresh->rows += dataset.num_rows();
-    add_sources(fresh->sources, dataset.state_->sources);
-  }
+  for (const auto& dataset : datasets) fresh->rows += dataset.num_rows();
+  fresh->sources = all_sources(datasets);
   return ArrowDataset(std::move(fresh));
 }
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <system_error>
 
@@ -101,6 +102,20 @@ void remove_unfinished(const fs::path& entry, bool shards_too) {
   }
 }
 
+/// A process that was killed in align() has left a shard in two versions, of which one is out of date.
+void remove_twins(const fs::path& entry) {
+  std::map<std::uint64_t, fs::path> seen;
+  std::error_code ignored;
+  for (const auto& each : fs::directory_iterator(entry, ignored)) {
+    const auto shard = parse_shard_name(each.path().filename());
+    if (!shard) continue;
+    const auto [other, fresh] = seen.emplace(shard->number, each.path());
+    if (fresh) continue;
+    fs::remove(other->second, ignored);
+    fs::remove(each.path(), ignored);
+  }
+}
+
 }  // namespace
 
 CacheEntryWriter::CacheEntryWriter(const ShardedWork& work, fs::path entry, std::uint64_t limit, bool leads)
@@ -112,7 +127,7 @@ bool CacheEntryWriter::is_complete() const {
          has_sizes(entry_, *manifest);
 }
 
-bool CacheEntryWriter::has_its_checksums() const {
+bool CacheEntryWriter::has_its_checksums(bool remove) const {
   const auto manifest = manifest_or_none(entry_);
   if (!manifest) return false;
   // In a read-only cache the result could not be recorded, so every call would read everything: the cache is
@@ -123,6 +138,7 @@ bool CacheEntryWriter::has_its_checksums() const {
   for (const auto& shard : manifest->shards) {
     const fs::path file = entry_ / shard.file_name();
     if (has_checksum(file, shard)) continue;
+    if (!remove) return false;
     sound = false;
     std::cerr << fmt::format(
                      "lockstep: {}: '{}' is damaged (its bytes do not have the checksum of its name): the "
@@ -148,6 +164,7 @@ void CacheEntryWriter::begin(bool anew) const {
   const auto before = manifest_or_none(entry_);
   // If files of a complete entry are missing or have another size, its other files are not trusted either.
   remove_unfinished(entry_, anew || (before && before->complete));
+  remove_twins(entry_);
   CacheManifest manifest = work_.manifest;
   manifest.time = utc_time_text();
   manifest.shard_count = work_.tasks.size();

@@ -35,9 +35,9 @@ class CacheEntryWriter {
   bool is_complete() const;
   /// Whether the shards of a complete entry have the checksums in their names. If the size, times or inode of
   /// any shard differ from those recorded at the last check (a copied or restored cache, an edited shard),
-  /// reads all shards and records the result. A shard with a wrong checksum is removed, with a message on
-  /// standard error.
-  bool has_its_checksums() const;
+  /// reads all shards and records the result. With `remove`, which is for the holder of the lease, a shard
+  /// with a wrong checksum is removed, with a message on standard error.
+  bool has_its_checksums(bool remove) const;
   /// Prepares the folder of an unfinished entry: writes the manifest, keeps complete shards, and removes
   /// everything else. `anew`: removes all shards. For the holder of the lease.
   void begin(bool anew) const;

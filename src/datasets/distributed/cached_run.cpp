@@ -35,7 +35,10 @@ std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + b
 
 std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows) {
   const std::int64_t usual = std::clamp(divided_up(rows, kUsualShards), kFewestRows, kMostRows);
-  const std::int64_t step = divided_up(shard_rows > 0 ? shard_rows : usual, batch_rows) * batch_rows;
+  // More than all rows are all rows; the sums below must not overflow.
+  const std::int64_t most = std::max<std::int64_t>(rows, 1);
+  const std::int64_t batch = std::min(batch_rows, most);
+  const std::int64_t step = divided_up(std::min(shard_rows > 0 ? shard_rows : usual, most), batch) * batch;
   std::vector<ShardTask> tasks;
   for (std::int64_t first = 0; first < rows; first += step)
     tasks.push_back({.number = tasks.size(), .first_row = first, .rows = std::min(step, rows - first)});
@@ -123,20 +126,23 @@ class CachedRun {
   }
 
   void lead() {
-    if (!hit()) compute();
+    if (!hit(nullptr)) compute();
     session_.store().set(key("finished"), "");
   }
 
-  bool hit() const {
-    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums();
+  bool hit(const Lease* lease) const {
+    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums(lease != nullptr);
   }
 
   void compute() {
     const auto begin = Clock::now();
-    const auto lease = take_lease();
-    mark();
-    // The previous holder of the lease may have finished the work.
-    if (hit()) return;
+    std::unique_ptr<Lease> lease;
+    do {
+      lease = take_lease();
+      mark();
+      // The previous holder of the lease may have finished the work.
+      if (hit(lease.get())) return;
+    } while (!lease);
     writer_.begin(!options_.load_from_cache);
     const auto missing = writer_.missing();
     initial_rows_ = writer_.rows_done();
@@ -149,13 +155,14 @@ class CachedRun {
     writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 
+  /// Null if another process has finished the work meanwhile.
   std::unique_ptr<Lease> take_lease() {
     LeaseAcquirer acquirer(entry_, options_.lease);
     std::unique_ptr<Lease> lease;
     auto try_at = Clock::now();
     session_.wait_until(
         [&] {
-          if (Clock::now() < try_at) return false;
+          if (Clock::now() < try_at) return hit(nullptr);
           try_at = Clock::now() + kLeaseInterval;
           lease = acquirer.try_take();
           return lease != nullptr;

@@ -11,6 +11,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = ".probe-";
+/// The point at which a rank has looked for the others' files.
+constexpr char kLooked[] = "looked";
 constexpr std::size_t kTokenBytes = 12;
 /// A file this old is left over from a killed process.
 constexpr std::chrono::hours kOld{24};
@@ -33,7 +35,7 @@ SharedFolderProbe::SharedFolderProbe(StoreSession& session, fs::path folder)
     : session_(session), folder_(std::move(folder)) {
   if (!session_.ranks().alone()) {
     group_.leader = find_leader();
-    session_.store().add(session_.key("looked"), 1);
+    session_.arrive(kLooked);
   }
   group_.leads = group_.leader == session_.ranks().rank;
   group_.prefix = "shared_folder/" + std::to_string(group_.leader) + "/";
@@ -79,14 +81,7 @@ int SharedFolderProbe::find_leader() {
 
 void SharedFolderProbe::wait_for_all() {
   if (token_.empty()) return;
-  const auto size = session_.ranks().size;
-  const auto looked = [&] { return session_.store().add(session_.key("looked"), 0); };
-  session_.wait_until([&] { return looked() >= size; },
-                      [&] {
-                        return "for ranks that have not come yet: " + std::to_string(looked()) + " of " +
-                               std::to_string(size) + " are here";
-                      },
-                      [] { return std::vector<int>{}; });
+  session_.await_all(kLooked, "ranks that have not come yet");
 }
 
 }  // namespace lockstep

@@ -20,6 +20,8 @@ constexpr auto kLongestPause = 100ms;
 constexpr auto kFarewell = 5s;
 /// How often a waiting rank checks the others' heartbeats and failures.
 constexpr auto kLookInterval = 500ms;
+/// How many others a rank that waits for all asks the store about at a time.
+constexpr std::size_t kMonitored = 8;
 
 std::string number(int value) { return std::to_string(value); }
 
@@ -150,6 +152,29 @@ std::string StoreSession::await(const std::string& name, int rank) {
   return store_->get(key(name));
 }
 
+void StoreSession::arrive(const std::string& name) {
+  store_->set(key(name + "/" + number(ranks_.rank)), "");
+  store_->add(key(name), 1);
+}
+
+void StoreSession::await_all(const std::string& name, const std::string& whom) {
+  const auto count = [&] { return store_->add(key(name), 0); };
+  std::vector<int> missing;
+  for (int step = 1; step < ranks_.size; ++step) missing.push_back((ranks_.rank + step) % ranks_.size);
+  const auto monitored = [&] {
+    const auto end = missing.begin() + static_cast<std::ptrdiff_t>(std::min(kMonitored, missing.size()));
+    const auto came = [&](int rank) { return store_->contains(key(name + "/" + number(rank))); };
+    const auto still = missing.erase(std::remove_if(missing.begin(), end, came), end);
+    return std::vector<int>(missing.begin(), still);
+  };
+  wait_until([&] { return count() >= ranks_.size; },
+             [&] {
+               return "for " + whom + ": " + std::to_string(count()) + " of " + number(ranks_.size) +
+                      " ranks have come";
+             },
+             monitored);
+}
+
 void StoreSession::leave() { leave_until(Clock::time_point::max()); }
 
 void StoreSession::leave_until(Clock::time_point deadline) {
@@ -182,13 +207,17 @@ class NodeWork {
   }
 
   std::string wait() const {
-    session_.wait_until(
-        [&] { return has("result"); },
-        [&] {
-          return "for local rank 0 of this node" +
-                 (has("progress") ? ": " + value("progress") : std::string());
-        },
-        [&] { return has("rank") ? std::vector<int>{std::stoi(value("rank"))} : std::vector<int>(); });
+    session_.wait_until([&] { return has("result"); },
+                        [&] {
+                          return "for local rank 0 of this node" +
+                                 (has("progress") ? ": " + value("progress") : std::string());
+                        },
+                        [&] {
+                          // The next rank, too: the ranks of its node may all be dead.
+                          std::vector<int> ranks{(session_.ranks().rank + 1) % session_.ranks().size};
+                          if (has("rank")) ranks.push_back(std::stoi(value("rank")));
+                          return ranks;
+                        });
     return value("result");
   }
 
@@ -200,18 +229,6 @@ class NodeWork {
   StoreSession& session_;
   std::string prefix_;
 };
-
-/// Waits for all nodes, so that a failure on one is an error on all.
-void wait_for_all(StoreSession& session) {
-  const auto done = [&](int more) { return session.store().add(session.key("done"), more); };
-  done(1);
-  session.wait_until([&] { return done(0) == session.ranks().size; },
-                     [&] {
-                       return "for the other nodes: " + std::to_string(done(0)) + " of " +
-                              std::to_string(session.ranks().size) + " ranks are done";
-                     },
-                     [] { return std::vector<int>{}; });
-}
 
 }  // namespace
 
@@ -230,7 +247,9 @@ std::string run_once_per_node(
     } else {
       result = node.wait();
     }
-    wait_for_all(session);
+    // A failure on one node is an error on all.
+    session.arrive("done");
+    session.await_all("done", "the other nodes");
     session.leave();
     return result;
   } catch (const std::exception& error) {

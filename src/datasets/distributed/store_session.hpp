@@ -56,6 +56,11 @@ class StoreSession {
                   const std::function<std::vector<int>()>& awaited);
   /// Waits for a key that `rank` sets, and returns its value.
   std::string await(const std::string& name, int rank);
+  /// Says that this rank has come to the point `name`, without waiting.
+  void arrive(const std::string& name);
+  /// Waits until all ranks have come to the point; `whom` names them in messages. Throws RemoteError as
+  /// wait_until(): each rank monitors the next few that have not come.
+  void await_all(const std::string& name, const std::string& whom);
 
   /// This rank no longer needs the others. Rank 0, which may host the store, waits until all have left or are
   /// dead; a rank without any heartbeat is given up after `dead_after`. *Collective*.

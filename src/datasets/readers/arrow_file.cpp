@@ -1,5 +1,7 @@
 #include "readers.hpp"
 
+#include <map>
+
 #include "core/json.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
@@ -16,16 +18,18 @@ using FilePointer = std::shared_ptr<arrow_file::MappedFile>;
 
 /// Features in the order of the file's columns. Throws DataError if they do not match the columns.
 Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name) {
+  const std::map<std::string, Feature> by_name(features.items().begin(), features.items().end());
   std::vector<std::pair<std::string, Feature>> items;
   for (const auto& field : fields) {
-    if (!features.contains(field.name) || !(features[field.name].type() == field.type)) {
+    const auto found = by_name.find(field.name);
+    const bool known = found != by_name.end();
+    if (!known || !(found->second.type() == field.type)) {
       throw DataError("'" + name + "': its features do not fit its column '" + field.name + "' of the type " +
                       field.type.text() +
-                      (features.contains(field.name) ? ": they say " + features[field.name].type().text()
-                                                     : std::string()) +
+                      (known ? ": they say " + found->second.type().text() : std::string()) +
                       ". Write the data set again with its own features.");
     }
-    items.emplace_back(field.name, features[field.name]);
+    items.push_back(*found);
   }
   return Features(std::move(items));
 }

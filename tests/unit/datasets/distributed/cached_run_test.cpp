@@ -46,6 +46,15 @@ TEST(ShardGrid, CoversTheRowsInWholeBatches) {
   EXPECT_EQ(shard_grid(10'000, 1000, 0).size(), 10U);
   EXPECT_EQ(shard_grid(1'000'000, 1000, 0).size(), 63U) << "15,625 rows, rounded up to 16 batches";
   EXPECT_EQ(shard_grid(100, 12, 20).size(), 5U) << "20 rows, rounded up to 2 batches";
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t batch : {std::int64_t{12}, kMost}) {
+    for (const std::int64_t shard : {std::int64_t{0}, std::int64_t{20}, kMost}) {
+      if (batch != kMost && shard != kMost) continue;
+      const auto tasks = shard_grid(100, batch, shard);
+      ASSERT_EQ(tasks.size(), 1U) << "a batch or a shard of any size is one of all rows";
+      EXPECT_EQ(tasks[0].rows, 100);
+    }
+  }
 }
 
 TEST(CachedRun, ComputesOnceAndThenFindsTheResult) {
@@ -178,6 +187,57 @@ TEST(CachedRun, AnotherJobWaitsForTheOneThatComputes) {
   EXPECT_EQ(first.computed, 10);
   EXPECT_EQ(second.computed, 0);
   EXPECT_TRUE(read_manifest(entry)->complete);
+}
+
+/// Those that wait do not have to get the lease one after another.
+TEST(CachedRun, AResultThatIsCompleteIsTakenWithoutTheLease) {
+  const TemporaryFolder cache, other;
+  Doubling here(50, 10), there(50, 10);
+  const fs::path made = run_cached(there.work, {}, quick(other.path()));
+  const fs::path entry = cache.path() / here.work.manifest.key;
+  auto options = quick(cache.path());
+  const auto lease = LeaseAcquirer(entry, options.lease).try_take();
+  ASSERT_TRUE(lease);
+  std::thread waiting([&] { EXPECT_EQ(run_cached(here.work, {}, options), entry); });
+  for (const auto& [name, bytes] : shards_of(made)) testing::write_bytes(entry / name, bytes);
+  write_manifest(entry, *read_manifest(made));
+  waiting.join();
+  EXPECT_EQ(here.computed, 0);
+}
+
+/// The holder of the lease may just be writing the shard anew.
+TEST(CachedRun, ADamagedShardIsRemovedByTheHolderOfTheLease) {
+  const TemporaryFolder cache;
+  Doubling doubling(50, 10);
+  auto options = quick(cache.path());
+  const fs::path entry = run_cached(doubling.work, {}, options);
+  const auto [name, bytes] = *shards_of(entry).begin();
+  const auto lease = LeaseAcquirer(entry, options.lease).try_take();
+  ASSERT_TRUE(lease);
+  testing::write_bytes(entry / name, std::string(bytes.size(), '?'));
+  std::thread waiting([&] { run_cached(doubling.work, {}, options); });
+  std::this_thread::sleep_for(200ms);
+  EXPECT_TRUE(fs::exists(entry / name));
+  testing::write_bytes(entry / name, bytes);
+  waiting.join();
+  EXPECT_EQ(doubling.computed, 5);
+}
+
+/// Left by a process that was killed while it aligned types.
+TEST(CachedRun, AShardInTwoVersionsIsComputedAgain) {
+  const TemporaryFolder cache;
+  Doubling doubling(50, 10);
+  const fs::path entry = run_cached(doubling.work, {}, quick(cache.path()));
+  const auto whole = shards_of(entry);
+  fs::remove(entry / "manifest.json");
+  for (const auto& [number, shard] : finished_shards(entry)) {
+    auto twin = shard;
+    twin.crc32c ^= 1;
+    testing::write_bytes(entry / twin.file_name(), "of another type");
+  }
+  run_cached(doubling.work, {}, quick(cache.path()));
+  EXPECT_EQ(doubling.computed, 10);
+  EXPECT_EQ(shards_of(entry), whole);
 }
 
 TEST(CachedRun, OlderEntriesGiveWayToTheLimit) {

@@ -111,6 +111,33 @@ TEST(StoreSession, ADeadRankIsNoticed) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
 }
 
+/// Rank 1 comes, beats and goes without a word, while the others wait for all: once for each wait.
+TEST(StoreSession, ADeadRankIsNoticedByThoseWhoWaitForAll) {
+  const TemporaryFolder folder;
+  const StoreSessionOptions options{.beat = 20ms, .dead_after = 300ms, .message_interval = 1h};
+  const std::vector<std::function<void(const DistributedContext&)>> waits = {
+      [&](const DistributedContext& ranks) {
+        run_once_per_node(
+            ranks, "stage 'x'", [](const auto&) { return std::string("copied"); }, options);
+      },
+      [&](const DistributedContext& ranks) {
+        StoreSession session(ranks, "map 'doubling'", options);
+        SharedFolderProbe probe(session, folder.path());
+        probe.wait_for_all();
+      }};
+  for (const auto& wait : waits) {
+    const auto outcomes = run_job(
+        2,
+        [&](const DistributedContext& ranks) {
+          if (ranks.rank == 0) return wait(ranks);
+          StoreSession session(ranks, "dying", options);
+          std::this_thread::sleep_for(100ms);
+        },
+        1);
+    EXPECT_TRUE(testing::contains_all(outcomes[0], {"rank 1 on host ", " is dead", "0 waiting for "}));
+  }
+}
+
 /// The others must not compute to the end of their shards, which may take hours, before they hear of it.
 TEST(SharedFolderGroup, ARankThatDiesWithinAShardEndsTheOthersWithinTheirs) {
   const TemporaryFolder cache;
