@@ -136,6 +136,12 @@ std::vector<BucketLayout> read_buckets(const fs::path& path, std::size_t models)
   }
 }
 
+std::size_t parameters_in(const BucketLayout& layout) {
+  std::size_t count = 0;
+  for (const auto& bucket : layout) count += bucket.size();
+  return count;
+}
+
 DataLoaderState read_position(const fs::path& path) {
   try {
     return loader_state_from(read_json(path));
@@ -444,7 +450,9 @@ void TrainingState::take_models(const Accelerator& accelerator, const Content& c
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto layout = buckets[i].get<BucketLayout>();
     auto* const ddp = models_[i].wrapped.ddp();
-    if (ddp != nullptr && !layout.empty()) ddp->set_bucket_layout(layout);
+    if (ddp == nullptr || layout.empty()) continue;
+    // If other parameters are trained now, the model's own layout stays.
+    if (parameters_in(layout) == parameters_in(ddp->bucket_layout())) ddp->set_bucket_layout(layout);
   }
 }
 

@@ -230,12 +230,36 @@ TEST(LoadLatestState, PassesOverWhatIsDamagedOnEveryRank) {
       accelerator.save_state(folder / checkpoint_name(step), {.step = step});
     }
     accelerator.on_main_process([&] { flip_byte(folder / "checkpoint-2/model.safetensors"); });
+    if (accelerator.is_main_process()) ::testing::internal::CaptureStderr();
     const auto latest = accelerator.load_latest_state(folder.path());
+    if (accelerator.is_main_process()) {
+      EXPECT_TRUE(contains_all(::testing::internal::GetCapturedStderr(), {"checkpoint-2' is passed over"}));
+    }
     EXPECT_EQ(latest.checkpoint->info.step, 1);
     ASSERT_EQ(latest.passed_over.size(), 1U);
     EXPECT_TRUE(contains_all(latest.passed_over[0].reason, {"model.safetensors' has the checksum"}));
     EXPECT_EQ(job.position(), 1);
     EXPECT_FALSE(accelerator.load_latest_state(folder / "none").checkpoint);
+    accelerator.on_main_process([&] { flip_byte(folder / "checkpoint-1/model.safetensors"); });
+    EXPECT_THROWS(accelerator.load_latest_state(folder.path()), DataError, "no checkpoint in", "checkpoint-1",
+                  "checkpoint-2", "start over");
+  });
+}
+
+/// The gradients of the checkpoint's run were sent in buckets of other parameters.
+TEST(LoadState, FitsWhereOtherLayersAreFrozen) {
+  const TemporaryFolder folder;
+  run_accelerators(2, [&](Accelerator& accelerator) {
+    const auto with_net = [&](bool freeze, const auto& action) {
+      torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::Linear(4, 1));
+      if (freeze) net[0]->as<torch::nn::Linear>()->weight.requires_grad_(false);
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      const auto prepared = accelerator.prepare(net, sgd);
+      action();
+      accelerator.free_memory();
+    };
+    with_net(false, [&] { accelerator.save_state(folder / "all"); });
+    with_net(true, [&] { accelerator.load_state(folder / "all"); });
   });
 }
 
