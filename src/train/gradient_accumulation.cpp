@@ -63,10 +63,10 @@ at::ScalarType dtype_of(MixedPrecision precision) {
   return precision == MixedPrecision::fp16 ? at::kHalf : at::kBFloat16;
 }
 
-std::vector<at::Tensor> parameters_of(const WrappedModel& model) {
-  std::vector<at::Tensor> parameters;
-  for (const auto& entry : model.parameters()) parameters.push_back(entry.tensor);
-  return parameters;
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& entry : parameters) tensors.push_back(entry.tensor);
+  return tensors;
 }
 
 /// Each parameter once: a matrix shared by several layers has several names but one gradient.
@@ -237,8 +237,13 @@ at::Tensor GradientAccumulation::clip_grad_norm_(const std::vector<at::Tensor>& 
   return clip(gradients_of(unique), max_norm, norm_type);
 }
 
+at::Tensor GradientAccumulation::clip_grad_norm_(const std::vector<NamedTensor>& parameters, double max_norm,
+                                                 double norm_type) {
+  return clip_grad_norm_(tensors_of(parameters), max_norm, norm_type);
+}
+
 at::Tensor GradientAccumulation::clip_grad_norm_(WrappedModel model, double max_norm, double norm_type) {
-  return clip_grad_norm_(parameters_of(model), max_norm, norm_type);
+  return clip_grad_norm_(model.parameters(), max_norm, norm_type);
 }
 
 void GradientAccumulation::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
@@ -247,8 +252,12 @@ void GradientAccumulation::clip_grad_value_(const std::vector<at::Tensor>& param
   torch::nn::utils::clip_grad_value_(distinct(parameters), clip_value);
 }
 
+void GradientAccumulation::clip_grad_value_(const std::vector<NamedTensor>& parameters, double clip_value) {
+  clip_grad_value_(tensors_of(parameters), clip_value);
+}
+
 void GradientAccumulation::clip_grad_value_(WrappedModel model, double clip_value) {
-  clip_grad_value_(parameters_of(model), clip_value);
+  clip_grad_value_(model.parameters(), clip_value);
 }
 
 void GradientAccumulation::add_hook(DistributedDataParallelBase& model) {
