@@ -77,7 +77,6 @@ json read_json(const std::filesystem::path& path) {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 /// Accelerate's names: the first of a kind has no number, the others count from 1.
 std::string numbered(const std::string& stem, std::size_t index, const std::string& ending) {
@@ -136,7 +135,7 @@ std::vector<BucketLayout> read_buckets(const fs::path& path, std::size_t models)
   }
 }
 
-std::size_t parameters_in(const BucketLayout& layout) {
+std::size_t size_of(const BucketLayout& layout) {
   std::size_t count = 0;
   for (const auto& bucket : layout) count += bucket.size();
   return count;
@@ -450,9 +449,8 @@ void TrainingState::take_models(const Accelerator& accelerator, const Content& c
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto layout = buckets[i].get<BucketLayout>();
     auto* const ddp = models_[i].wrapped.ddp();
-    if (ddp == nullptr || layout.empty()) continue;
     // If other parameters are trained now, the model's own layout stays.
-    if (parameters_in(layout) == parameters_in(ddp->bucket_layout())) ddp->set_bucket_layout(layout);
+    if (ddp != nullptr && size_of(layout) == size_of(ddp->bucket_layout())) ddp->set_bucket_layout(layout);
   }
 }
 

@@ -177,7 +177,7 @@ void TrainingRun::run_epoch() {
     run_micro_batch(batch);
     if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) break;
   }
-  discard_window();
+  if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) discard_window();
   if (preempted_) return;
   if (from_start && is_empty) {
     throw DataError("the training data gives this rank no batch in epoch " + std::to_string(epoch) +
