@@ -100,7 +100,8 @@ void Checkpoints::State::check_lease() const {
 void Checkpoints::State::take_over(const Checkpoint& checkpoint) {
   step = saved_step = checkpoint.info.step;
   resumed_from = checkpoint.path;
-  accelerator.print("resumed from ", checkpoint.path.string(), ": step ", step,
+  accelerator.print("resumed from ", checkpoint.path.string(), ": step ", step, ", epoch ",
+                    checkpoint.info.epoch,
                     checkpoint.info.world_size == accelerator.num_processes()
                         ? ""
                         : ", written by " + std::to_string(checkpoint.info.world_size) +
