@@ -22,9 +22,10 @@ int run() {
   optim::AdamW adam(net->parameters(), {.lr = 3e-2});
   DataLoader train_loader(make_points(4096, 0), {.batch_size = 32, .shuffle = true});
   DataLoader test_loader(make_points(1000, 1), {.batch_size = 100});
-  optim::LrScheduler linear(adam, {.name = "linear", .num_warmup_steps = 10, .num_training_steps = kEpochs * 32});
-  auto [model, optimizer, scheduler, batches, test_batches] =
-      accelerator.prepare(net, adam, linear, train_loader, test_loader);
+  auto batches = accelerator.prepare(train_loader);  // of this rank: their number determines the schedule
+  const auto steps = kEpochs * ((batches.size() + 1) / accelerator.gradient_accumulation_steps());
+  optim::LrScheduler linear(adam, {.name = "linear", .num_warmup_steps = 10, .num_training_steps = steps});
+  auto [model, optimizer, scheduler, test_batches] = accelerator.prepare(net, adam, linear, test_loader);
 
   const auto resumed = accelerator.load_latest_state("accelerate_run");  // after a crash, continues bit for bit
   for (auto epoch = resumed.checkpoint ? batches.epoch() : 0; epoch < kEpochs; ++epoch) {

@@ -66,6 +66,18 @@ std::vector<fs::path> checkpoint_folders(const fs::path& folder) {
 
 bool has_manifest(const fs::path& path) { return fs::exists(path / kManifestFileName); }
 
+/// Whether a folder has a model's weights and descriptions, and nothing else to resume from.
+bool holds_only_weights(const fs::path& path) {
+  const fs::path weights = path / "model.safetensors";
+  std::error_code failure;
+  if (has_manifest(path) || !fs::exists(weights, failure)) return false;
+  fs::directory_iterator entry(path, failure);
+  for (; !failure && entry != fs::directory_iterator(); entry.increment(failure)) {
+    if (entry->path() != weights && entry->path().extension() != ".json") return false;
+  }
+  return !failure;
+}
+
 /// A folder that is not a checkpoint must not be replaced because of its name.
 void check_replaceable(const fs::path& path) {
   if (!fs::exists(fs::symlink_status(path)) || has_manifest(path)) return;
@@ -184,7 +196,12 @@ LatestCheckpoint latest_checkpoint(const fs::path& folder,
   for (const auto& candidate : candidates_in(folder)) {
     if (fits && candidate.info.sequence != 0 && !fits(candidate.info)) continue;
     try {
+      if (holds_only_weights(candidate.path)) {
+        latest.weights_only.push_back(candidate.path);
+        continue;
+      }
       latest.checkpoint = verify_checkpoint(candidate.path);
+      latest.weights_only.clear();
       return latest;
     } catch (const DataError& error) {
       latest.passed_over.push_back({candidate.path, error.what()});

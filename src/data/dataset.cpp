@@ -2,8 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
+#include <numeric>
 
 #include "images/random_bits.hpp"
 #include "lockstep/core/error.hpp"
@@ -59,6 +63,22 @@ void check_lengths(std::span<const std::int64_t> lengths, std::int64_t size) {
   throw UsageError(fmt::format(
       "random_split: the lengths [{}] must be 0 or more and add up to the size of the data set, {}.",
       fmt::join(lengths, ", "), size));
+}
+
+/// torch.utils.data.random_split's lengths for fractions.
+std::vector<std::int64_t> lengths_of(std::span<const double> fractions, std::int64_t size) {
+  constexpr double kTolerance = 1e-9;
+  const bool valid = std::all_of(fractions.begin(), fractions.end(), [](double one) { return one >= 0; }) &&
+                     std::abs(std::accumulate(fractions.begin(), fractions.end(), 0.0) - 1) <= kTolerance;
+  if (!valid)
+    throw UsageError(fmt::format("random_split: the fractions [{}] must be 0 or more and add up to 1.",
+                                 fmt::join(fractions, ", ")));
+  std::vector<std::int64_t> lengths;
+  for (const double fraction : fractions)
+    lengths.push_back(static_cast<std::int64_t>(std::floor(static_cast<double>(size) * fraction)));
+  const std::int64_t left = size - std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  for (std::int64_t i = 0; i < left; ++i) ++lengths[static_cast<std::size_t>(i) % lengths.size()];
+  return lengths;
 }
 
 }  // namespace
@@ -166,6 +186,13 @@ std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<co
     next += length;
   }
   return parts;
+}
+
+std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                        std::span<const double> fractions,
+                                                        std::uint64_t seed) {
+  if (!dataset) throw UsageError("random_split was given no data set.");
+  return random_split(dataset, lengths_of(fractions, dataset->size()), seed);
 }
 
 }  // namespace lockstep

@@ -255,7 +255,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 json to_json(const LatestCheckpoint& latest) {
-  json document{{"passed_over", json::array()}};
+  json document{{"passed_over", json::array()}, {"weights_only", json::array()}};
+  for (const auto& path : latest.weights_only) document["weights_only"].push_back(path.string());
   for (const auto& bad : latest.passed_over) {
     document["passed_over"].push_back({{"path", bad.path.string()}, {"reason", bad.reason}});
   }
@@ -269,10 +270,33 @@ LatestCheckpoint latest_from(const json& document) {
   LatestCheckpoint latest;
   for (const auto& bad : document.at("passed_over"))
     latest.passed_over.push_back({bad["path"], bad["reason"]});
+  for (const auto& path : document.at("weights_only"))
+    latest.weights_only.emplace_back(path.get<std::string>());
   if (!document.contains("path")) return latest;
   latest.checkpoint = Checkpoint{.path = document["path"].get<std::string>(),
                                  .info = manifest::info_from_json(document["info"])};
   return latest;
+}
+
+[[noreturn]] void refuse_to_begin_anew(const fs::path& folder, const std::vector<BadCheckpoint>& damaged) {
+  std::string list;
+  for (const auto& one : damaged)
+    list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", one.path.string(), one.reason);
+  throw DataError(
+      fmt::format("no checkpoint in '{}' can be resumed from: {}. Restore one of them, or move them away to "
+                  "start over. A "
+                  "Trainer resumes from another one by its path, and starts over with 'never' (--resume or "
+                  "--resume-from-checkpoint; CheckpointOptions::resume)",
+                  folder.string(), list));
+}
+
+void report_skipped(const LatestCheckpoint& latest) {
+  const auto say = [](const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; };
+  for (const auto& entry : latest.passed_over)
+    say("'" + entry.path.string() + "' is passed over: " + entry.reason);
+  if (latest.weights_only.empty()) return;
+  say("the training begins anew: '" + latest.weights_only.front().string() +
+      "' has only weights (save_only_model)");
 }
 
 }  // namespace
@@ -365,7 +389,17 @@ Checkpoint Accelerator::load_state(const fs::path& path) {
 
 LatestCheckpoint Accelerator::load_latest_state(const fs::path& folder,
                                                 const std::function<bool(const CheckpointInfo&)>& fits) {
-  return find_and_load([&] { return latest_checkpoint(folder, fits); });
+  return load_newest(folder, fits, /*must_load=*/true);
+}
+
+LatestCheckpoint Accelerator::load_newest(const fs::path& folder,
+                                          const std::function<bool(const CheckpointInfo&)>& fits,
+                                          bool must_load) {
+  auto latest = find_and_load([&] { return latest_checkpoint(folder, fits); });
+  if (must_load && !latest.checkpoint && !latest.passed_over.empty())
+    refuse_to_begin_anew(folder, latest.passed_over);
+  if (is_main_process()) report_skipped(latest);
+  return latest;
 }
 
 LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) {

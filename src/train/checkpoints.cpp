@@ -58,8 +58,6 @@ struct Checkpoints::State {
   void take_over(const Checkpoint& checkpoint);
   void resume_newest();
   void resume_from_path();
-  void report(const std::vector<BadCheckpoint>& passed_over);
-  [[noreturn]] void refuse_to_begin_anew(const std::vector<BadCheckpoint>& damaged) const;
   bool try_save(std::optional<double> metric = {});
   void save_and_rotate(std::optional<double> metric);
 
@@ -110,28 +108,9 @@ void Checkpoints::State::take_over(const Checkpoint& checkpoint) {
                               " rank(s): random numbers start over");
 }
 
-void Checkpoints::State::report(const std::vector<BadCheckpoint>& passed_over) {
-  bad = passed_over;
-  if (!accelerator.is_main_process()) return;
-  for (const auto& entry : passed_over) say("'" + entry.path.string() + "' is passed over: " + entry.reason);
-}
-
-/// A run that was asked to resume has checkpoints in that folder: it must not silently start over.
-void Checkpoints::State::refuse_to_begin_anew(const std::vector<BadCheckpoint>& damaged) const {
-  std::string list;
-  for (const auto& one : damaged)
-    list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", one.path.string(), one.reason);
-  throw DataError(fmt::format(
-      "no checkpoint in '{}' can be resumed from: {}. Restore one of them, resume from another one by "
-      "its path, or start over with 'never' (CheckpointOptions::resume; resume_from_checkpoint of "
-      "TrainingArguments)",
-      options.folder, list));
-}
-
 void Checkpoints::State::resume_newest() {
   const auto latest = accelerator.load_latest_state(options.folder);
-  if (!latest.checkpoint && !latest.passed_over.empty()) refuse_to_begin_anew(latest.passed_over);
-  report(latest.passed_over);
+  bad = latest.passed_over;
   if (!latest.checkpoint) return;
   started_from = latest.checkpoint->info.started_from;
   take_over(*latest.checkpoint);
@@ -144,8 +123,8 @@ void Checkpoints::State::resume_from_path() {
     const auto comes_from_it = [this](const CheckpointInfo& info) {
       return info.started_from == started_from;
     };
-    const auto latest = accelerator.load_latest_state(options.folder, comes_from_it);
-    report(latest.passed_over);
+    const auto latest = accelerator.load_newest(options.folder, comes_from_it, /*must_load=*/false);
+    bad = latest.passed_over;
     if (latest.checkpoint) return take_over(*latest.checkpoint);
   }
   take_over(accelerator.load_state(started_from));

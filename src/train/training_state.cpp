@@ -77,7 +77,6 @@ json read_json(const std::filesystem::path& path) {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 /// Accelerate's names: the first of a kind has no number, the others count from 1.
 std::string numbered(const std::string& stem, std::size_t index, const std::string& ending) {
@@ -134,6 +133,12 @@ std::vector<BucketLayout> read_buckets(const fs::path& path, std::size_t models)
   } catch (const json::exception& error) {
     throw DataError("'" + path.string() + "' is not the layout of gradients: " + error.what());
   }
+}
+
+std::size_t size_of(const BucketLayout& layout) {
+  std::size_t count = 0;
+  for (const auto& bucket : layout) count += bucket.size();
+  return count;
 }
 
 DataLoaderState read_position(const fs::path& path) {
@@ -444,7 +449,8 @@ void TrainingState::take_models(const Accelerator& accelerator, const Content& c
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto layout = buckets[i].get<BucketLayout>();
     auto* const ddp = models_[i].wrapped.ddp();
-    if (ddp != nullptr && !layout.empty()) ddp->set_bucket_layout(layout);
+    // If other parameters are trained now, the model's own layout stays.
+    if (ddp != nullptr && size_of(layout) == size_of(ddp->bucket_layout())) ddp->set_bucket_layout(layout);
   }
 }
 

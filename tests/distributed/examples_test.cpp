@@ -117,8 +117,13 @@ TEST(Examples, TextClassificationLoop) {
 }
 
 /// An example that writes to its working directory.
+/// The command line of an example that runs in the folder.
+Words in_folder(const ScratchFolder& folder, const std::string& name) {
+  return {"/bin/sh", "-c", "cd '" + folder.path() + "' && exec '" + example(name) + "'"};
+}
+
 std::string output_in(const ScratchFolder& folder, const std::string& name, int ranks) {
-  return output_of({"/bin/sh", "-c", "cd '" + folder.path() + "' && exec '" + example(name) + "'"}, ranks);
+  return output_of(in_folder(folder, name), ranks);
 }
 
 TEST(Examples, Ddp) {
@@ -156,6 +161,23 @@ TEST(Examples, AccelerateGoesOnWithTheSameBits) {
   ASSERT_EQ(resumed.size(), 1U) << "two of three epochs were done";
   EXPECT_EQ(resumed[0], lines[2]);
   EXPECT_TRUE(read_file(folder.file("accelerate_run/model/model.safetensors")) == weights);
+
+  for (const char* number : {"1", "2", "3"})
+    std::ofstream(folder.file("accelerate_run/checkpoint-") + number + "/model.safetensors") << "x";
+  const Finished damaged = run_job(in_folder(folder, "accelerate"), 2);
+  EXPECT_NE(damaged.status, 0);
+  EXPECT_TRUE(contains_all(damaged.err, {"no checkpoint in", "checkpoint-1", "checkpoint-3", "start over"}));
+}
+
+/// The last step has almost no learning rate left, whatever the number of ranks.
+TEST(Examples, AccelerateSchedulesTheStepsOfAnyNumberOfRanks) {
+  for (const int ranks : {1, 3}) {
+    const ScratchFolder folder;
+    const auto lines = lines_of(output_in(folder, "accelerate", ranks));
+    ASSERT_EQ(lines.size(), 3U);
+    EXPECT_TRUE(lines[2].ends_with("learning rate 0")) << lines[2];
+    EXPECT_FALSE(lines[1].ends_with("learning rate 0")) << lines[1];
+  }
 }
 
 }  // namespace

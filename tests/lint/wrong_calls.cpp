@@ -12,6 +12,7 @@ void wrong(lockstep::Accelerator& accelerator, const lockstep::Batch& batch, tor
   accelerator.gather_for_metrics(std::vector<int>{1, 2}, batch);  // expected tensors: a tensor, a Batch, or
   accelerator.gather_for_metrics(std::vector<at::Tensor>{});      // gather_for_metrics(tensors, batch) needs
   accelerator.split_between_processes(std::string("text"));       // split_between_processes() takes vectors
+  accelerator.on_main_process([&] { return &batch; });            // on_main_process() passes on a number, a
   lockstep::wrap_model(net,
                        [](torch::nn::Linear& model, const lockstep::Batch& one) {  // expected [](auto& model
                          return lockstep::Batch{{"logits", model(one["x"])}};

@@ -168,8 +168,9 @@ ArrowDataset with_labels(const ArrowDataset& table, const std::string& column, c
     const auto label = label_at(labels, row, what);
     numbers.push_back(number_of(label));
     if (numbers.back() >= 0 && numbers.back() < classes.count) continue;
-    throw DataError(fmt::format("{}, row {}: the label {} is not one of the {} classes of the training.",
-                                what, row, label.to_json(), classes.count));
+    throw DataError(fmt::format("{}, row {}: the label {} is not one of the {} classes of the training{}.",
+                                what, row, label.to_json(), classes.count,
+                                classes.names.empty() ? "" : ": " + listed(classes.names)));
   }
   return table.remove_columns({column}).add_column("labels", lockstep::make_column(numbers));
 }

@@ -14,7 +14,7 @@ namespace lockstep {
 
 /// The manifest's description of a checkpoint.
 struct CheckpointInfo {
-  /// Optimizer steps done, and the current epoch.
+  /// Optimizer steps done, and the current epoch, counted from 0.
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   /// Number of ranks of the job that wrote it.
@@ -75,6 +75,9 @@ struct LatestCheckpoint {
   std::optional<Checkpoint> checkpoint;
   /// The skipped ones, which are newer or of unknown age; empty if the newest is complete.
   std::vector<BadCheckpoint> passed_over;
+  /// If there is no checkpoint: folders without a manifest that have no more than a model's weights, as
+  /// TrainingArguments::save_only_model writes them.
+  std::vector<std::filesystem::path> weights_only = {};
 };
 
 /// The newest checkpoint in `folder` that verify_checkpoint and `fits` accept (without `fits`, all). *Local*.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -119,6 +120,20 @@ inline std::vector<std::shared_ptr<const Subset>> random_split(const std::shared
                                                                std::initializer_list<std::int64_t> lengths,
                                                                std::uint64_t seed) {
   return random_split(dataset, std::span(lengths.begin(), lengths.size()), seed);
+}
+
+/// The same for fractions that add up to 1: each part gets the fraction rounded down, and the samples that
+/// are left go to the parts in turn, one each. Throws UsageError if a fraction is negative or they do not add
+/// up to 1.
+std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                        std::span<const double> fractions,
+                                                        std::uint64_t seed);
+/// `random_split(dataset, {0.8, 0.2}, 42)`
+template <std::floating_point Fraction>
+std::vector<std::shared_ptr<const Subset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                        std::initializer_list<Fraction> fractions,
+                                                        std::uint64_t seed) {
+  return random_split(dataset, std::vector<double>(fractions.begin(), fractions.end()), seed);
 }
 
 }  // namespace lockstep

@@ -361,8 +361,10 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   Checkpoint load_state(const std::filesystem::path& path);
 
   /// The same for the newest complete checkpoint `checkpoint-<step>` in `folder` that `fits` accepts (called
-  /// on rank 0; without it, all are accepted). If there is none, nothing is loaded and `checkpoint` is empty.
-  /// Every rank gets the same result. *Collective*.
+  /// on rank 0; without it, all are accepted). Damaged ones are skipped, and rank 0 names them on standard
+  /// error. If there is none, nothing is loaded and `checkpoint` is empty. Every rank gets the same result.
+  /// *Collective*. Throws DataError on every rank if there are checkpoints and all of them are damaged:
+  /// training must not silently begin anew, and overwrite them.
   LatestCheckpoint load_latest_state(const std::filesystem::path& folder,
                                      const std::function<bool(const CheckpointInfo&)>& fits = {});
 
@@ -376,6 +378,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   bool should_stop();
 
  private:
+  friend class Checkpoints;
   struct State;
 
   template <class Guard, class Action>
@@ -478,6 +481,9 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   void add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);
+  /// load_latest_state(); without `must_load`, damaged checkpoints alone are no error.
+  LatestCheckpoint load_newest(const std::filesystem::path& folder,
+                               const std::function<bool(const CheckpointInfo&)>& fits, bool must_load);
   static void write_line(const std::string& line);
 
   std::shared_ptr<State> state_;

@@ -54,11 +54,10 @@ class ProgressCallback final : public TrainerCallback {
   /// Starts a bar of max_steps, with the steps of earlier runs as done. No total if the training is limited
   /// by time. *Local*.
   void on_train_begin(CallbackContext& event) override;
-  /// Advances the bar. Shows the samples per second of all ranks since this run began, after the logged
-  /// metrics. *Local*.
+  /// Advances the bar. *Local*.
   void on_step_end(CallbackContext& event) override;
-  /// Shows loss and learning rate in the bar, if they are among the values, and prints the line above it.
-  /// *Local*.
+  /// Shows loss, learning rate and the samples per second of all ranks since this run began in the bar, if
+  /// there is a loss among the values, and prints the line above it. *Local*.
   void on_log(CallbackContext& event) override;
   /// Ends the bar's line. *Local*.
   void on_train_end(CallbackContext& event) override;
@@ -67,8 +66,7 @@ class ProgressCallback final : public TrainerCallback {
   /// Set while a training runs.
   std::optional<ProgressBar> bar_;
   std::chrono::steady_clock::time_point begin_;
-  std::int64_t first_step_ = 0;
-  bool has_logged_ = false;
+  std::int64_t first_sample_ = 0;
 };
 
 /// Ends the training before a loss that is not finite changes the weights. The error names the step and the
@@ -140,9 +138,10 @@ class ThroughputCallback final : public TrainerCallback {
 
  private:
   ThroughputOptions options_;
-  /// At the last log: time, steps and operations.
+  /// At the last log: time, steps, samples and operations.
   std::chrono::steady_clock::time_point since_;
   std::int64_t step_ = 0;
+  std::int64_t samples_ = 0;
   double flops_ = 0;
 };
 
@@ -177,8 +176,8 @@ class EmaCallback final : public TrainerCallback {
   explicit EmaCallback(double decay = 0.999, bool apply_at_end = true);
 
   /// Creates the averages as copies on the model's device, and registers them for checkpoints: the callback
-  /// must outlive the training. Throws UsageError for fully sharded models. *Local*, but every rank does the
-  /// same.
+  /// must outlive the training. Throws UsageError for fully sharded models, and for `apply_at_end` together
+  /// with load_best_model_at_end. *Local*, but every rank does the same.
   void on_prepare(CallbackContext& event) override;
   /// Unless the training was resumed, the averages start as the weights. *Local*.
   void on_train_begin(CallbackContext& event) override;

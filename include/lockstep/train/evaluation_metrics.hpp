@@ -94,7 +94,8 @@ class MetricAdapter final : public EvaluationMetrics {
 ///     exception (RemoteError on the others):
 ///         [](const EvaluationPrediction& all) -> Metrics { return {{"mae", mean_error_of(all)}}; }
 ///   - a metric of lockstep::metrics, which keeps sums and no samples: `metrics::Classification(77)`
-///   - an EvaluationMetrics of the program.
+///   - an EvaluationMetrics of the program
+///   - several of these with different names: `std::vector<ComputeMetrics>{metrics::Accuracy(), mean_error}`.
 /// Null: an evaluation only has its loss. A handle.
 class ComputeMetrics {
  public:
@@ -114,6 +115,9 @@ class ComputeMetrics {
   requires std::is_invocable_r_v<Metrics, Function&, const EvaluationPrediction&> ComputeMetrics(
       Function function)
       : metrics_(of_function(std::move(function))) {}
+
+  /// Throws UsageError if one is null or two have the same name.
+  ComputeMetrics(const std::vector<ComputeMetrics>& several);
 
   explicit operator bool() const noexcept { return metrics_ != nullptr; }
   EvaluationMetrics* operator->() const noexcept { return metrics_.get(); }

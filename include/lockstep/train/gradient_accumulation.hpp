@@ -138,10 +138,13 @@ class GradientAccumulation {
   /// parameters of several models.
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                              double norm_type = 2);
+  at::Tensor clip_grad_norm_(const std::vector<NamedTensor>& parameters, double max_norm,
+                             double norm_type = 2);
   at::Tensor clip_grad_norm_(WrappedModel model, double max_norm, double norm_type = 2);
 
   /// Clamps each gradient's elements to [-clip_value, clip_value]. *Local*.
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+  void clip_grad_value_(const std::vector<NamedTensor>& parameters, double clip_value);
   void clip_grad_value_(WrappedModel model, double clip_value);
 
  protected:

@@ -152,7 +152,14 @@ class ModelWrapper final : public ModelAdapter {
   }
   void train(bool on) override { parallel::module_of(module_).train(on); }
   void set_activation_checkpointing() override { lockstep::set_activation_checkpointing(module_); }
-  void to(at::ScalarType dtype) override { parallel::module_of(module_).to(dtype); }
+  void to(at::ScalarType dtype) override {
+    // Module::to(dtype) converts integers too.
+    for (const auto& list : {parameters(), buffers()}) {
+      for (const auto& entry : list) {
+        if (entry.tensor.is_floating_point()) entry.tensor.set_data(entry.tensor.detach().to(dtype));
+      }
+    }
+  }
   std::vector<NamedTensor> parameters() override { return parallel::named_parameters_of(module_); }
   std::vector<NamedTensor> buffers() override { return parallel::named_buffers_of(module_); }
   std::vector<std::string> layer_norms() override { return optim::layer_norms_of(module_); }

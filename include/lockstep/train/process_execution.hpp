@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -92,8 +94,8 @@ class ProcessExecution {
   }
 
   /// Runs `action` on rank 0 only while the other ranks wait, without a timeout, and returns its result on
-  /// all ranks: a text, JSON, a tensor (on the CPU of the other ranks), tensors by name, or nothing.
-  /// *Collective*.
+  /// all ranks: nothing, a number, a text, a tensor (on the CPU of the other ranks), tensors by name, or
+  /// whatever nlohmann::json converts in both directions, such as a vector of texts. *Collective*.
   ///
   ///     const auto plan = accelerator.on_main_process([&] { return read_plan("plan.json"); });
   ///
@@ -102,17 +104,17 @@ class ProcessExecution {
   /// one rank without the others waiting: on_process().
   template <class Action>
   auto on_main_process(Action&& action) const {
-    using Result = std::invoke_result_t<Action>;
+    using Result = std::decay_t<std::invoke_result_t<Action>>;
     if constexpr (std::is_void_v<Result>) {
       MainProcessFirst guard = first_of_run();
       if (guard.is_main()) guarded(guard, std::forward<Action>(action));
-    } else {
+    } else if constexpr (demand_shareable<Result>()) {
       std::optional<Result> result;
       {
         MainProcessFirst guard = first_of_run();
         if (guard.is_main()) result = guarded(guard, std::forward<Action>(action));
       }
-      return shared(result ? &*result : nullptr);
+      return passed_on(result ? &*result : nullptr);
     }
   }
 
@@ -187,6 +189,50 @@ class ProcessExecution {
       if (wanted) action();
     } else {
       return wanted ? std::optional<Result>(action()) : std::nullopt;
+    }
+  }
+
+  template <class Result>
+  static constexpr bool kIsNumber = std::is_arithmetic_v<Result> || std::is_enum_v<Result>;
+  template <class Result>
+  static constexpr bool kHasOwnForm =
+      std::same_as<Result, std::string> || std::same_as<Result, nlohmann::json> ||
+      std::same_as<Result, at::Tensor> || std::same_as<Result, TensorMap>;
+  /// Json is a parameter because this header only declares it.
+  template <class Result, class Json = nlohmann::json>
+  static constexpr bool kIsJson = requires(const Result& value, const Json& json) {
+    Json(value);
+    { json.template get<Result>() } -> std::same_as<Result>;
+  };
+
+  template <class Result>
+  static constexpr bool demand_shareable() {
+    if constexpr (kIsNumber<Result> || kHasOwnForm<Result>) {
+      return true;
+    } else {
+      constexpr bool is_json = kIsJson<Result>;
+      static_assert(is_json,
+                    "on_main_process() passes on a number, a text, a tensor, tensors by name, or what "
+                    "nlohmann::json converts in both directions (with <nlohmann/json.hpp> included)");
+      return is_json;
+    }
+  }
+
+  /// Returns rank 0's value; null on the others.
+  template <class Result, class Json = nlohmann::json>
+  Result passed_on(const Result* value) const {
+    if constexpr (kHasOwnForm<Result>) {
+      return shared(value);
+    } else if constexpr (kIsNumber<Result>) {
+      std::string bytes(sizeof(Result), '\0');
+      if (value != nullptr) std::memcpy(bytes.data(), value, sizeof(Result));
+      bytes = shared(&bytes);
+      Result result;
+      std::memcpy(&result, bytes.data(), sizeof(Result));
+      return result;
+    } else {
+      const Json json = value != nullptr ? Json(*value) : Json();
+      return shared(&json).template get<Result>();
     }
   }
 

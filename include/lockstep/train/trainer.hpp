@@ -128,8 +128,9 @@ class Trainer {
   /// Evaluates, logs the metrics and returns them: `<prefix>_loss`, those of
   /// TrainerComponents::compute_metrics, `<prefix>_runtime`, `_samples_per_second` and `_steps_per_second`.
   /// The loss is the sum over all samples (or weights) divided by their number, whatever the batch size and
-  /// the number of ranks. Without a data set: evaluates those, or the stream, of the trainer. Inside train(),
-  /// between two steps, a stop request takes effect between two batches: see EvaluationInterrupted.
+  /// the number of ranks. Without a data set: evaluates those, or the stream, of the trainer. Leaves the
+  /// model in evaluation mode, except inside train(). There, between two steps, a stop request takes effect
+  /// between two batches: see EvaluationInterrupted.
   virtual LogValues evaluate(std::shared_ptr<const Dataset> dataset = nullptr,
                              const std::string& prefix = "eval");
 
@@ -140,7 +141,8 @@ class Trainer {
   /// *Local*.
   virtual std::vector<std::string> metric_names(const std::string& prefix) const;
 
-  /// The model's outputs for all samples, and the metrics as in evaluate(); logs nothing.
+  /// The model's outputs for all samples, and the metrics as in evaluate(); logs nothing. Outputs that do not
+  /// have as many rows as the batch are left out.
   virtual PredictionOutput predict(std::shared_ptr<const Dataset> dataset,
                                    const std::string& prefix = "test");
 

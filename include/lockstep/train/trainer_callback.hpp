@@ -34,8 +34,8 @@ struct CallbackContext {
 /// Derive from it and override the events that you need. Every method is called on every rank at the same
 /// point of the loop, except on_prediction_step, which ranks may call different numbers of times. All others
 /// may therefore communicate, and must set the same values in `event.control` on every rank. An exception
-/// ends the training. Callbacks are called in the order in which they were added, after the built-in ones, in
-/// the thread that trains.
+/// ends the training. Write lines with Accelerator::print, which clears the progress bar first. Callbacks are
+/// called in the order in which they were added, after the built-in ones, in the thread that trains.
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
@@ -75,7 +75,8 @@ class TrainerCallback {
   /// After each batch of this rank in an evaluation. *Local*, the only event that is.
   virtual void on_prediction_step(CallbackContext& /*event*/) {}
 
-  /// The key of state_dict() in trainer_state.json. Empty: no state is saved.
+  /// The key of state_dict() in trainer_state.json; several callbacks may have the same. Empty: no state is
+  /// saved.
   virtual std::string name() const { return {}; }
   /// The state that must survive a restart, as JSON; `{"args": {...}, "attributes": {...}}` in Hugging Face's
   /// callbacks.
@@ -100,9 +101,9 @@ class DefaultFlowCallback final : public TrainerCallback {
 class EarlyStoppingCallback final : public TrainerCallback {
  public:
   /// An evaluation is better if it improves the metric by more than `threshold`, in the metric's unit.
-  /// `patience` is a number of evaluations, 1 or more. *Local*.
-  explicit EarlyStoppingCallback(std::int64_t patience = 1, double threshold = 0)
-      : patience_(patience), threshold_(threshold) {}
+  /// `patience` is a number of evaluations. *Local*. Throws UsageError for a patience below 1 or a threshold
+  /// below 0.
+  explicit EarlyStoppingCallback(std::int64_t patience = 1, double threshold = 0);
 
   /// Resets the count; a checkpoint then restores its own. *Local*.
   void on_prepare(CallbackContext& event) override;

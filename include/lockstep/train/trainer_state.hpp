@@ -62,9 +62,13 @@ struct TrainerState {
   std::optional<double> best_metric = {};
   std::optional<std::int64_t> best_global_step = {};
   std::optional<std::string> best_model_checkpoint = {};
-  /// Floating-point operations so far, as counted by Trainer::floating_point_operations.
+  /// Floating-point operations so far, as counted by Trainer::floating_point_operations, and training samples
+  /// so far, without those that were repeated to fill a batch; over all ranks and restarts. Both are up to
+  /// date in on_log, on_evaluate, on_save and on_train_end.
   double total_flos = 0;
-  /// State of callbacks as JSON, by their names (see TrainerCallback::state_dict).
+  std::int64_t num_samples_seen = 0;
+  /// State of callbacks as JSON, by their names (see TrainerCallback::state_dict); a list of states for
+  /// several callbacks of one name.
   std::map<std::string, std::string> stateful_callbacks = {};
   /// Losses since the last log and since the beginning: sum over steps, and number of steps.
   double unlogged_loss = 0;
@@ -82,7 +86,7 @@ struct TrainerState {
 };
 
 /// The text of `trainer_state.json`, indented by two spaces. Numbers that are not finite are written as in
-/// Python: NaN, Infinity. *Local*.
+/// Python: NaN, Infinity. *Local*. Throws UsageError, which names the callback, if a state is not JSON.
 std::string trainer_state_text(const TrainerState& state);
 /// Parses such a text; transformers may have written it. *Local*. Throws DataError, which names `file`, if
 /// the text is invalid.

@@ -162,6 +162,10 @@ Joined joined(const Column& column) {
   return joined_of<std::int64_t>(column);
 }
 
+std::size_t number_of_tokens(const ArrowDataset& tokens) {
+  return joined(tokens.columns().front().second).values.size();
+}
+
 void check_lengths(const std::string& name, const Joined& one, const std::string& first_name,
                    const Joined& first) {
   const auto [mine, other] = std::mismatch(one.ends.begin(), one.ends.end(), first.ends.begin());
@@ -235,9 +239,13 @@ ArrowDataset group_texts(const ArrowDataset& tokens, const PackingOptions& packi
   const auto blocks = map(
       tokens, [packing](const MapBatch& batch) { return group(batch, packing); }, options);
   if (blocks.num_rows() > 0) return blocks;
-  throw UsageError("group_texts: no " + std::to_string(options.batch_size) + " of the " +
-                   std::to_string(tokens.num_rows()) + " rows fill a block of " +
-                   std::to_string(packing.block_size) + " tokens: take more text or a smaller block.");
+  const bool whole = options.batch_size >= tokens.num_rows();
+  throw UsageError(fmt::format(
+      "group_texts: {} for a block of {} tokens: take more text or a smaller block.",
+      whole ? fmt::format("the {} rows have {} tokens, too few", tokens.num_rows(), number_of_tokens(tokens))
+            : fmt::format("{} of the {} rows at a time have too few tokens", options.batch_size,
+                          tokens.num_rows()),
+      packing.block_size));
 }
 
 }  // namespace lockstep

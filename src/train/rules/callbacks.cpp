@@ -49,6 +49,14 @@ void DefaultFlowCallback::on_epoch_end(CallbackContext& event) {
   if (args.save_strategy == SaveStrategy::epoch) control.should_save = true;
 }
 
+EarlyStoppingCallback::EarlyStoppingCallback(std::int64_t patience, double threshold)
+    : patience_(patience), threshold_(threshold) {
+  if (patience < 1 || !(threshold >= 0))
+    throw UsageError(
+        "EarlyStoppingCallback: the patience must be 1 or more and the threshold 0 or more, not " +
+        std::to_string(patience) + " and " + std::to_string(threshold));
+}
+
 void EarlyStoppingCallback::on_prepare(CallbackContext& /*event*/) { counter_ = 0; }
 
 void EarlyStoppingCallback::on_train_begin(CallbackContext& event) {

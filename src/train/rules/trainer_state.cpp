@@ -54,7 +54,8 @@ Json unfinished_json(const TrainerControl& control) {
 Json own_json(const TrainerState& state) {
   return {{"args", Json::object()},
           {"attributes",
-           {{"total_batch_size", state.total_batch_size},
+           {{"num_samples_seen", state.num_samples_seen},
+            {"total_batch_size", state.total_batch_size},
             {"total_loss", state.total_loss},
             {"train_seconds", state.train_seconds},
             {"unfinished", unfinished_json(state.unfinished)},
@@ -62,9 +63,17 @@ Json own_json(const TrainerState& state) {
             {"unlogged_steps", state.unlogged_steps}}}};
 }
 
+Json callback_json(const std::string& name, const std::string& text) {
+  try {
+    return Json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    throw UsageError("the callback '" + name + "': its state_dict() must be JSON: " + error.what());
+  }
+}
+
 Json callbacks_json(const TrainerState& state) {
   Json result = Json::object();
-  for (const auto& [name, text] : state.stateful_callbacks) result[name] = Json::parse(text, nullptr, false);
+  for (const auto& [name, text] : state.stateful_callbacks) result[name] = callback_json(name, text);
   result[kOwn] = own_json(state);
   return result;
 }
@@ -101,6 +110,7 @@ void read_own(const Json& own, TrainerState& state) {
   state.unlogged_steps = own.at("unlogged_steps");
   // Missing in older checkpoints.
   state.train_seconds = own.value("train_seconds", 0.0);
+  state.num_samples_seen = own.value("num_samples_seen", std::int64_t{0});
   const Json unfinished = own.value("unfinished", Json::object());
   state.unfinished.should_log = unfinished.value("should_log", false);
   state.unfinished.should_evaluate = unfinished.value("should_evaluate", false);

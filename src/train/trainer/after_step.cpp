@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -78,16 +79,17 @@ void remove_weights(const fs::path& folder, std::int64_t step) {
 namespace lockstep {
 namespace {
 
-double sum_over_ranks(const Accelerator& accelerator, double value) {
-  const auto options = at::TensorOptions(accelerator.device()).dtype(at::kDouble);
-  return accelerator.reduce(at::full({1}, value, options)).item<double>();
+/// As transformers: the state of the only callback of its name, or a list.
+std::string state_of(const std::vector<TrainerCallback*>& callbacks) {
+  if (callbacks.size() == 1) return callbacks.front()->state_dict();
+  std::string states;
+  for (const auto* callback : callbacks) states += (states.empty() ? "" : ", ") + callback->state_dict();
+  return "[" + states + "]";
 }
 
 /// Checks on rank 0's file system.
 bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
-  bool found = false;
-  accelerator.on_main_process([&] { found = std::filesystem::exists(folder); });
-  return accelerator.process_group().broadcast_object(nlohmann::json(found)).get<bool>();
+  return accelerator.on_main_process([&] { return std::filesystem::exists(folder); });
 }
 
 }  // namespace
@@ -98,10 +100,19 @@ void TrainingRun::log_evaluate_save() {
   if (impl_.control.should_save) save();
 }
 
+/// Adds what the ranks have counted since the last call.
+void TrainingRun::fold_counts() {
+  const auto& accelerator = impl_.accelerator;
+  const at::Tensor own = at::tensor({std::exchange(flops_, 0), std::exchange(samples_, 0)}, at::kDouble);
+  const at::Tensor all = accelerator.reduce(own.to(accelerator.device())).cpu();
+  impl_.state.total_flos += all[0].item<double>();
+  impl_.state.num_samples_seen += static_cast<std::int64_t>(all[1].item<double>());
+}
+
 void TrainingRun::fold_losses() {
   TrainerState& state = impl_.state;
   const auto fold = meter_->fold();
-  state.total_flos += sum_over_ranks(impl_.accelerator, std::exchange(flops_, 0));
+  fold_counts();
   state.total_loss += fold.whole_sum;
   loss_of_run_ += fold.whole_sum;
   const bool filter = impl_.args.logging_nan_inf_filter;
@@ -127,6 +138,7 @@ void TrainingRun::log_step() {
 }
 
 void TrainingRun::evaluate() {
+  fold_counts();
   try {
     judge(trainer_.evaluate());
   } catch (const EvaluationInterrupted&) {
@@ -147,16 +159,19 @@ std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) cons
                    "', which the evaluation does not have: there are " + names);
 }
 
-/// Records the evaluation's metric and whether it is strictly better than all before.
+/// Records the evaluation's metric and whether it is strictly better than all before. As in transformers, the
+/// best one begins at infinity, so that NaN is never better.
 void TrainingRun::judge(const LogValues& metrics) {
   const auto value = best_metric_of(metrics);
   if (!value) return;
   if (impl_.scheduler) impl_.scheduler->step(*value);
   metric_of_step_ = *value;
   TrainerState& state = impl_.state;
-  const bool better =
-      !state.best_metric ||
-      (greater_metric_is_better(impl_.args) ? *value > *state.best_metric : *value < *state.best_metric);
+  const bool greater = greater_metric_is_better(impl_.args);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (!state.best_metric || std::isnan(*state.best_metric))
+    state.best_metric = greater ? -kInfinity : kInfinity;
+  const bool better = greater ? *value > *state.best_metric : *value < *state.best_metric;
   if (better) state.best_metric = *value;
   if (better && impl_.args.save_strategy != SaveStrategy::no) state.best_global_step = state.global_step;
   if (impl_.args.save_strategy == SaveStrategy::best) impl_.control.should_save = better;
@@ -174,9 +189,8 @@ void TrainingRun::save() {
       checkpoints_->protect(best);
     }
   }
-  for (const auto& callback : impl_.callbacks) {
-    if (!callback->name().empty()) state.stateful_callbacks[callback->name()] = callback->state_dict();
-  }
+  for (const auto& [name, callbacks] : impl_.stateful_callbacks())
+    state.stateful_callbacks[name] = state_of(callbacks);
   write_checkpoint();
   impl_.control.should_save = false;
   call(&TrainerCallback::on_save);
@@ -227,9 +241,23 @@ void TrainingRun::preempt() {
   impl_.control.should_training_stop = true;
 }
 
+/// Where the best checkpoint is now: the output_dir may have been moved, or be given by another path.
+std::string TrainingRun::best_checkpoint() const {
+  const std::filesystem::path stored = *impl_.state.best_model_checkpoint;
+  return impl_.accelerator.on_main_process([&]() -> std::string {
+    for (const auto& path : {impl_.args.output_dir / stored.filename(), stored}) {
+      if (std::filesystem::exists(path)) return path.string();
+    }
+    return {};
+  });
+}
+
 void TrainingRun::load_best() {
   if (!impl_.args.load_best_model_at_end || !impl_.state.best_model_checkpoint) return;
-  trainer_.model().load(impl_.accelerator, *impl_.state.best_model_checkpoint);
+  const std::string path = best_checkpoint();
+  if (!path.empty()) return trainer_.model().load(impl_.accelerator, path);
+  impl_.warn("load_best_model_at_end: the best checkpoint, '", *impl_.state.best_model_checkpoint,
+             "', does not exist any more: the model keeps the weights of step ", impl_.state.global_step);
 }
 
 }  // namespace lockstep

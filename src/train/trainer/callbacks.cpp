@@ -88,25 +88,20 @@ void ProgressCallback::on_train_begin(CallbackContext& event) {
                                   .total = known ? static_cast<std::uint64_t>(event.state.max_steps) : 0,
                                   .initial = static_cast<std::uint64_t>(event.state.global_step)});
   begin_ = std::chrono::steady_clock::now();
-  has_logged_ = false;
-  first_step_ = event.state.global_step;
+  first_sample_ = event.state.num_samples_seen;
 }
 
-void ProgressCallback::on_step_end(CallbackContext& event) {
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
-  const std::int64_t samples = (event.state.global_step - first_step_) * event.state.total_batch_size;
-  // After loss and learning rate, which a narrow terminal shows first.
-  if (has_logged_ && seconds.count() > 0)
-    bar_->set_metric("samples/s", static_cast<double>(samples) / seconds.count());
-  bar_->advance();
-}
+void ProgressCallback::on_step_end(CallbackContext& /*event*/) { bar_->advance(); }
 
 void ProgressCallback::on_log(CallbackContext& event) {
   const LogEntry entry{event.values};
   if (bar_) {
     if (const auto loss = entry.find("loss")) bar_->set_metric("loss", *loss);
     if (const auto rate = entry.find("learning_rate")) bar_->set_metric("lr", *rate);
-    has_logged_ = has_logged_ || entry.find("loss");
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    const auto samples = static_cast<double>(event.state.num_samples_seen - first_sample_);
+    // After loss and learning rate, which a narrow terminal shows first.
+    if (entry.find("loss") && seconds.count() > 0) bar_->set_metric("samples/s", samples / seconds.count());
     bar_->clear();
   }
   print_log(event);
@@ -225,6 +220,7 @@ void ThroughputCallback::on_train_begin(CallbackContext& event) {
     options_.peak_flops_per_device = peak_of(event.trainer.accelerator());
   since_ = std::chrono::steady_clock::now();
   step_ = event.state.global_step;
+  samples_ = event.state.num_samples_seen;
   flops_ = event.state.total_flos;
 }
 
@@ -233,7 +229,7 @@ void ThroughputCallback::on_log(CallbackContext& event) {
   const double seconds = std::chrono::duration<double>(now - since_).count();
   const auto steps = static_cast<double>(event.state.global_step - step_);
   if (steps <= 0 || seconds <= 0) return;
-  const double samples = steps * static_cast<double>(event.state.total_batch_size) / seconds;
+  const double samples = static_cast<double>(event.state.num_samples_seen - samples_) / seconds;
   LogValues values{{"throughput/samples_per_second", samples},
                    {"throughput/steps_per_second", steps / seconds}};
   if (options_.tokens_per_sample > 0)
@@ -280,6 +276,10 @@ void EmaCallback::on_prepare(CallbackContext& event) {
     throw UsageError(
         "EmaCallback: with fsdp the weights are sharded over the ranks, and their moving average is not "
         "supported");
+  if (apply_at_end_ && event.args.load_best_model_at_end)
+    throw UsageError(
+        "EmaCallback: at the end its averages would replace the weights that load_best_model_at_end loads: "
+        "leave out the moving average (--ema-decay) or load_best_model_at_end");
   means_.tensors.clear();
   for (const auto& entry : event.trainer.model().parameters())
     means_.tensors.push_back(entry.tensor.detach().clone());

@@ -34,6 +34,7 @@ at::Tensor joined(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 void PredictionGatherer::add(const Batch& tensors, std::int64_t rows) {
+  rows_ += rows;
   for (const auto& [name, tensor] : tensors.items()) {
     if (tensor.dim() > 0 && tensor.size(0) == rows) kept_[name].push_back(tensor.detach());
   }
@@ -47,13 +48,25 @@ void PredictionGatherer::move_to_host() {
   }
 }
 
-/// The names that any rank has: a rank may have read nothing.
+/// The names that have a row for each of every rank's rows; a rank may have read nothing.
 std::vector<std::string> PredictionGatherer::names_of_all() const {
-  std::vector<std::string> names;
-  for (const auto& entry : kept_) names.push_back(entry.first);
-  const auto all = accelerator_.gather_object(names);
-  const std::set<std::string> different(all.begin(), all.end());
-  return {different.begin(), different.end()};
+  nlohmann::json own{{"rows", rows_}, {"names", nlohmann::json::object()}};
+  for (const auto& [name, tensors] : kept_) {
+    std::int64_t rows = 0;
+    for (const auto& tensor : tensors) rows += tensor.size(0);
+    own["names"][name] = rows;
+  }
+  const auto all = accelerator_.gather_object(std::vector<nlohmann::json>{own});
+  std::set<std::string> names;
+  for (const auto& rank : all) {
+    for (const auto& entry : rank["names"].items()) names.insert(entry.key());
+  }
+  std::erase_if(names, [&](const std::string& name) {
+    return std::any_of(all.begin(), all.end(), [&](const nlohmann::json& rank) {
+      return rank["names"].value(name, std::int64_t{0}) != rank["rows"];
+    });
+  });
+  return {names.begin(), names.end()};
 }
 
 at::Tensor PredictionGatherer::gathered(const std::string& name) {
@@ -167,16 +180,65 @@ class FunctionMetrics final : public EvaluationMetrics {
   std::exception_ptr error_;
 };
 
-/// Evaluation mode for a scope, then training mode.
+/// Several metrics, one after the other.
+class SeveralMetrics final : public EvaluationMetrics {
+ public:
+  explicit SeveralMetrics(std::vector<ComputeMetrics> all) : all_(std::move(all)) {
+    std::set<std::string> seen;
+    for (const auto& one : all_) {
+      if (!one) throw UsageError("compute_metrics: one of several metrics is null");
+      for (const auto& name : one->names()) {
+        if (!seen.insert(name).second)
+          throw UsageError("compute_metrics: two metrics have the name '" + name + "': give one a prefix");
+      }
+    }
+  }
+
+  void reset() override {
+    for (const auto& one : all_) one->reset();
+  }
+  void update(const Batch& outputs, const Batch& batch) override {
+    for (const auto& one : all_) one->update(outputs, batch);
+  }
+  Metrics compute(const ProcessGroup& group) override {
+    Metrics values;
+    for (const auto& one : all_) {
+      for (auto& value : one->compute(group)) values.push_back(std::move(value));
+    }
+    return values;
+  }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& one : all_) {
+      const auto own = one->names();
+      if (own.empty()) return {};
+      names.insert(names.end(), own.begin(), own.end());
+    }
+    return names;
+  }
+  bool needs_all_samples() const override {
+    return std::any_of(all_.begin(), all_.end(), [](const auto& one) { return one->needs_all_samples(); });
+  }
+
+ private:
+  std::vector<ComputeMetrics> all_;
+};
+
+/// Evaluation mode: within a training for a scope, otherwise from now on, as in transformers.
 class EvaluationMode {
  public:
-  explicit EvaluationMode(ModelAdapter& model) : model_(model) { model_.train(false); }
-  ~EvaluationMode() { model_.train(true); }
+  EvaluationMode(ModelAdapter& model, bool in_training) : model_(model), in_training_(in_training) {
+    model_.train(false);
+  }
+  ~EvaluationMode() {
+    if (in_training_) model_.train(true);
+  }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
 
  private:
   ModelAdapter& model_;
+  bool in_training_;
 };
 
 Batch with_type(const Batch& batch, at::ScalarType type) {
@@ -191,10 +253,13 @@ std::shared_ptr<EvaluationMetrics> ComputeMetrics::of_function(
   return std::make_shared<FunctionMetrics>(std::move(function));
 }
 
+ComputeMetrics::ComputeMetrics(const std::vector<ComputeMetrics>& several)
+    : metrics_(std::make_shared<SeveralMetrics>(several)) {}
+
 void EvaluationRun::run(const DataLoader& whole, bool keep) {
   const auto& accelerator = impl_.accelerator;
   impl_.parts.model->place(accelerator);
-  const EvaluationMode mode(*impl_.parts.model);
+  const EvaluationMode mode(*impl_.parts.model, impl_.in_training);
   type_ = evaluation_type(trainer_, impl_.in_training);
   const HalfWidth width(*impl_.parts.model, type_);
   const at::NoGradGuard no_grad;
@@ -267,8 +332,9 @@ void EvaluationRun::take_batch(const Batch& batch, bool keep) {
 
 /// A mean has the number of rows as its weight.
 void EvaluationRun::add_loss(const Loss& loss, std::int64_t rows) {
-  const at::Tensor weight = loss.weight.value_or(static_cast<double>(rows)).tensor().to(at::kDouble);
-  const at::Tensor sum = loss.value.to(at::kDouble);
+  const at::Tensor weight =
+      loss.weight.value_or(static_cast<double>(rows)).tensor().to(at::kDouble).reshape({});
+  const at::Tensor sum = loss.value.to(at::kDouble).reshape({});
   sums_[0] += loss.weight ? sum : sum * static_cast<double>(rows);
   sums_[1] += weight;
   sums_[2] += 1;

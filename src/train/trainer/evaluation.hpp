@@ -19,12 +19,12 @@ class PredictionGatherer {
  public:
   explicit PredictionGatherer(Accelerator accelerator) : accelerator_(std::move(accelerator)) {}
 
-  /// Adds the tensors that have `rows` rows. *Local*.
+  /// Adds a batch of `rows` rows. *Local*.
   void add(const Batch& tensors, std::int64_t rows);
   /// Copies the tensors added since the last call to the host. *Local*.
   void move_to_host();
-  /// All ranks' rows in this order, on the host. Rows of different sizes in dimension 1 are padded with -100.
-  /// *Collective*.
+  /// All ranks' rows in this order, on the host, of the tensors that had as many rows as each batch. Rows of
+  /// different sizes in dimension 1 are padded with -100. *Collective*.
   Batch gathered(const at::Tensor& order);
 
  private:
@@ -33,6 +33,7 @@ class PredictionGatherer {
 
   Accelerator accelerator_;
   std::map<std::string, std::vector<at::Tensor>> kept_;
+  std::int64_t rows_ = 0;
 };
 
 }  // namespace lockstep::train

@@ -128,6 +128,14 @@ void Trainer::Impl::count_parameters() {
   if (!multiplied) multiplied = numbers_that_multiply(*parts.model);
 }
 
+std::map<std::string, std::vector<TrainerCallback*>> Trainer::Impl::stateful_callbacks() const {
+  std::map<std::string, std::vector<TrainerCallback*>> result;
+  for (const auto& callback : callbacks) {
+    if (!callback->name().empty()) result[callback->name()].push_back(callback.get());
+  }
+  return result;
+}
+
 void Trainer::Impl::call(Trainer& trainer, Event event, const LogValues& values) {
   CallbackContext context{args, state, control, trainer, values};
   for (const auto& callback : callbacks) ((*callback).*event)(context);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lockstep/train/logger.hpp"
@@ -15,6 +17,8 @@ struct Trainer::Impl {
   using Event = void (TrainerCallback::*)(CallbackContext&);
   /// Calls this event of all callbacks.
   void call(Trainer& trainer, Event event, const LogValues& values = {});
+  /// The callbacks whose state is saved, by their names.
+  std::map<std::string, std::vector<TrainerCallback*>> stateful_callbacks() const;
   void count_parameters();
   /// The given data set, or one of the trainer's; null means its stream. Throws UsageError if there is
   /// neither.

@@ -34,6 +34,7 @@ class Raised {
 }  // namespace
 
 TrainOutput TrainingRun::run() {
+  const Raised training(impl_.in_training);
   prepare();
   begin_state({});
   call(&TrainerCallback::on_prepare);
@@ -86,7 +87,7 @@ void TrainingRun::prepare() {
   }
   if (impl_.has_trained) accelerator.free_memory();
   check_evaluations();
-  impl_.has_trained = impl_.in_training = true;
+  impl_.has_trained = true;
   batches_.emplace(accelerator.prepare(trainer_.get_train_dataloader()));
   impl_.count_parameters();
   parts.model->prepare(accelerator);
@@ -176,6 +177,7 @@ void TrainingRun::run_epoch() {
     run_micro_batch(batch);
     if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) break;
   }
+  if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) discard_window();
   if (preempted_) return;
   if (from_start && is_empty) {
     throw DataError("the training data gives this rank no batch in epoch " + std::to_string(epoch) +
@@ -243,7 +245,7 @@ TrainOutput TrainingRun::finish() {
                      .metrics = {},
                      .preempted = preempted_};
   add_speed(output.metrics, "train", seconds_since(begin_),
-            static_cast<double>(steps * state.total_batch_size), static_cast<double>(steps));
+            static_cast<double>(state.num_samples_seen - first_sample_), static_cast<double>(steps));
   output.metrics.emplace_back("total_flos", state.total_flos);
   if (steps > 0) output.metrics.emplace_back("train_loss", output.training_loss);
   if (first_step_ > 0 && steps > 0) {
@@ -256,7 +258,6 @@ TrainOutput TrainingRun::finish() {
   }
   output.metrics.emplace_back("epoch", state.epoch);
   call(&TrainerCallback::on_train_end);
-  impl_.in_training = false;
   return output;
 }
 
@@ -313,6 +314,22 @@ std::function<void(const fs::path&)> TrainingRun::files_to_add() {
   };
 }
 
+namespace {
+
+/// See state_of().
+void load_states(const std::string& name, const std::vector<TrainerCallback*>& callbacks,
+                 const std::string& text) {
+  if (callbacks.size() == 1) return callbacks.front()->load_state_dict(text);
+  const auto states = nlohmann::json::parse(text);
+  if (!states.is_array() || states.size() != callbacks.size()) {
+    throw DataError("the checkpoint does not have a list of " + std::to_string(callbacks.size()) +
+                    " states for the callbacks '" + name + "': add as many as when it was written");
+  }
+  for (std::size_t i = 0; i < callbacks.size(); ++i) callbacks[i]->load_state_dict(states[i].dump());
+}
+
+}  // namespace
+
 void TrainingRun::resume() {
   checkpoints_->resume();
   const fs::path& from = checkpoints_->resumed_from();
@@ -333,12 +350,13 @@ void TrainingRun::take_state(const TrainerState& saved) {
   }
   begin_state(saved);
   first_step_ = saved.global_step;
+  first_sample_ = saved.num_samples_seen;
   seconds_before_ = saved.train_seconds;
   last_logged_step_ = saved.global_step - saved.unlogged_steps;
   if (state.best_global_step) checkpoints_->protect(checkpoint_name(*state.best_global_step));
-  for (const auto& callback : impl_.callbacks) {
-    const auto found = state.stateful_callbacks.find(callback->name());
-    if (found != state.stateful_callbacks.end()) callback->load_state_dict(found->second);
+  for (const auto& [name, callbacks] : impl_.stateful_callbacks()) {
+    const auto found = state.stateful_callbacks.find(name);
+    if (found != state.stateful_callbacks.end()) load_states(name, callbacks, found->second);
   }
 }
 

@@ -25,9 +25,10 @@ class LossMeter {
   LossMeter(Accelerator accelerator, bool weights_of_all_ranks)
       : accelerator_(std::move(accelerator)), weights_of_all_ranks_(weights_of_all_ranks) {}
 
-  /// Adds a micro-batch; ends its step.
+  /// Adds a micro-batch; ends its step; drops the micro-batches of a step that is not made.
   void add(const Loss& loss);
   void end_step();
+  void discard_step();
   /// Whether so many steps are pending that fold() should be called; the same on every rank. *Local*.
   bool is_full() const noexcept;
 
@@ -77,6 +78,7 @@ class TrainingRun {
   void run_epochs();
   void run_epoch();
   void run_micro_batch(const Batch& batch);
+  void discard_window();
   void finish_step();
   void clip();
   void step_schedule();
@@ -89,6 +91,7 @@ class TrainingRun {
   void write_checkpoint();
   void write_weights();
   void on_writers(const std::function<void()>& write);
+  void fold_counts();
   void fold_losses();
   bool completes(const std::function<void()>& work);
   void between_steps(const std::function<void()>& work);
@@ -96,6 +99,7 @@ class TrainingRun {
   void preempt();
   bool time_is_up() const;
   double train_seconds() const;
+  std::string best_checkpoint() const;
   void load_best();
   TrainOutput finish();
   std::function<void(const std::filesystem::path&)> files_to_add();
@@ -112,12 +116,14 @@ class TrainingRun {
   /// Training time used by earlier runs.
   double seconds_before_ = 0;
   std::int64_t first_step_ = 0;
+  std::int64_t first_sample_ = 0;
   std::int64_t micro_batches_in_step_ = 0;
   /// Step of the last log; loss summed since this run began, over all ranks.
   std::int64_t last_logged_step_ = 0;
   double loss_of_run_ = 0;
   /// This rank's, since the last sum over ranks.
   double flops_ = 0;
+  double samples_ = 0;
   double learning_rate_ = 0;
   /// Of the last step, on the device; read only when it is logged.
   at::Tensor grad_norm_;

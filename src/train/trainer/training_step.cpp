@@ -36,8 +36,18 @@ void TrainingRun::run_micro_batch(const Batch& batch) {
   impl_.last_loss.value = impl_.last_loss.value.detach();
   meter_->add(impl_.last_loss);
   flops_ += trainer_.floating_point_operations(batch);
+  samples_ += static_cast<double>(
+      batch.valid.empty() ? batch.size() : std::count(batch.valid.begin(), batch.valid.end(), true));
   if (impl_.accelerator.sync_gradients()) return finish_step();
   call(&TrainerCallback::on_substep_end);
+}
+
+/// The epoch or the training ends in the middle of a step.
+void TrainingRun::discard_window() {
+  if (micro_batches_in_step_ == 0) return;
+  micro_batches_in_step_ = 0;
+  meter_->discard_step();
+  optimizer_->zero_grad();
 }
 
 void TrainingRun::finish_step() {
@@ -145,6 +155,10 @@ void LossMeter::end_step() {
   if (!weighted_) sum_ = sum_ / static_cast<double>(micro_batches_);
   sums_.push_back(sum_.reshape({1}));
   weights_.push_back(shared ? weight_.to(sum_.device()).reshape({1}) : at::ones({1}, sum_.options()));
+  discard_step();
+}
+
+void LossMeter::discard_step() {
   sum_ = weight_ = at::Tensor();
   micro_batches_ = 0;
 }

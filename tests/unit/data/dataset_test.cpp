@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <stdexcept>
 
@@ -118,6 +119,27 @@ TEST(RandomSplit, RefusesLengthsThatDoNotAddUp) {
   EXPECT_THROWS(split({-1, 11}), UsageError, "[-1, 11]");
   EXPECT_THROWS(split({}), UsageError, "[]");
   EXPECT_THROWS(split({INT64_MAX, INT64_MAX, 12}), UsageError, "add up");
+}
+
+/// The expected parts are those of torch.utils.data.random_split.
+TEST(RandomSplit, TakesFractions) {
+  using Parts = std::vector<std::vector<std::int64_t>>;
+  const auto split = [](std::int64_t size, const std::vector<double>& fractions) {
+    const auto rows = std::make_shared<TensorDataset>(Batch{{"x", at::arange(size)}});
+    Parts parts;
+    for (const auto& part : random_split(rows, fractions, 42)) parts.push_back(part->indices());
+    return parts;
+  };
+  EXPECT_EQ(split(10, {0.3, 0.3, 0.4}), (Parts{{2, 6, 1}, {8, 4, 5}, {0, 9, 3, 7}}));
+  EXPECT_EQ(split(7, {0.5, 0.5}), (Parts{{1, 6, 3, 5}, {4, 0, 2}}));
+  EXPECT_EQ(split(11, {0.25, 0.25, 0.25, 0.25}), (Parts{{6, 8, 9}, {2, 1, 10}, {0, 7, 3}, {5, 4}}));
+  EXPECT_EQ(split(3, {1.0, 0.0}), (Parts{{0, 2, 1}, {}}));
+  EXPECT_EQ(split(10, {0.7, 0.2, 0.1}), (Parts{{2, 6, 1, 8, 4, 5, 0}, {9, 3}, {7}}));
+  EXPECT_EQ(random_split(ten_rows(), {0.5, 0.5}, 42)[1]->size(), 5);
+  EXPECT_THROWS(split(10, {0.5, 0.4}), UsageError, "[0.5, 0.4]", "add up to 1");
+  EXPECT_THROWS(split(10, {1.5, -0.5}), UsageError, "[1.5, -0.5]");
+  EXPECT_THROWS(split(10, {std::nan(""), 1}), UsageError, "nan");
+  EXPECT_THROWS(split(10, {}), UsageError, "[]");
 }
 
 TEST(SampleSeed, DiffersByLoaderSeedEpochAndIndex) {

@@ -474,5 +474,22 @@ TEST(SaveState, SaysWhichVersionsWroteIt) {
   EXPECT_EQ(info.metric, 0.5);
 }
 
+/// The gradients of the checkpoint's run were sent in buckets of other parameters.
+TEST(LoadState, FitsWhereOtherLayersAreFrozen) {
+  const testing::TemporaryFolder folder;
+  run_accelerators(2, [&](Accelerator& accelerator) {
+    const auto with_net = [&](bool freeze, const auto& action) {
+      torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::Linear(4, 1));
+      if (freeze) net[0]->as<torch::nn::Linear>()->weight.requires_grad_(false);
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      const auto prepared = accelerator.prepare(net, sgd);
+      action();
+      accelerator.free_memory();
+    };
+    with_net(false, [&] { accelerator.save_state(folder / "all"); });
+    with_net(true, [&] { accelerator.load_state(folder / "all"); });
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -231,7 +231,9 @@ TEST(Gradients, AreClippedAtTheEndOfAWindow) {
                     1, 1e-5);
         EXPECT_TRUE(torch::equal(model->weight.grad(), before)) << "infinity only measures";
         EXPECT_NEAR(model->weight.grad().norm().item<double>(), 0.6, 1e-5);
-        accelerator.clip_grad_value_(ddp, 0.5);
+        EXPECT_NEAR(accelerator.clip_grad_norm_(ddp.parameters(), 0.9).item<double>(), 1, 1e-5);
+        EXPECT_NEAR(accelerator.clip_grad_norm_(ddp, 0.9).item<double>(), 0.9, 1e-5);
+        accelerator.clip_grad_value_(ddp.parameters(), 0.5);
         EXPECT_NEAR(model->weight.grad().max().item<double>(), 0.5, 1e-6);
       },
       accumulating(2));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -32,6 +33,13 @@ TEST_P(EveryWorld, WhatTheMainProcessFindsReachesAll) {
     EXPECT_TRUE(torch::equal(tensor, torch::arange(3)));
     const TensorMap tensors = accelerator.on_main_process([] { return TensorMap{{"x", torch::ones({2})}}; });
     EXPECT_TRUE(torch::equal(tensors.at("x"), torch::ones({2})));
+    EXPECT_TRUE(accelerator.on_main_process([] { return true; }));
+    EXPECT_EQ(accelerator.on_main_process([] { return std::int64_t{1} << 60; }), std::int64_t{1} << 60);
+    EXPECT_TRUE(std::isnan(accelerator.on_main_process([] { return std::nan(""); })));
+    EXPECT_EQ(accelerator.on_main_process([] {
+      return std::vector<std::string>{"a", "b"};
+    }),
+              (std::vector<std::string>{"a", "b"}));
     const auto fails = [&] {
       accelerator.on_main_process([]() -> std::string { throw Error("no such file"); });
     };

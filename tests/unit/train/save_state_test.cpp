@@ -230,12 +230,19 @@ TEST(LoadLatestState, PassesOverWhatIsDamagedOnEveryRank) {
       accelerator.save_state(folder / checkpoint_name(step), {.step = step});
     }
     accelerator.on_main_process([&] { flip_byte(folder / "checkpoint-2/model.safetensors"); });
+    if (accelerator.is_main_process()) ::testing::internal::CaptureStderr();
     const auto latest = accelerator.load_latest_state(folder.path());
+    if (accelerator.is_main_process()) {
+      EXPECT_TRUE(contains_all(::testing::internal::GetCapturedStderr(), {"checkpoint-2' is passed over"}));
+    }
     EXPECT_EQ(latest.checkpoint->info.step, 1);
     ASSERT_EQ(latest.passed_over.size(), 1U);
     EXPECT_TRUE(contains_all(latest.passed_over[0].reason, {"model.safetensors' has the checksum"}));
     EXPECT_EQ(job.position(), 1);
     EXPECT_FALSE(accelerator.load_latest_state(folder / "none").checkpoint);
+    accelerator.on_main_process([&] { flip_byte(folder / "checkpoint-1/model.safetensors"); });
+    EXPECT_THROWS(accelerator.load_latest_state(folder.path()), DataError, "no checkpoint in", "checkpoint-1",
+                  "checkpoint-2", "start over");
   });
 }
 
@@ -413,7 +420,8 @@ TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunIsToBeginAnew) {
   EXPECT_EQ(run("auto"), 0);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
   flip_byte(folder / "checkpoint-1/model.safetensors");
-  EXPECT_THROWS(run("auto"), DataError, folder.path().string(), "checkpoint-1", "checksum", "'never'");
+  EXPECT_THROWS(run("auto"), DataError, folder.path().string(), "checkpoint-1", "checksum", "'never'",
+                "--resume");
   EXPECT_EQ(run("never"), 0);
   EXPECT_EQ(run("auto"), 1);
 }

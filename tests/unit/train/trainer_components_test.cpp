@@ -6,7 +6,9 @@
 
 #include <numeric>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
+#include "support/throws.hpp"
 #include "unit/train/small_trainings.hpp"
 
 namespace lockstep {
@@ -70,9 +72,37 @@ TEST_P(Components, AreTakenAsTheyStand) {
         EXPECT_EQ(entry.find("eval_accuracy"), expected.accuracy());
         EXPECT_EQ(entry.find("eval_f1"), expected.f1({.average = metrics::Average::binary}));
         EXPECT_GT(*entry.find("eval_f1"), 0.8);
+        EXPECT_FALSE(net->is_training()) << "as transformers leaves it";
         EXPECT_EQ(trainer.metric_names("eval"),
                   (std::vector<std::string>{"eval_loss", "eval_accuracy", "eval_f1", "eval_runtime",
                                             "eval_samples_per_second", "eval_steps_per_second"}));
+      },
+      accelerator_options(args));
+}
+
+/// A metric of sums, and one of all samples.
+TEST_P(Components, MeasureSeveralMetrics) {
+  const TemporaryFolder folder;
+  const TrainingArguments args = arguments(folder);
+  const auto rows = [](const EvaluationPrediction& all) -> Metrics {
+    return {{"rows", static_cast<double>(all.inputs.size())}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        const auto evaluate = [&](const std::vector<ComputeMetrics>& metrics) {
+          Trainer trainer(accelerator, args,
+                          {.model = TwoClasses(), .eval_dataset = labelled(23), .compute_metrics = metrics});
+          return LogEntry{trainer.evaluate()};
+        };
+        const LogEntry alone = evaluate({metrics::Classification(2)});
+        const LogEntry both = evaluate({metrics::Classification(2), rows});
+        EXPECT_TRUE(alone.find("eval_f1"));
+        EXPECT_EQ(both.find("eval_f1"), alone.find("eval_f1"));
+        EXPECT_EQ(both.find("eval_rows"), 23);
+        EXPECT_THROWS(evaluate({metrics::Classification(2), metrics::Accuracy()}), UsageError, "'accuracy'",
+                      "prefix");
+        EXPECT_THROWS(evaluate({nullptr}), UsageError, "null");
       },
       accelerator_options(args));
 }

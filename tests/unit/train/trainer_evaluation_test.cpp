@@ -441,5 +441,49 @@ TEST_P(Evaluations, LeaveThePredictionsOfACallback) {
   EXPECT_FALSE(train(false).output.preempted);
 }
 
+/// "four" has as many rows as the last batch of rank 0, and "sum" none at all.
+TEST_P(Evaluations, LeaveOutWhatHasNoRowForEachSample) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.per_device_eval_batch_size = 8;
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        const auto model = wrap_model(torch::nn::Linear(3, 1), [](auto& net, const Batch& batch) {
+          const at::Tensor prediction = net(batch["x"]);
+          return Batch{{"prediction", prediction}, {"four", at::ones({4})}, {"sum", prediction.sum()}};
+        });
+        Trainer trainer(accelerator, args, {.model = model});
+        const Batch all = trainer.predict(samples(12)).predictions;
+        EXPECT_EQ(all.names(), std::vector<std::string>{"prediction"});
+        EXPECT_EQ(all.size(), 12);
+      },
+      accelerator_options(args));
+}
+
+TEST_P(Evaluations, TakeLossesAndWeightsOfOneElement) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = IntervalStrategy::epoch;
+  const auto losses = [&](bool one_element) {
+    return train_on(GetParam(), args,
+                    [&](const Accelerator&) {
+                      TrainerComponents parts{.model = small_model(), .train_dataset = samples(44)};
+                      parts.eval_dataset = samples(13);
+                      parts.compute_loss = [one_element](const Batch& outputs, const Batch& batch) {
+                        const auto shape =
+                            one_element ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{};
+                        const at::Tensor sum = (outputs["prediction"] - batch["y"]).square().sum();
+                        const at::Tensor weight =
+                            at::full({}, static_cast<double>(batch.size()), at::kDouble);
+                        return Loss{sum.reshape(shape), weight.reshape(shape)};
+                      };
+                      return parts;
+                    })
+        .logged("eval_loss");
+  };
+  EXPECT_EQ(losses(true), losses(false));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -42,6 +42,31 @@ TEST(Switches, EvaluateInHalfWidthOutsideOfTrainings) {
   }
 }
 
+/// Looks up positions that it keeps in a buffer.
+struct WithPositionsImpl : torch::nn::Module {
+  WithPositionsImpl() {
+    positions = register_buffer("position_ids", at::arange(3));
+    embedding = register_module("embedding", torch::nn::Embedding(3, 1));
+  }
+  Batch forward(const Batch& batch) {
+    return {{"prediction", (batch["x"] * embedding(positions).reshape({1, 3})).sum(1)}};
+  }
+  at::Tensor positions;
+  torch::nn::Embedding embedding = nullptr;
+};
+TORCH_MODULE(WithPositions);
+
+TEST(Switches, LeaveIntegersAsTheyAreInHalfWidth) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.bf16_full_eval = true;
+  const WithPositions model;
+  Trainer trainer(args, {.model = model});
+  EXPECT_EQ(trainer.predict(samples(7)).predictions["prediction"].scalar_type(), at::kBFloat16);
+  EXPECT_EQ(model->positions.scalar_type(), at::kLong);
+  EXPECT_EQ(model->embedding->weight.scalar_type(), at::kFloat);
+}
+
 class SwitchedRanks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Switches, SwitchedRanks, ::testing::Values(1, 2));
 

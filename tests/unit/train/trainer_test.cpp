@@ -204,5 +204,135 @@ TEST(Trainer, RefusesWhatIsMissing) {
   EXPECT_THROWS(trainer.evaluate(), UsageError, "nothing to evaluate on");
 }
 
+/// Begins again where save_only_model has left nothing to resume from.
+TEST(Trainer, BeginsAnewBesideWeightsAlone) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_only_model = true;
+  args.save_strategy = SaveStrategy::epoch;
+  EXPECT_EQ(train_once(1, args, 0, /*count=*/44).output.global_step, 18);
+  ::testing::internal::CaptureStderr();
+  args.num_train_epochs = 4;
+  const Outcome again = train_once(1, args, 0, /*count=*/44);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(testing::contains_all(said, {"begins anew", "checkpoint-", "save_only_model"})) << said;
+  EXPECT_EQ(again.output.global_step, 24);
+  EXPECT_EQ(again.state.log_history.front().step, 2);
+  fs::remove(fs::path(args.output_dir) / "checkpoint-6/model.safetensors");
+  EXPECT_THROWS(train_once(1, args, 0, /*count=*/44), DataError, "checkpoint-6", "manifest.json");
+}
+
+TEST(Trainer, DoesNotReplaceTheBestModelByTheAverage) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = IntervalStrategy::epoch, args.save_strategy = SaveStrategy::epoch;
+  args.load_best_model_at_end = true;
+  const auto train = [&](bool apply_at_end) {
+    TrainerComponents parts{.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(5)};
+    parts.callbacks = {std::make_shared<EmaCallback>(0.9, apply_at_end)};
+    return Trainer(args, parts).train().global_step;
+  };
+  EXPECT_THROWS(train(true), UsageError, "EmaCallback", "load_best_model_at_end");
+  EXPECT_EQ(train(false), 18);
+}
+
+/// The last batch of an epoch is not full, and on two ranks one of them repeats samples.
+TEST(Trainer, CountsEachSampleOnceInItsRates) {
+  for (const int ranks : {1, 2}) {
+    const TemporaryFolder folder;
+    TrainingArguments args = arguments(folder);
+    args.per_device_train_batch_size = 64;
+    args.gradient_accumulation_steps = 1;
+    args.num_train_epochs = 50;
+    const Outcome outcome = train_once(ranks, args, 0, /*count=*/10);
+    EXPECT_EQ(outcome.state.num_samples_seen, 500);
+    const LogEntry speed{outcome.output.metrics};
+    EXPECT_NEAR(*speed.find("train_samples_per_second") / *speed.find("train_steps_per_second"), 10, 0.1);
+  }
+}
+
+/// State under a name, as JSON or not.
+class Stateful final : public TrainerCallback {
+ public:
+  explicit Stateful(std::string begin) : state(std::move(begin)) {}
+  std::string name() const override { return "mine"; }
+  std::string state_dict() const override { return state; }
+  void load_state_dict(const std::string& saved) override { state = saved; }
+  std::string state;
+};
+
+TEST(Trainer, SavesTheStatesOfCallbacks) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_strategy = SaveStrategy::epoch;
+  const auto train = [&](const std::vector<std::string>& states) {
+    TrainerComponents parts{.model = small_model(), .train_dataset = samples(44)};
+    std::vector<std::shared_ptr<Stateful>> mine;
+    for (const auto& state : states) mine.push_back(std::make_shared<Stateful>(state));
+    parts.callbacks.assign(mine.begin(), mine.end());
+    Trainer(args, parts).train();
+    std::vector<std::string> after;
+    for (const auto& callback : mine) after.push_back(callback->state);
+    return after;
+  };
+  EXPECT_THROWS(train({"count: 3"}), UsageError, "'mine'", "JSON");
+  train({"1", R"({"a":2})"});
+  EXPECT_EQ(train({"0", "0"}), (std::vector<std::string>{"1", R"({"a":2})"}));
+  EXPECT_THROWS(train({"0", "0", "0"}), DataError, "'mine'", "3 states");
+}
+
+/// Ends the first epoch at a step, or after the first micro-batch of the next one.
+class EndsEpoch final : public TrainerCallback {
+ public:
+  EndsEpoch(std::int64_t step, bool later) : step_(step), later_(later) {}
+  void on_step_begin(CallbackContext& /*event*/) override { ++begun; }
+  void on_step_end(CallbackContext& event) override {
+    if (!later_ && event.state.global_step == step_) event.control.should_epoch_stop = true;
+  }
+  void on_substep_end(CallbackContext& event) override {
+    if (later_ && event.state.global_step == step_)
+      event.control.should_epoch_stop = !std::exchange(done_, true);
+  }
+  int begun = 0;
+
+ private:
+  std::int64_t step_;
+  bool later_;
+  bool done_ = false;
+};
+
+TEST(Trainer, DiscardsAStepThatTheEpochEndsIn) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.num_train_epochs = 2;
+  args.logging_steps = 1;
+  args.train_sampling_strategy = SamplingStrategy::sequential;
+  const auto train = [&](bool later, int begun) {
+    const auto ends = std::make_shared<EndsEpoch>(3, later);
+    const Outcome outcome = train_on(1, args, [&](const Accelerator&) {
+      return TrainerComponents{.model = small_model(), .train_dataset = samples(44), .callbacks = {ends}};
+    });
+    EXPECT_EQ(ends->begun, begun);
+    return outcome;
+  };
+  expect_same(train(false, 12), train(true, 13));
+}
+
+class Throws final : public TrainerCallback {
+ public:
+  void on_step_end(CallbackContext& /*event*/) override { throw Error("enough"); }
+};
+
+TEST(Trainer, IsNotInATrainingAnyMoreAfterAnException) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.bf16_full_eval = true;
+  Trainer trainer(
+      args,
+      {.model = small_model(), .train_dataset = samples(44), .callbacks = {std::make_shared<Throws>()}});
+  EXPECT_THROWS(trainer.train(), Error, "enough");
+  EXPECT_EQ(trainer.predict(samples(4)).predictions["prediction"].scalar_type(), at::kBFloat16);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -46,7 +46,7 @@ TEST(Labels, TextsGetTheNumberOfTheirName) {
   const Classes classes = named({"positive", "negative", "neutral"});
   EXPECT_EQ(numbers_of(with_texts({"neutral", "negative", "positive"}), classes), (Numbers{2, 1, 0}));
   EXPECT_THROWS(numbers_of(with_texts({"neutral", "mixed"}), classes), DataError, "rows.csv, row 1",
-                "\"mixed\"", "not one of the 3 classes");
+                "\"mixed\"", "not one of the 3 classes", "'positive', 'negative', 'neutral'");
 }
 
 /// Two files may declare the same classes in another order.

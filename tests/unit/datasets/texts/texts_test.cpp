@@ -222,7 +222,7 @@ TEST(GroupTexts, RefusesWhatDoesNotFit) {
                 "row 1");
   EXPECT_THROWS(group_texts(uneven, {.block_size = 0}, quiet(cache)), UsageError, "block_size", "0");
   EXPECT_THROWS(group_texts(uneven.select_columns({"mask"}), {.block_size = 5}, quiet(cache)), UsageError,
-                "block of 5 tokens");
+                "the 2 rows have 2 tokens", "block of 5 tokens");
   EXPECT_THROWS(group_texts(shakespeare(false), {.block_size = 5}, quiet(cache)), UsageError, "span");
 }
 
