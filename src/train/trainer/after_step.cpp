@@ -224,7 +224,7 @@ void TrainingRun::write_weights() {
   const auto whole = trainer_.model().full_parameters(impl_.accelerator);
   auto tensors = trainer_.model().parameters();
   for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
-  const std::string best = state.best_global_step ? checkpoint_name(*state.best_global_step) : "";
+  const std::string best = best_saved();
   on_writers([&] {
     train::save_weights_only(impl_.args.output_dir, state.global_step, tensors, files_to_add(),
                              {.total_limit = impl_.args.save_total_limit, .protect = best});
@@ -241,11 +241,18 @@ void TrainingRun::preempt() {
   impl_.control.should_training_stop = true;
 }
 
+/// The name of the best checkpoint's folder; empty: none was saved yet. A better evaluation since then may have
+/// been of a step that was not saved.
+std::string TrainingRun::best_saved() const {
+  const auto& saved = impl_.state.best_model_checkpoint;
+  return saved ? std::filesystem::path(*saved).filename().string() : "";
+}
+
 /// Where the best checkpoint is now: the output_dir may have been moved, or be given by another path.
 std::string TrainingRun::best_checkpoint() const {
   const std::filesystem::path stored = *impl_.state.best_model_checkpoint;
   return impl_.accelerator.on_main_process([&]() -> std::string {
-    for (const auto& path : {impl_.args.output_dir / stored.filename(), stored}) {
+    for (const auto& path : {impl_.args.output_dir / std::filesystem::path(best_saved()), stored}) {
       if (std::filesystem::exists(path)) return path.string();
     }
     return {};

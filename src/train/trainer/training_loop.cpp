@@ -353,7 +353,7 @@ void TrainingRun::take_state(const TrainerState& saved) {
   first_sample_ = saved.num_samples_seen;
   seconds_before_ = saved.train_seconds;
   last_logged_step_ = saved.global_step - saved.unlogged_steps;
-  if (state.best_global_step) checkpoints_->protect(checkpoint_name(*state.best_global_step));
+  if (const std::string best = best_saved(); !best.empty()) checkpoints_->protect(best);
   for (const auto& [name, callbacks] : impl_.stateful_callbacks()) {
     const auto found = state.stateful_callbacks.find(name);
     if (found != state.stateful_callbacks.end()) load_states(name, callbacks, found->second);

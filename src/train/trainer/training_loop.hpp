@@ -99,6 +99,7 @@ class TrainingRun {
   void preempt();
   bool time_is_up() const;
   double train_seconds() const;
+  std::string best_saved() const;
   std::string best_checkpoint() const;
   void load_best();
   TrainOutput finish();

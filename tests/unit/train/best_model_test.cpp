@@ -112,6 +112,32 @@ TEST(BestModel, IsFoundWhereTheOutputFolderIsNow) {
   EXPECT_TRUE(at::equal(outcome.weights[0], best.at("0.weight")));
 }
 
+/// The third evaluation is the best one; of the steps that are saved, the second.
+TEST(BestModel, IsTheBestOfThoseThatWereSaved) {
+  for (const bool only_model : {false, true}) {
+    const TemporaryFolder folder;
+    TrainingArguments args = best_at_end(folder);
+    args.eval_strategy = IntervalStrategy::steps, args.save_strategy = SaveStrategy::steps;
+    args.eval_steps = 1, args.save_steps = 2, args.save_total_limit = 2;
+    args.save_only_model = only_model;
+    const auto run = [&](std::int64_t stop_at, const std::vector<double>& scores) {
+      return train_on(1, args, [&](const Accelerator&) {
+        TrainerComponents parts{.model = small_model(),
+                                .train_dataset = samples(44),
+                                .eval_dataset = samples(5),
+                                .compute_metrics = std::make_shared<Scripted>(scores)};
+        if (stop_at > 0) parts.callbacks.push_back(std::make_shared<testing::StopAt>(stop_at));
+        return parts;
+      });
+    };
+    if (!only_model) EXPECT_TRUE(run(6, {0, 1, 2, 0}).output.preempted);
+    const Outcome outcome = only_model ? run(0, {0, 1, 2, 0}) : run(0, {0});
+    EXPECT_EQ(outcome.state.best_global_step, 3);
+    const auto best = load_file(folder / "out/checkpoint-2/model.safetensors").tensors;
+    EXPECT_TRUE(at::equal(outcome.weights[0], best.at("0.weight"))) << only_model;
+  }
+}
+
 TEST(BestModel, ThatIsGoneLeavesTheLastOneWithAWarning) {
   const TemporaryFolder folder;
   const TrainingArguments args = best_at_end(folder);
