@@ -40,8 +40,6 @@ void TextTrainer::expect_refusal(const Words& words, int status,
 void TextTrainer::expect_refusals_of_arguments(const Words& words) const {
   expect_refusal(words + split("--load-best-model-at-end --eval-strategy epoch --save-strategy steps"), 2,
                  {"load_best_model_at_end", "eval_strategy is epoch but save_strategy is steps"});
-  expect_refusal(words + split("--validation-file= --eval-strategy steps"), 2,
-                 {"--eval-strategy steps", "--validation-file"});
   expect_refusal(words + split("--bf16 --fp16"), 2, {"bf16 and fp16"});
   expect_refusal(words + split("--fp16"), 2, {"fp16 needs a CUDA device"});
 }

@@ -146,7 +146,8 @@ TEST_F(CausalLm, RefusesWhatItCannotTrainOn) {
 
 TEST_F(CausalLm, RefusesModelsAndArgumentsThatDoNotFit) {
   expect_refusals_of_arguments(words());
-  expect_refusal(words() + split("--eval-strategy steps"), 2, {"eval_strategy is steps", "no data set"});
+  expect_refusal(words() + split("--eval-strategy steps"), 2,
+                 {"eval_strategy is steps", "no data set", "--validation-file"});
   set_in_config("n_layer", 3);
   expect_refusal(words(), 1, {"h.2.", "missing"});
   set_in_config("n_layer", 1);

@@ -2,7 +2,6 @@
 
 #include <iostream>
 
-#include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "text/files.hpp"
@@ -22,9 +21,6 @@ int run(int argc, char** argv, const lockstep::OptionTable<Options>& table, void
   Options options = parsed.options;
   complete(options);
   lockstep::check_training_arguments(options);
-  if (options.eval_strategy != lockstep::IntervalStrategy::no && options.validation_file.empty())
-    throw lockstep::UsageError("--eval-strategy " + lockstep::option_word(options.eval_strategy) +
-                               " needs data to evaluate on: give --validation-file.");
   return train(lockstep::Accelerator(lockstep::accelerator_options(options)), options);
 }
 

@@ -121,8 +121,8 @@ void TrainingRun::check_evaluations() const {
   if (impl_.args.eval_strategy == IntervalStrategy::no) return;
   if (!parts.eval_dataset && parts.eval_datasets.empty() && !parts.eval_stream) {
     throw UsageError("eval_strategy is " + option_word(impl_.args.eval_strategy) +
-                     ", but there is no data set to evaluate on: set TrainerComponents::eval_dataset, or "
-                     "eval_strategy to no");
+                     ", but there is no data set to evaluate on: give one (--validation-file; "
+                     "TrainerComponents::eval_dataset), or set eval_strategy to no");
   }
   if (const auto metric = best_metric_name(impl_.args)) check_is_known(*metric);
 }
