@@ -130,7 +130,9 @@ TEST(BestModel, IsTheBestOfThoseThatWereSaved) {
         return parts;
       });
     };
-    if (!only_model) EXPECT_TRUE(run(6, {0, 1, 2, 0}).output.preempted);
+    if (!only_model) {
+      EXPECT_TRUE(run(6, {0, 1, 2, 0}).output.preempted);
+    }
     const Outcome outcome = only_model ? run(0, {0, 1, 2, 0}) : run(0, {0});
     EXPECT_EQ(outcome.state.best_global_step, 3);
     const auto best = load_file(folder / "out/checkpoint-2/model.safetensors").tensors;

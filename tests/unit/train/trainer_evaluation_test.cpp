@@ -247,7 +247,8 @@ TEST_P(Evaluations, TakeAFunctionOfAllSamples) {
       [&](const Accelerator& accelerator) {
         Trainer trainer(accelerator, args, {.model = small_model(), .compute_metrics = median});
         const LogEntry entry{trainer.evaluate(samples(23))};
-        EXPECT_EQ(entry.find("eval_median"), median_of_all()) << "on every rank";
+        // A product of other rows may be rounded in another way.
+        EXPECT_NEAR(entry.find("eval_median").value(), median_of_all(), 1e-6) << "on every rank";
         EXPECT_TRUE(std::isnan(*entry.find("eval_nothing")));
         Trainer wrong(accelerator, args,
                       {.model = small_model(), .compute_metrics = [](const EvaluationPrediction&) -> Metrics {
