@@ -241,8 +241,8 @@ void TrainingRun::preempt() {
   impl_.control.should_training_stop = true;
 }
 
-/// The name of the best checkpoint's folder; empty: none was saved yet. A better evaluation since then may have
-/// been of a step that was not saved.
+/// The name of the best checkpoint's folder; empty: none was saved yet. A better evaluation since then may
+/// have been of a step that was not saved.
 std::string TrainingRun::best_saved() const {
   const auto& saved = impl_.state.best_model_checkpoint;
   return saved ? std::filesystem::path(*saved).filename().string() : "";

@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Names = std::vector<std::string>;
 
-/// The golden was recorded on one CPU; others round float32 products in other ways, by up to 1.5e-6 after a run.
+/// The golden was recorded on one CPU; others round float32 products in other ways, by up to 1.5e-6 after a
+/// run.
 constexpr double kTolerance = 3e-6;
 
 /// The formulas of make_trainer.py.
