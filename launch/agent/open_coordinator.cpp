@@ -195,7 +195,7 @@ std::unique_ptr<CoordinatorClient> open_coordinator(const LaunchConfig& config, 
   } catch (const net::AddressInUse& error) {
     // Several launchers of one job may share a host: the port may be in use by their coordinator.
     if (config.backend == Backend::c10d && !config.is_host)
-      return join_coordinator(config, secret, std::string(error.what()) + " ");
+      return join_coordinator(config, secret, error.what());
     throw;
   }
   return host_coordinator(config, std::move(listener), secret);

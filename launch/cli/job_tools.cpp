@@ -75,10 +75,10 @@ int bench_command(const Words& words, std::ostream& out, std::ostream& err) {
 
 int check_command(const Words& words, std::ostream& out, std::ostream& err) {
   struct NoOptions {};
-  const OptionTable<NoOptions> table(
-      "lockstep check",
-      "Checks the nodes of a job: whether all ranks reach each other and compute "
-      "correct results, and how fast each link is.");
+  const OptionTable<NoOptions> table("lockstep check",
+                                     "Checks the nodes of a job: whether all ranks reach each other and "
+                                     "compute correct results, and how fast "
+                                     "each link is.");
   Words run{"--check"};
   return own_words(table, words, run, out) ? run_command(run, out, err) : 0;
 }

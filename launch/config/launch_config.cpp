@@ -233,8 +233,8 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
                           "--local-rank=${local_rank}");
 }
 
-bool gives_none_of(const Parsed& parsed, std::initializer_list<const char*> names) {
-  return std::ranges::none_of(names, [&](const char* name) { return parsed.was_given(name); });
+bool gives_any_of(const Parsed& parsed, std::initializer_list<const char*> names) {
+  return std::ranges::any_of(names, [&](const char* name) { return parsed.was_given(name); });
 }
 
 void take_nodes(const SlurmStep& step, bool nodes_given, LaunchConfig& config) {
@@ -299,16 +299,14 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
 
 void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config) {
   const bool asked = config.backend == Backend::slurm;
-  if (!asked &&
-      !gives_none_of(parsed, {"nnodes", "node-rank", "rdzv-backend", "rdzv-endpoint", "standalone"}))
+  if (!asked && gives_any_of(parsed, {"nnodes", "node-rank", "rdzv-backend", "rdzv-endpoint", "standalone"}))
     return;
   const auto step = slurm_step(environment);
-  if (!asked && !gives_none_of(parsed, {"master-addr", "master-port"})) {
+  if (!asked && gives_any_of(parsed, {"master-addr", "master-port"})) {
     if (step && step->nodes.size() > 1)
       config.notices.push_back(
           fmt::format("this Slurm step has {} nodes, but with --master-addr or --master-port alone each "
-                      "launcher starts a job "
-                      "of its own: leave them out, or give --rdzv-backend slurm",
+                      "launcher starts a job of its own: leave them out, or give --rdzv-backend slurm",
                       step->nodes.size()));
     return;
   }

@@ -83,20 +83,24 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::on_contr
       return options_.port_in_use.empty()
                  ? fmt::format("another job listens there, or a node of this job with another secret; {}",
                                options_.secret_name)
-                 : fmt::format("{}If that is a node of this job, it has another secret; {}",
+                 : fmt::format("{} If that is a node of this job, it has another secret; {}",
                                options_.port_in_use, options_.secret_name);
     case net::ControlFailure::not_lockstep:
-      return options_.port_in_use + error.what();
+      return after_port_in_use(error);
     case net::ControlFailure::silent:
       // Another program, or a coordinator that is slow to answer.
-      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_)
-        return options_.port_in_use + error.what();
+      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_) return after_port_in_use(error);
       break;
     case net::ControlFailure::nobody_listens:
     case net::ControlFailure::broken_off:
       break;
   }
   return std::nullopt;
+}
+
+std::string RemoteCoordinatorClient::after_port_in_use(const net::ControlError& error) const {
+  return options_.port_in_use.empty() ? error.what()
+                                      : fmt::format("{} {}", options_.port_in_use, error.what());
 }
 
 void RemoteCoordinatorClient::note_problem(const std::string& text) {

@@ -36,7 +36,7 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
     std::chrono::milliseconds keep_alive_timeout = std::chrono::seconds(15);
     /// The coordinator's host for the ranks; empty: the address by which it was reached.
     std::string master_host;
-    /// The system's message, with a blank, if the port is in use on this host, by this job's coordinator or
+    /// The system's message if the port is in use on this host, by this job's coordinator or
     /// by another program. Then a program that does not answer is an error after 20 s instead of after the
     /// join timeout.
     std::string port_in_use;
@@ -63,6 +63,7 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   std::optional<Result> try_once();
   std::optional<Result> on_control_error(const net::ControlError& error,
                                          const std::vector<net::Address>& addresses);
+  std::string after_port_in_use(const net::ControlError& error) const;
   void note_problem(const std::string& text);
   std::string problem();
 

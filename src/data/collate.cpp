@@ -28,6 +28,10 @@ bool alike(const at::Tensor& left, const at::Tensor& right) {
          left.dtype() == right.dtype() && left.device() == right.device();
 }
 
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 template <typename Items>
 bool has_name(const Items& items, const std::string& name) {
   return std::any_of(items.begin(), items.end(), [&](const auto& item) { return item.first == name; });
@@ -138,7 +142,7 @@ CollateFunction jagged_collate(std::vector<std::string> names) {
     Batch batch;
     for (const auto& item : examples.front().items()) {
       const auto& name = item.first;
-      if (std::ranges::find(names, name) == names.end()) batch.insert(name, stacked(examples, name));
+      if (!is_among(names, name)) batch.insert(name, stacked(examples, name));
     }
     for (const auto& name : names) {
       auto [values, offsets] = jagged(examples, name);
@@ -164,10 +168,6 @@ std::int64_t fill_of(const std::string& name, const PaddingCollateOptions& optio
   if (name == "labels") return options.label_pad_token_id;
   if (name == "token_type_ids") return options.pad_token_type_id;
   return name == "special_tokens_mask" ? 1 : 0;
-}
-
-bool is_among(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
 }
 
 /// int64 for a sequence of integers or booleans: smaller types cannot hold every padding.

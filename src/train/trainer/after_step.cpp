@@ -252,7 +252,7 @@ std::string TrainingRun::best_saved() const {
 std::string TrainingRun::best_checkpoint() const {
   const std::filesystem::path stored = *impl_.state.best_model_checkpoint;
   return impl_.accelerator.on_main_process([&]() -> std::string {
-    for (const auto& path : {impl_.args.output_dir / std::filesystem::path(best_saved()), stored}) {
+    for (const auto& path : {impl_.args.output_dir / stored.filename(), stored}) {
       if (std::filesystem::exists(path)) return path.string();
     }
     return {};
