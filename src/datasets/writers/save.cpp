@@ -275,8 +275,11 @@ void each_row(const ArrowDataset& dataset, const std::function<void(const Row&)>
     if (!(type == feature.type())) feature = Feature(type);
   }
   const Features written(std::move(features));
+  const bool has_times = !(written == dataset.features());
   for (std::int64_t first = 0; first < dataset.num_rows(); first += kRows) {
-    const auto rows = dataset.slice(first, std::min(kRows, dataset.num_rows() - first)).cast(written);
+    auto rows = dataset.slice(first, std::min(kRows, dataset.num_rows() - first));
+    // A cast checks class labels again, which would copy them.
+    if (has_times) rows = rows.cast(written);
     for (std::int64_t row = 0; row < rows.num_rows(); ++row) take(rows.row(row));
   }
 }
