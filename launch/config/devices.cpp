@@ -36,7 +36,7 @@ int visible_gpus(const Environment& environment, const std::string& folder) {
 }
 
 int ranks_per_node(const std::string& text, const Environment& environment, const std::string& folder) {
-  const int gpus = visible_gpus(environment, folder);
+  const int gpus = text == "auto" || text == "gpu" ? visible_gpus(environment, folder) : 0;
   if (text == "cpu" || (text == "auto" && gpus == 0)) return static_cast<int>(allowed_cpus().size());
   if (text == "auto" || (text == "gpu" && gpus > 0)) return gpus;
   if (text == "gpu") {

@@ -29,6 +29,14 @@ bool in_mask(pid_t process, const std::string& mask, int number) {
   return ((std::strtoull(digits.c_str(), nullptr, 16) >> (number - 1)) & 1) != 0;
 }
 
+/// In the order of the file system; nothing if the folder cannot be read.
+template <class Action>
+void for_each_entry(const fs::path& folder, Action action) {
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
+    action(entry->path());
+}
+
 }  // namespace
 
 std::string first_line(const fs::path& path) {
@@ -69,21 +77,18 @@ std::string value_in(const fs::path& path, std::string_view key) {
 
 std::vector<fs::path> entries_in(const fs::path& folder) {
   std::vector<fs::path> result;
-  std::error_code failure;
-  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure))
-    result.push_back(entry->path());
+  for_each_entry(folder, [&](const fs::path& path) { result.push_back(path); });
   std::ranges::sort(result, {}, &fs::path::native);
   return result;
 }
 
 std::map<int, fs::path> numbered_entries(const fs::path& folder, std::string_view prefix) {
   std::map<int, fs::path> result;
-  for (const auto& path : entries_in(folder)) {
-    const std::string name = path.filename();
-    if (!name.starts_with(prefix)) continue;
-    const auto number = variables::whole_number(std::string_view(name).substr(prefix.size()));
-    if (number) result[*number] = path;
-  }
+  for_each_entry(folder, [&](const fs::path& path) {
+    const std::string_view name = std::string_view(path.native()).substr(path.native().rfind('/') + 1);
+    if (!name.starts_with(prefix)) return;
+    if (const auto number = variables::whole_number(name.substr(prefix.size()))) result[*number] = path;
+  });
   return result;
 }
 

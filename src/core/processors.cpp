@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -126,11 +128,13 @@ CpuSet intersection(const CpuSet& left, const CpuSet& right) {
 CpuSet allowed_cpus() {
   Mask mask{};
   CpuSet cpus;
-  if (sched_getaffinity(0, sizeof mask, mask.data()) == 0) {
-    for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
-      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data()) != 0) cpus.insert(cpu);
-    }
-  } else {
+  // Unlike glibc's function, the system call returns the size of the kernel's mask. The launcher asks before
+  // it starts each rank, so that it must not test all of kMaxCpus.
+  const long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask.data());
+  for (int cpu = 0; cpu < bytes * 8; ++cpu) {
+    if (CPU_ISSET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data()) != 0) cpus.insert(cpu);
+  }
+  if (bytes < 0) {
     const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     for (int cpu = 0; cpu < count; ++cpu) cpus.insert(cpu);
   }
