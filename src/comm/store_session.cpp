@@ -22,7 +22,7 @@ using net::Clock;
 using net::left_until;
 using Milliseconds = std::chrono::milliseconds;
 
-/// How often a waiting rank probes the others.
+/// How often rank 0 probes the others at the end of a barrier.
 constexpr Milliseconds kSlice{1000};
 
 constexpr const char* kKeys[] = {"arrived", "count", "done", "seen", "over"};
@@ -99,12 +99,13 @@ StoreBarrier::StoreBarrier(Store store, GroupInfo members)
 
 std::string StoreBarrier::who() const { return fmt::format("{}: barrier #{}", members_.who, barriers_); }
 
-void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Probe& probe) {
+void StoreBarrier::arrive_and_wait(Milliseconds timeout, const Probe& probe, Milliseconds probe_interval,
+                                   std::string_view activity) {
   if (members_.size() == 1) return;
   ++barriers_;
-  const Heartbeat::Waiting beat(process_heartbeat(), "barrier", static_cast<std::uint64_t>(barriers_));
+  const Heartbeat::Waiting beat(process_heartbeat(), activity, static_cast<std::uint64_t>(barriers_));
   try {
-    run(timeout, probe);
+    run(timeout, probe, probe_interval);
   } catch (const ConnectionLost& error) {
     throw CommunicationError(who() +
                              " failed: the job's store has closed the connection. The process that hosts it "
@@ -118,7 +119,7 @@ void StoreBarrier::release(const Store& store) {
   for (const auto* key : {"done", "over"}) store.set(keys_of(1) + key, "1");
 }
 
-void StoreBarrier::run(Milliseconds timeout, const Probe& probe) {
+void StoreBarrier::run(Milliseconds timeout, const Probe& probe, Milliseconds probe_interval) {
   const auto deadline = Clock::now() + timeout;
   const std::string keys = keys_of(barriers_);
   store_.append(keys + "arrived", fmt::format("{},", members_.rank));
@@ -128,7 +129,7 @@ void StoreBarrier::run(Milliseconds timeout, const Probe& probe) {
     for (const auto* key : kKeys) {
       if (barriers_ > 1) store_.erase(keys_of(barriers_ - 1) + key);
     }
-  } else if (!wait_for_all(keys, deadline, probe)) {
+  } else if (!wait_for_all(keys, deadline, probe, probe_interval)) {
     const auto absentees = missing(keys);
     if (!absentees.empty()) {  // Otherwise the last one arrived just now.
       throw TimeoutError(fmt::format("{} timed out after {} ms: {} did not arrive. See what {} did last: it "
@@ -141,11 +142,12 @@ void StoreBarrier::run(Milliseconds timeout, const Probe& probe) {
   acknowledge(keys, deadline, probe);
 }
 
-bool StoreBarrier::wait_for_all(const std::string& keys, Deadline deadline, const Probe& probe) const {
+bool StoreBarrier::wait_for_all(const std::string& keys, Deadline deadline, const Probe& probe,
+                                Milliseconds probe_interval) const {
   const std::string done = keys + "done";
   for (const auto begun = Clock::now();;) {
     const Milliseconds left = left_until(deadline);
-    if (store_.wait(done, probe ? std::min(left, kSlice) : left)) return true;
+    if (store_.wait(done, probe ? std::min(left, probe_interval) : left)) return true;
     // A store that returns early without a probe is not asked again and again.
     const bool early = !probe && since(begun) < left;
     if (early || left_until(deadline) == Milliseconds(0)) return false;

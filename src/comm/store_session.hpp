@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/comm/store.hpp"
@@ -23,14 +24,17 @@ class StoreBarrier {
  public:
   StoreBarrier(Store store, GroupInfo members);
 
-  /// Called about once a second while this rank waits. Returns why one of the missing ranks cannot arrive any
-  /// more, or "". `missing`: their names; `waited`: time since this rank's arrival.
+  /// Called at intervals while this rank waits. Returns why one of the missing ranks cannot arrive any more,
+  /// or "". What it throws ends the wait. `missing`: their names; `waited`: time since this rank's arrival.
   using Probe = std::function<std::string(const std::vector<int>& missing, std::chrono::milliseconds waited)>;
 
   /// Returns when all ranks have called it. Throws TimeoutError naming the missing ranks; CommunicationError
   /// if the store is gone or `probe` reports that a rank cannot arrive. *Collective*. Rank 0 returns last: if
   /// it hosts the store, the others no longer need it then, so that a program may end right after a barrier.
-  void arrive_and_wait(std::chrono::milliseconds timeout, const Probe& probe = nullptr);
+  /// `activity`: what this rank's heartbeat says meanwhile.
+  void arrive_and_wait(std::chrono::milliseconds timeout, const Probe& probe = nullptr,
+                       std::chrono::milliseconds probe_interval = std::chrono::seconds(1),
+                       std::string_view activity = "barrier");
 
   /// Ends the first barrier under the key prefix of `store` for all ranks that wait in it or arrive later,
   /// even if others are missing: they return as if all had arrived. *Local*.
@@ -39,9 +43,10 @@ class StoreBarrier {
  private:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  void run(std::chrono::milliseconds timeout, const Probe& probe);
+  void run(std::chrono::milliseconds timeout, const Probe& probe, std::chrono::milliseconds probe_interval);
   /// Returns false if the deadline passes first.
-  bool wait_for_all(const std::string& keys, Deadline deadline, const Probe& probe) const;
+  bool wait_for_all(const std::string& keys, Deadline deadline, const Probe& probe,
+                    std::chrono::milliseconds probe_interval) const;
   std::string probe_missing(const Probe& probe, const std::string& keys,
                             std::chrono::milliseconds waited) const;
   std::vector<int> missing(const std::string& keys) const;

@@ -5,40 +5,35 @@
 #include <string>
 #include <vector>
 
+#include "comm/store_session.hpp"
+#include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/store.hpp"
 
 namespace lockstep::train {
 
-/// Named barriers through a store: the n-th call on each rank is the same barrier. Each rank records where it
-/// is, so that the others can report it. See ProcessExecution::wait_for_everyone_at. One thread per rank at a
-/// time.
+/// Barriers with names: the n-th call on each rank must have the same one. Each rank records where it is, so
+/// that the others can report it. See ProcessExecution::wait_for_everyone_at. One thread per rank at a time.
 class NamedBarrier {
  public:
-  struct Place {
-    int rank = 0;
-    int size = 1;
-    /// Time until the missing ranks are reported, and until TimeoutError.
-    std::chrono::milliseconds warn_after = std::chrono::seconds(30);
-    std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  };
-
-  NamedBarrier(const Store& store, const Place& place) : store_(store), place_(place) {}
+  /// `warn_after`: time until the missing ranks are reported. The group's timeout applies.
+  NamedBarrier(const Store& store, const ProcessGroup& group, std::chrono::milliseconds warn_after);
 
   void wait(const std::string& name);
   /// Makes the other ranks throw RemoteError with this text.
   void report_failure(const std::string& text) const;
 
  private:
-  void arrive(const std::string& meeting, const std::string& name) const;
-  void wait_for_all(const std::string& meeting, const std::string& name) const;
+  void check_name(const std::string& key, const std::string& name) const;
   void throw_if_failed(const std::string& name) const;
-  std::vector<int> missing(const std::string& meeting) const;
-  std::string report(const std::string& meeting, const std::string& name,
+  std::string report(const std::string& name, const std::vector<int>& missing,
                      std::chrono::milliseconds waited) const;
-  void leave(const std::string& meeting) const;
 
   Store store_;
-  Place place_;
+  int rank_;
+  int size_;
+  std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds warn_after_;
+  comm::StoreBarrier barrier_;
   std::int64_t number_ = 0;
 };
 

@@ -1,9 +1,10 @@
 #include <ATen/ATen.h>
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "broadcast_tensors.hpp"
@@ -27,7 +28,7 @@ constexpr milliseconds kFarewell = std::chrono::seconds(5);
 constexpr char kDone[] = "done";
 
 void say(int rank, const std::string& text) {
-  std::cerr << "lockstep [rank " + std::to_string(rank) + "]: " + text + "\n" << std::flush;
+  std::cerr << fmt::format("lockstep [rank {}]: {}\n", rank, text) << std::flush;
 }
 
 }  // namespace
@@ -71,15 +72,15 @@ void MainProcessFirst::wait_for_main() const {
   const Heartbeat::Waiting beat(process_heartbeat(), place_.name, 0);
   for (int slices = 1; !store_.wait(place_.name, kSlice); ++slices) {
     if (slices % kSlicesBetweenMessages != 0) continue;
-    say(place_.rank, "waiting in " + place_.name + " for rank " + std::to_string(place_.main_rank) +
-                         " since " + std::to_string(slices) + " s");
+    say(place_.rank,
+        fmt::format("waiting in {} for rank {} since {} s", place_.name, place_.main_rank, slices));
   }
   const std::string outcome = store_.get(place_.name, kSlice);
   if (store_.add(place_.name + "/passed", 1) == place_.members - 1)
     store_.set(place_.name + "/all_passed", "1");
   if (outcome == kDone) return;
-  throw RemoteError("rank " + std::to_string(place_.rank) + " ends because rank " +
-                        std::to_string(place_.main_rank) + " failed in " + place_.name + ": " + outcome,
+  throw RemoteError(fmt::format("rank {} ends because rank {} failed in {}: {}", place_.rank,
+                                place_.main_rank, place_.name, outcome),
                     place_.main_rank);
 }
 
@@ -89,13 +90,12 @@ void MainProcessFirst::wait_for_others(milliseconds limit) const {
     // A process that was told to stop may be the last one left.
     const auto patience = StopSignals::received() == 0 ? limit : std::min(limit, kFarewell);
     const auto slices = std::max<std::int64_t>(patience / kSlice, 1);
-    const std::string passed = std::to_string(store_.add(place_.name + "/passed", 0)) + " of " +
-                               std::to_string(place_.members - 1) + " other processes have come";
-    if (slice >= slices) return say(place_.rank, "leaving " + place_.name + " although only " + passed);
-    if (slice % kSlicesBetweenMessages == 0) {
-      say(place_.rank,
-          "waiting at the end of " + place_.name + " since " + std::to_string(slice) + " s: " + passed);
-    }
+    const std::string passed = fmt::format("{} of {} other processes have come",
+                                           store_.add(place_.name + "/passed", 0), place_.members - 1);
+    if (slice >= slices)
+      return say(place_.rank, fmt::format("leaving {} although only {}", place_.name, passed));
+    if (slice % kSlicesBetweenMessages == 0)
+      say(place_.rank, fmt::format("waiting at the end of {} since {} s: {}", place_.name, slice, passed));
   }
 }
 
@@ -112,12 +112,12 @@ constexpr milliseconds kLongestSlice = std::chrono::seconds(1);
 constexpr milliseconds kTimeToHear = std::chrono::seconds(2);
 constexpr const char* kFailure = "failure";
 
-std::string place_key(int rank) { return "place/" + std::to_string(rank); }
+std::string place_key(int rank) { return fmt::format("place/{}", rank); }
 
-std::string rank_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
+comm::GroupInfo members_of(const ProcessGroup& group) {
+  comm::GroupInfo members{group.rank(), {}, fmt::format("rank {} of {}", group.rank(), group.size())};
+  for (int rank = 0; rank < group.size(); ++rank) members.names.push_back(rank);
+  return members;
 }
 
 /// Splits a number from the text after the first line break.
@@ -127,107 +127,87 @@ std::pair<int, std::string> split_at_line(const std::string& text) {
 }
 
 std::string seconds_text(milliseconds time) {
-  std::ostringstream text;
-  text << static_cast<double>(time.count()) / 1000 << " s";
-  return text.str();
+  return fmt::format("{} s", static_cast<double>(time.count()) / 1000);
 }
 
 }  // namespace
 
+NamedBarrier::NamedBarrier(const Store& store, const ProcessGroup& group, milliseconds warn_after)
+    : store_(store),
+      rank_(group.rank()),
+      size_(group.size()),
+      timeout_(group.timeout()),
+      warn_after_(warn_after),
+      barrier_(store.with_prefix("barriers"), members_of(group)) {}
+
 void NamedBarrier::wait(const std::string& name) {
-  const std::string meeting = "meeting/" + std::to_string(++number_);
   throw_if_failed(name);
-  if (place_.size == 1) return;
-  const Heartbeat::Waiting beat(process_heartbeat(), name, static_cast<std::uint64_t>(number_));
-  arrive(meeting, name);
-  wait_for_all(meeting, name);
-  store_.set(place_key(place_.rank), "on its way after '" + name + "'");
-  leave(meeting);
-}
-
-/// Checks that every rank's n-th barrier has the same name; otherwise ranks are at different places of the
-/// program.
-void NamedBarrier::arrive(const std::string& meeting, const std::string& name) const {
-  store_.set(place_key(place_.rank), "waiting at '" + name + "'");
-  const std::string own = std::to_string(place_.rank) + "\n" + name;
-  const auto [first, wanted] = split_at_line(store_.set_if_absent(meeting + "/name", own));
-  if (wanted != name) {
-    const std::string text = "rank " + std::to_string(place_.rank) + " is at the barrier '" + name +
-                             "', but rank " + std::to_string(first) + " is at '" + wanted +
-                             "': all ranks must pass the same barriers in the same order";
-    report_failure(text);
-    throw CommunicationError(text);
-  }
-  store_.append(meeting + "/here", " " + std::to_string(place_.rank));
-  if (store_.add(meeting + "/arrived", 1) == place_.size) store_.set(meeting + "/all", "1");
-}
-
-void NamedBarrier::wait_for_all(const std::string& meeting, const std::string& name) const {
-  const auto start = Clock::now();
-  const auto slice = std::min(kLongestSlice, place_.warn_after);
-  auto next_report = place_.warn_after;
-  while (!store_.wait(meeting + "/all", slice)) {
+  if (size_ == 1) return;
+  const std::string key = fmt::format("name/{}", ++number_);
+  check_name(key, name);
+  auto next_report = warn_after_;
+  const auto probe = [&](const std::vector<int>& missing, milliseconds waited) -> std::string {
     throw_if_failed(name);
-    const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-    if (waited >= place_.timeout)
-      throw TimeoutError(report(meeting, name, waited) + ". Gave up.", missing(meeting));
-    if (waited < next_report) continue;
-    next_report += place_.warn_after;
-    std::cerr << "lockstep: " + report(meeting, name, waited) + "\n" << std::flush;
+    if (waited < next_report) return "";
+    next_report += warn_after_;
+    std::cerr << fmt::format("lockstep: {}\n", report(name, missing, waited)) << std::flush;
+    return "";
+  };
+  try {
+    barrier_.arrive_and_wait(timeout_, probe, std::min(kLongestSlice, warn_after_), name);
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(report(name, error.missing_ranks(), timeout_) + ". Gave up.", error.missing_ranks());
   }
+  store_.set(place_key(rank_), fmt::format("on its way after '{}'", name));
+  if (rank_ == 0) store_.erase(key);
+}
+
+/// If the names differ, ranks are at different places of the program.
+void NamedBarrier::check_name(const std::string& key, const std::string& name) const {
+  store_.set(place_key(rank_), fmt::format("waiting at '{}'", name));
+  const auto [first, wanted] = split_at_line(store_.set_if_absent(key, fmt::format("{}\n{}", rank_, name)));
+  if (wanted == name) return;
+  const std::string text = fmt::format(
+      "rank {} is at the barrier '{}', but rank {} is at '{}': all ranks must pass the same barriers in the "
+      "same order",
+      rank_, name, first, wanted);
+  report_failure(text);
+  throw CommunicationError(text);
 }
 
 void NamedBarrier::throw_if_failed(const std::string& name) const {
-  if (place_.size == 1 || !store_.contains(kFailure)) return;
+  if (size_ == 1 || !store_.contains(kFailure)) return;
   const auto [rank, text] = split_at_line(store_.get(kFailure, kLongestSlice));
-  if (rank == place_.rank) return;
+  if (rank == rank_) return;
   store_.add("heard", 1);
-  throw RemoteError("rank " + std::to_string(place_.rank) + " ends at '" + name + "' because rank " +
-                        std::to_string(rank) + " failed: " + text,
+  throw RemoteError(fmt::format("rank {} ends at '{}' because rank {} failed: {}", rank_, name, rank, text),
                     rank);
 }
 
-std::vector<int> NamedBarrier::missing(const std::string& meeting) const {
-  std::vector<bool> here(static_cast<std::size_t>(place_.size), false);
-  std::istringstream ranks(store_.get(meeting + "/here", kLongestSlice));
-  for (std::size_t rank = 0; ranks >> rank;) here.at(rank) = true;
-  std::vector<int> result;
-  for (int rank = 0; rank < place_.size; ++rank) {
-    if (!here[static_cast<std::size_t>(rank)]) result.push_back(rank);
-  }
-  return result;
-}
-
-std::string NamedBarrier::report(const std::string& meeting, const std::string& name,
+std::string NamedBarrier::report(const std::string& name, const std::vector<int>& missing,
                                  milliseconds waited) const {
-  const auto absent = missing(meeting);
-  std::string text = "rank " + std::to_string(place_.rank) + " waits at '" + name + "' since " +
-                     seconds_text(waited) + " for " + rank_text(absent);
-  for (const int rank : absent) {
+  std::string text = fmt::format("rank {} waits at '{}' since {} for {}", rank_, name, seconds_text(waited),
+                                 comm::list_ranks(missing));
+  for (const int rank : missing) {
     const bool known = store_.contains(place_key(rank));
-    text += "; rank " + std::to_string(rank) + " is " +
-            (known ? store_.get(place_key(rank), kLongestSlice) : "not known to have met anybody yet");
+    text += fmt::format("; rank {} is {}", rank,
+                        known ? store_.get(place_key(rank), kLongestSlice)
+                              : std::string("not known to have reached a barrier"));
   }
   return text;
 }
 
-/// The last rank to leave erases the keys.
-void NamedBarrier::leave(const std::string& meeting) const {
-  if (store_.add(meeting + "/left", 1) != place_.size) return;
-  for (const char* part : {"/name", "/here", "/arrived", "/all", "/left"}) store_.erase(meeting + part);
-}
-
 void NamedBarrier::report_failure(const std::string& text) const {
-  if (place_.size == 1) return;
+  if (size_ == 1) return;
   try {
-    store_.set_if_absent(kFailure, std::to_string(place_.rank) + "\n" + text);
+    store_.set_if_absent(kFailure, fmt::format("{}\n{}", rank_, text));
     const auto start = Clock::now();
     constexpr milliseconds kPause{50};
-    while (Clock::now() - start < kTimeToHear && store_.add("heard", 0) < place_.size - 1)
+    while (Clock::now() - start < kTimeToHear && store_.add("heard", 0) < size_ - 1)
       store_.wait("never set", kPause);
   } catch (const CommunicationError& error) {
-    std::cerr << std::string("lockstep: the other ranks could not be notified of a failure: ") +
-                     error.what() + "\n"
+    std::cerr << fmt::format("lockstep: the other ranks could not be notified of a failure: {}\n",
+                             error.what())
               << std::flush;
   }
 }
@@ -241,15 +221,12 @@ struct ProcessExecution::State {
       : world(the_world),
         group(the_group),
         store(the_group.new_namespace()),
-        meetings(store.with_prefix("meetings"), {.rank = the_group.rank(),
-                                                 .size = the_group.size(),
-                                                 .warn_after = barrier_warning,
-                                                 .timeout = the_group.timeout()}) {}
+        barrier(store.with_prefix("named_barrier"), the_group, barrier_warning) {}
 
   World world;
   ProcessGroup group;
   Store store;
-  train::NamedBarrier meetings;
+  train::NamedBarrier barrier;
   std::int64_t runs = 0;
   bool trigger = false;
 };
@@ -264,7 +241,7 @@ int ProcessExecution::size_of_world() const noexcept { return state_->world.worl
 
 MainProcessFirst ProcessExecution::first_of_run() const {
   return {state_->store,
-          {.name = "on_main_process #" + std::to_string(++state_->runs),
+          {.name = fmt::format("on_main_process #{}", ++state_->runs),
            .rank = state_->world.rank,
            .main_rank = 0,
            .members = state_->world.world_size,
@@ -310,10 +287,8 @@ void ProcessExecution::set_seed(std::uint64_t seed, bool device_specific, bool d
   if (deterministic) use_deterministic_operations();
 }
 
-void ProcessExecution::wait_for_everyone_at(const std::string& name) const { state_->meetings.wait(name); }
+void ProcessExecution::wait_for_everyone_at(const std::string& name) const { state_->barrier.wait(name); }
 
-void ProcessExecution::report_failure(const std::string& text) const {
-  state_->meetings.report_failure(text);
-}
+void ProcessExecution::report_failure(const std::string& text) const { state_->barrier.report_failure(text); }
 
 }  // namespace lockstep

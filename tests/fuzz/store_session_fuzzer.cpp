@@ -19,9 +19,9 @@ void require(bool promise) {
 
 void talk(std::string_view bytes, std::size_t piece, MemoryBudget& budget) {
   KeyValueTable table(budget);
-  StoreSession first(1, table, budget), second(2, table, budget);
+  ClientSession first(1, table, budget), second(2, table, budget);
   for (std::size_t at = 0; at < bytes.size(); at += piece) {
-    StoreSession& session = at / piece % 4 == 3 ? second : first;
+    ClientSession& session = at / piece % 4 == 3 ? second : first;
     std::string_view part = bytes.substr(at, piece);
     session.receive(part);
     require(part.empty() || session.is_congested());

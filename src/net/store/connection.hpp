@@ -75,7 +75,7 @@ class Connection {
     deadline_ = kNone;
     unread_reservation_ = Reservation(context_.budget);
     guarded([&] {
-      session_ = std::make_unique<StoreSession>(id_, context_.table, context_.budget);
+      session_ = std::make_unique<ClientSession>(id_, context_.table, context_.budget);
       session_->send_buffer().put(handshake_.take_answer());
     });
   }
@@ -187,7 +187,7 @@ class Connection {
   ServerHandshake handshake_;
   Deadline deadline_;
   Stage stage_ = Stage::unauthenticated;
-  std::unique_ptr<StoreSession> session_;
+  std::unique_ptr<ClientSession> session_;
   /// Read and not yet processed: a few bytes, or those that a congested client has sent.
   std::string unread_;
   Reservation unread_reservation_;

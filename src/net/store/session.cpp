@@ -74,9 +74,9 @@ void SendBuffer::drop(std::size_t count) {
   }
 }
 
-bool StoreSession::is_congested() const { return send_buffer_.pending() > kCongestion; }
+bool ClientSession::is_congested() const { return send_buffer_.pending() > kCongestion; }
 
-void StoreSession::receive(std::string_view& bytes) {
+void ClientSession::receive(std::string_view& bytes) {
   while (!bytes.empty() && !is_congested()) {
     if (auto request = parser_.feed(bytes)) {
       execute(*request);
@@ -85,7 +85,7 @@ void StoreSession::receive(std::string_view& bytes) {
   }
 }
 
-void StoreSession::execute(Request& request) {
+void ClientSession::execute(Request& request) {
   auto& strings = request.strings;
   switch (request.type) {
     case QueryType::validate:

@@ -45,13 +45,13 @@ class SendBuffer {
 };
 
 /// The requests of one client after its greeting: executes them and puts answers into the send buffer.
-class StoreSession {
+class ClientSession {
  public:
-  StoreSession(WaiterId id, KeyValueTable& table, MemoryBudget& budget)
+  ClientSession(WaiterId id, KeyValueTable& table, MemoryBudget& budget)
       : id_(id), table_(table), parser_(budget), send_buffer_(budget) {}
-  ~StoreSession() { table_.cancel(id_); }
-  StoreSession(const StoreSession&) = delete;
-  StoreSession& operator=(const StoreSession&) = delete;
+  ~ClientSession() { table_.cancel(id_); }
+  ClientSession(const ClientSession&) = delete;
+  ClientSession& operator=(const ClientSession&) = delete;
 
   /// Executes the requests in `bytes`. Stops early, and leaves the rest in `bytes`, if the client does not
   /// read its answers. Throws BadRequest or StoreFull: the connection must be closed.
