@@ -30,7 +30,11 @@ Reduction plan(ReduceOp op, const at::Tensor& result, int size, CommBackend back
                                  c10::toString(result.scalar_type())));
   }
   if (result.is_cuda() && backend != CommBackend::gloo) return {same, nullptr};
-  return {c10d::ReduceOp::SUM, [result, size] { result.detach().div_(size); }};
+  return {c10d::ReduceOp::SUM, [result, size] {
+            const at::Tensor values = result.detach();
+            // As PyTorch does, because the division of complex numbers rounds otherwise.
+            (values.is_complex() ? at::view_as_real(values) : values).div_(size);
+          }};
 }
 
 void check_contiguous(const char* operation, const Tensors& tensors) {

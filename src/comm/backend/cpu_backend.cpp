@@ -73,7 +73,7 @@ const Tensors& front_of(const CpuBackend::TensorLists& lists) {
 
 Run all_reduce_in(const char* name, const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const Elements elements = elements_of(name, tensor);
-  return [=, reduction = reduction_of(op)](Transport& transport) {
+  return [=, reduction = reduction_of(op, tensor)](Transport& transport) {
     transport.all_reduce(tensor.data_ptr(), elements, reduction);
   };
 }
@@ -97,7 +97,7 @@ Run gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
 Run reduce_into(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op, int size) {
   const Elements elements = elements_of("reduce_scatter_tensor", output);
   check_multiple("reduce_scatter_tensor", "input", input, "output", elements, size);
-  return [=, reduction = reduction_of(op)](Transport& transport) {
+  return [=, reduction = reduction_of(op, output)](Transport& transport) {
     const auto places = pieces_of(input, elements, size);
     transport.reduce_scatter(constant(places), output.data_ptr(), elements, reduction);
   };
@@ -161,7 +161,7 @@ CpuBackend::WorkPointer CpuBackend::enqueue(OpType type, OpMeta meta, const Call
 
 void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const Elements elements = elements_of("all_reduce", tensor);
-  const auto reduction = reduction_of(op);
+  const auto reduction = reduction_of(op, tensor);
   OpMeta meta = meta_of("all_reduce", tensor);
   meta.reduce_op = shm::name_of(reduction);
   ++operations_;
@@ -216,7 +216,7 @@ CpuBackend::WorkPointer CpuBackend::reduce(Tensors& tensors, const c10d::ReduceO
   HostCopies copies;
   const at::Tensor tensor = copies.of(single("reduce", tensors));
   const Elements elements = elements_of("reduce", tensor);
-  const auto reduction = reduction_of(options.reduceOp);
+  const auto reduction = reduction_of(options.reduceOp, tensor);
   const int root = static_cast<int>(options.rootRank);
   return enqueue(
       OpType::REDUCE, meta_of("reduce", tensor), options, tensors, std::move(copies),
@@ -298,7 +298,7 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists
   const Elements elements = elements_of("reduce_scatter", output);
   const auto held = memory_of("reduce_scatter", copies.of(front_of(inputs)), elements);
   check_count("reduce_scatter", "input", held.tensors, getSize());
-  const auto reduction = reduction_of(options.reduceOp);
+  const auto reduction = reduction_of(options.reduceOp, output);
   return enqueue(OpType::REDUCE_SCATTER, meta_of("reduce_scatter", output), options, outputs,
                  std::move(copies), [=](Transport& transport) {
                    transport.reduce_scatter(constant(held.places), output.data_ptr(), elements, reduction);

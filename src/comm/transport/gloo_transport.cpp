@@ -378,13 +378,14 @@ void GlooTransport::barrier() {
 }
 
 std::unique_ptr<Message> GlooTransport::send(const at::Tensor& tensor, int destination, int tag) {
-  Tensors tensors{tensor};
+  // Gloo takes only contiguous tensors, but a dense one in another order is one piece of memory too.
+  Tensors tensors{view_of(tensor.data_ptr(), elements_of("send", tensor))};
   auto work = started([&] { return gloo_->send(tensors, destination, tag); });
   return std::make_unique<GlooMessage>(gloo_, std::move(work), timeout_);
 }
 
 std::unique_ptr<Message> GlooTransport::recv(const at::Tensor& tensor, int source, int tag) {
-  Tensors tensors{tensor};
+  Tensors tensors{view_of(tensor.data_ptr(), elements_of("recv", tensor))};
   auto work = started(
       [&] { return source < 0 ? gloo_->recvAnysource(tensors, tag) : gloo_->recv(tensors, source, tag); });
   return std::make_unique<GlooMessage>(gloo_, std::move(work), timeout_);

@@ -41,7 +41,7 @@ static_assert(kSame<RedOp::SUM, ReduceOp::sum, shm::Reduction::sum> &&
 
 shm::Dtype dtype_of(at::ScalarType type) {
   for (const auto& [theirs, ours] : kDtypes) {
-    if (theirs == type) return ours;
+    if (theirs == c10::toRealValueType(type)) return ours;
   }
   return shm::Dtype::bytes;
 }
@@ -60,14 +60,33 @@ shm::Reduction reduction_of(const c10d::ReduceOp& op) {
       "this reduction is for tensors of a GPU only: use sum, avg, product, min, max or one of bits");
 }
 
+shm::Reduction reduction_of(const c10d::ReduceOp& op, const at::Tensor& tensor) {
+  using shm::Reduction;
+  const auto reduction = reduction_of(op);
+  if (!tensor.defined()) return reduction;
+  const bool is_linear = reduction == Reduction::sum || reduction == Reduction::avg;
+  const bool is_of_bits =
+      reduction == Reduction::bit_and || reduction == Reduction::bit_or || reduction == Reduction::bit_xor;
+  const bool is_defined = tensor.is_complex() ? is_linear : !(is_of_bits && tensor.is_floating_point());
+  if (is_defined && dtype_of(tensor.scalar_type()) != shm::Dtype::bytes) return reduction;
+  throw UsageError(fmt::format("the reduction '{}' is not defined for {}{}", shm::name_of(reduction),
+                               c10::toString(tensor.scalar_type()),
+                               tensor.is_complex() ? ": use sum or avg" : ""));
+}
+
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided ||
       !tensor.is_non_overlapping_and_dense()) {
     throw UsageError(fmt::format("{}: expected a dense CPU tensor that is one piece of memory", operation));
   }
+  if (tensor.is_conj() || tensor.is_neg()) {
+    throw UsageError(
+        fmt::format("{}: a tensor is a conjugate or negative view, whose memory holds other values; pass "
+                    "tensor.resolve_conj().resolve_neg()",
+                    operation));
+  }
   const auto dtype = dtype_of(tensor.scalar_type());
-  const auto count = static_cast<std::size_t>(tensor.numel());
-  return {dtype == shm::Dtype::bytes ? count * tensor.element_size() : count, dtype};
+  return {tensor.nbytes() / shm::size_of(dtype), dtype};
 }
 
 void check_in_one_piece(const char* operation, const at::Tensor& tensor) {

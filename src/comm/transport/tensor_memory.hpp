@@ -16,12 +16,15 @@ struct Held {
   std::vector<Place> places;
 };
 
-/// `bytes` for types that are copied but never reduced.
+/// `bytes` for types that are copied but never reduced. As in PyTorch, a complex number is two real ones.
 shm::Dtype dtype_of(at::ScalarType type);
 /// Byte for `bytes` and for booleans.
 at::ScalarType scalar_type_of(shm::Dtype dtype);
 /// Throws UsageError for a reduction that only NCCL supports.
 shm::Reduction reduction_of(const c10d::ReduceOp& op);
+/// Also throws UsageError for a reduction that the tensor's dtype does not have. Of complex numbers, these
+/// are sum and avg, as in PyTorch.
+shm::Reduction reduction_of(const c10d::ReduceOp& op, const at::Tensor& tensor);
 
 /// A tensor's elements for a transport. Throws UsageError unless it is a dense CPU tensor without gaps.
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor);
