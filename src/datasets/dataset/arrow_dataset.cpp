@@ -224,7 +224,7 @@ ArrowDataset ArrowDataset::shuffle(std::uint64_t seed) const {
 
 ArrowDataset ArrowDataset::flatten_indices() const {
   auto fresh = DatasetAccess::copy(*this);
-  for (auto& [name, column] : fresh->columns) column = Column(column.flatten());
+  for (auto& [name, column] : fresh->columns) column = Column::concatenate({&column, 1});
   return ArrowDataset(std::move(fresh));
 }
 

@@ -111,12 +111,6 @@ std::shared_ptr<const ColumnData> joined(const std::vector<Column>& columns) {
   return Column::concatenate(whole).data();
 }
 
-bool all_seen_whole(const std::vector<Column>& columns) {
-  return std::all_of(columns.begin(), columns.end(), [](const Column& column) {
-    return column.rows().is_range() && column.size() == column.data()->size();
-  });
-}
-
 RowMap joined_rows(const std::vector<Column>& columns) {
   Rows rows;
   std::int64_t offset = 0;
@@ -147,7 +141,7 @@ class RowJoiner {
 };
 
 Column joined_column(const std::vector<Column>& columns, RowJoiner& joiner) {
-  if (all_seen_whole(columns)) return Column::concatenate(columns);
+  if (std::all_of(columns.begin(), columns.end(), arrow_file::is_whole)) return Column::concatenate(columns);
   return {joined(columns), joiner.join(columns)};
 }
 

@@ -342,12 +342,9 @@ Column Column::concatenate(std::span<const Column> columns) {
   std::vector<table::Chunk> chunks;
   bool whole = true;
   for (const auto& column : columns) {
-    if (column.rows_.is_range() && column.size() == column.data_->size()) {
-      chunks.insert(chunks.end(), column.data_->chunks().begin(), column.data_->chunks().end());
-    } else {
-      chunks.push_back({column.flatten()});
-      whole = false;
-    }
+    const auto pieces = arrow_file::pieces_of(column);
+    chunks.insert(chunks.end(), pieces.begin(), pieces.end());
+    whole = whole && arrow_file::is_whole(column);
   }
   auto data = std::make_shared<const ColumnData>(columns.front().type(), std::move(chunks),
                                                  whole ? joined_source_files(columns) : nullptr);

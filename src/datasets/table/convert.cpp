@@ -239,8 +239,6 @@ bool has_classes(const Feature& feature) {
 }  // namespace
 
 Column converted_column(const Column& column, const Feature& feature, std::string_view name) {
-  // Pieces are small enough that no text column reaches the limit of 2 GiB.
-  constexpr std::int64_t kRows = 65536;
   const auto& type = feature.type();
   // Arrow does not know class names and their range.
   const bool classes = has_classes(feature);
@@ -249,11 +247,11 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
   if (classes && plain && !(column.type() == type))
     return converted_column(converted_column(column, Feature(type), name), feature, name);
   std::vector<Chunk> chunks;
-  for (std::int64_t start = 0; start < column.size(); start += kRows) {
-    const auto count = std::min(kRows, column.size() - start);
+  const auto convert = [&](std::int64_t start, std::int64_t count) {
     chunks.push_back({plain && !classes ? cast_rows(column, start, count, type, name)
                                         : converted_rows(column, start, count, feature, name)});
-  }
+  };
+  arrow_file::each_piece({{"", column}}, column.size(), arrow_file::kPieceRows, convert);
   auto data = std::make_shared<const ColumnData>(type, std::move(chunks));
   const auto rows = data->size();
   return {std::move(data), RowMap(0, rows)};
