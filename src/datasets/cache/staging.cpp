@@ -43,7 +43,7 @@ json describe(const StagingPlan& plan) {
     if (file.crc32c) {
       each["crc32c"] = checksum_text(*file.crc32c);
     } else {
-      each["changed"] = file.changed;
+      each["version"] = file.version;
     }
     files.push_back(std::move(each));
   }
