@@ -37,10 +37,13 @@ class CacheEntryWriter {
   /// any shard differ from those recorded at the last check (a copied or restored cache, an edited shard),
   /// reads all shards and records the result. With `remove`, which is for the holder of the lease, a shard
   /// with a wrong checksum is removed, with a message on standard error.
-  bool has_its_checksums(bool remove) const;
+  bool has_its_checksums(bool remove);
   /// Prepares the folder of an unfinished entry: writes the manifest, keeps complete shards, and removes
   /// everything else. `anew`: removes all shards. For the holder of the lease.
   void begin(bool anew) const;
+  /// After a failure, removes all but marks and the lease from a folder without a shard. For the holder of
+  /// the lease.
+  void remove_if_empty() const;
   /// Indices in ShardedWork::tasks of the shards to compute.
   std::vector<std::size_t> missing() const;
   /// Rows of the source that the folder's shards cover.
@@ -65,6 +68,9 @@ class CacheEntryWriter {
   std::uint64_t limit_;
   bool leads_;
   std::atomic<bool> checked_{false};
+  /// The stamps of the shards when one of them was found to be damaged: a waiting process reads them only
+  /// once.
+  std::string damaged_;
 };
 
 }  // namespace lockstep

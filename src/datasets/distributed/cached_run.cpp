@@ -89,6 +89,25 @@ std::vector<std::size_t> split(const std::string& text) {
   return numbers;
 }
 
+/// Marks of entries that this process reads. They stay until the process ends, because nothing reports when a
+/// data set is destroyed.
+struct HeldEntries {
+  std::mutex mutex;
+  std::map<fs::path, CacheUse> marks;
+};
+
+HeldEntries& held_entries() {
+  static HeldEntries held;
+  return held;
+}
+
+/// For an entry that could not be computed.
+void release_entry(const fs::path& entry) {
+  auto& held = held_entries();
+  const std::lock_guard lock(held.mutex);
+  held.marks.erase(entry);
+}
+
 class CachedRun {
  public:
   CachedRun(const ShardedWork& work, const DistributedContext& ranks, const CachedRunOptions& options,
@@ -126,11 +145,19 @@ class CachedRun {
   }
 
   void lead() {
-    if (!hit(nullptr)) compute();
+    try {
+      if (!hit(nullptr)) compute();
+    } catch (...) {
+      release_entry(entry_);
+      // Fails if something is left in it: shards, or the lease or a mark of another process.
+      std::error_code ignored;
+      fs::remove(entry_, ignored);
+      throw;
+    }
     session_.store().set(key("finished"), "");
   }
 
-  bool hit(const Lease* lease) const {
+  bool hit(const Lease* lease) {
     return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums(lease != nullptr);
   }
 
@@ -143,16 +170,25 @@ class CachedRun {
       // The previous holder of the lease may have finished the work.
       if (hit(lease.get())) return;
     } while (!lease);
+    try {
+      write(*lease);
+      writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
+    } catch (...) {
+      if (lease->held()) writer_.remove_if_empty();
+      throw;
+    }
+  }
+
+  void write(const Lease& lease) {
     writer_.begin(!options_.load_from_cache);
     const auto missing = writer_.missing();
     initial_rows_ = writer_.rows_done();
     open_bar();
     session_.store().set(key("plan"), join(missing));
-    work_on(missing, lease.get());
+    work_on(missing, &lease);
     wait_for_the_others(missing);
     bar_.reset();
     writer_.align(Worker{.rank = ranks_.rank, .count = ranks_.size, .process = ranks_.rank});
-    writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 
   /// Null if another process has finished the work meanwhile.
@@ -320,13 +356,11 @@ class CachedRun {
 
 }  // namespace
 
-// The marks stay until the process ends, because nothing reports when a data set is destroyed.
 void hold_entry(const fs::path& entry) {
-  static std::mutex mutex;
-  static std::map<fs::path, CacheUse> held;
-  const std::lock_guard lock(mutex);
+  auto& held = held_entries();
+  const std::lock_guard lock(held.mutex);
   // A new mark each time: the entry may have been removed and written again.
-  held.insert_or_assign(entry, CacheUse(entry));
+  held.marks.insert_or_assign(entry, CacheUse(entry));
 }
 
 fs::path run_cached(const ShardedWork& work, const DistributedContext& ranks,
