@@ -204,9 +204,9 @@ class SequenceDecoder final : public Decoder {
 std::unique_ptr<const Decoder> make_decoder(const Node& node) {
   const auto& type = node.type();
   if (type == "WordPiece") {
-    return make_word_piece_decoder(node.text("prefix", "##"), node.flag("cleanup", true));
+    return std::make_unique<WordPieceDecoder>(node.text("prefix", "##"), node.flag("cleanup", true));
   }
-  if (type == "ByteLevel") return make_byte_level_decoder();
+  if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>();
   if (type == "BPEDecoder") return std::make_unique<SuffixDecoder>(node.text("suffix", "</w>"));
   if (type == "ByteFallback") return std::make_unique<ByteFallbackDecoder>();
   if (type == "Fuse") return std::make_unique<FuseDecoder>();
@@ -219,12 +219,6 @@ std::unique_ptr<const Decoder> make_decoder(const Node& node) {
       "' is not supported (BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip "
       "and WordPiece are)");
 }
-
-std::unique_ptr<const Decoder> make_word_piece_decoder(std::string prefix, bool cleanup) {
-  return std::make_unique<WordPieceDecoder>(std::move(prefix), cleanup);
-}
-
-std::unique_ptr<const Decoder> make_byte_level_decoder() { return std::make_unique<ByteLevelDecoder>(); }
 
 std::unique_ptr<const Decoder> make_plain_decoder() { return std::make_unique<PlainDecoder>(); }
 

@@ -23,8 +23,6 @@ class Decoder {
 /// Creates the decoder of a file's field "decoder". Throws DataError if it is not supported.
 std::unique_ptr<const Decoder> make_decoder(const Node& node);
 
-std::unique_ptr<const Decoder> make_word_piece_decoder(std::string prefix, bool cleanup);
-std::unique_ptr<const Decoder> make_byte_level_decoder();
 /// Joins tokens with spaces: the default without a decoder.
 std::unique_ptr<const Decoder> make_plain_decoder();
 

@@ -214,18 +214,6 @@ PrependScheme read_prepend_scheme(const Node& node) {
 
 PreTokenizer::PreTokenizer(const Node& node) { add(node); }
 
-PreTokenizer PreTokenizer::of(Splitter splitter) {
-  PreTokenizer result;
-  result.steps_.push_back(std::make_unique<FunctionStep>(splitter));
-  return result;
-}
-
-PreTokenizer PreTokenizer::byte_level(bool add_prefix_space) {
-  PreTokenizer result;
-  result.add_byte_level(add_prefix_space, true);
-  return result;
-}
-
 void PreTokenizer::add(const Node& node) {
   const auto& type = node.type();
   if (byte_level_) node.fail("a pre-tokenizer ('" + type + "') behind ByteLevel is not supported");
@@ -254,7 +242,9 @@ void PreTokenizer::add(const Node& node) {
     const auto behavior = node.find("behavior");
     add_pattern(Pattern(kIsBertPunctuation), behavior ? read_behavior(*behavior) : Behavior::isolated);
   } else if (type == "ByteLevel") {
-    add_byte_level(node.flag("add_prefix_space", true), node.flag("use_regex", true));
+    byte_level_ = true;
+    if (node.flag("add_prefix_space", true)) steps_.push_back(std::make_unique<PrefixSpace>());
+    if (node.flag("use_regex", true)) add_splitter(split_gpt2);
   } else {
     node.fail("the pre-tokenizer '" + type +
               "' is not supported (BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Sequence, "
@@ -271,12 +261,6 @@ void PreTokenizer::add_split(const Node& node) {
   } else {
     steps_.push_back(std::make_unique<PatternSplit>(Pattern(pattern), behavior, invert));
   }
-}
-
-void PreTokenizer::add_byte_level(bool add_prefix_space, bool use_regex) {
-  byte_level_ = true;
-  if (add_prefix_space) steps_.push_back(std::make_unique<PrefixSpace>());
-  if (use_regex) steps_.push_back(std::make_unique<FunctionStep>(split_gpt2));
 }
 
 void PreTokenizer::split(const Stretch& text, SplitText& split) const {

@@ -70,9 +70,6 @@ class PreTokenizer {
   PreTokenizer() = default;
   /// The pre-tokenizer of a file's field "pre_tokenizer". Throws DataError if it is not supported.
   explicit PreTokenizer(const Node& node);
-  /// A single splitter, and ByteLevel alone.
-  static PreTokenizer of(Splitter splitter);
-  static PreTokenizer byte_level(bool add_prefix_space);
 
   /// Whether the model gets bytes: the last step is ByteLevel.
   bool is_byte_level() const noexcept { return byte_level_; }
@@ -84,7 +81,6 @@ class PreTokenizer {
  private:
   void add(const Node& node);
   void add_split(const Node& node);
-  void add_byte_level(bool add_prefix_space, bool use_regex);
 
   std::vector<std::unique_ptr<const PreTokenizerStep>> steps_;
   bool byte_level_ = false;
