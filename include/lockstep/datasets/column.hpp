@@ -290,6 +290,8 @@ class Column {
   Column();
   /// Shares an Arrow array. Throws DataError for an unsupported type.
   explicit Column(const ArrayPointer& array);
+  /// All rows of the data.
+  explicit Column(std::shared_ptr<const ColumnData> data);
   /// `rows` must be within `data`; not checked.
   Column(std::shared_ptr<const ColumnData> data, RowMap rows);
 

@@ -134,7 +134,7 @@ std::vector<ArrowDataset> with_same_columns(std::span<const ArrowDataset> datase
 /// The complete data of all columns, concatenated, regardless of their row maps.
 std::shared_ptr<const ColumnData> joined(const std::vector<Column>& columns) {
   std::vector<Column> whole;
-  for (const auto& column : columns) whole.emplace_back(column.data(), RowMap(0, column.data()->size()));
+  for (const auto& column : columns) whole.emplace_back(column.data());
   return Column::concatenate(whole).data();
 }
 
@@ -223,17 +223,18 @@ void check_probabilities(std::span<const double> probabilities, const Sources& s
   for (const auto one : probabilities) sum += one >= 0 ? one : NAN;
   constexpr double kTolerance = 1e-8;
   if (probabilities.size() != sources.lengths.size() || !(std::fabs(sum - 1) < kTolerance)) {
-    throw UsageError("interleave needs a probability of 0 or more for each of the " +
-                     std::to_string(sources.lengths.size()) + " data sets, adding up to 1; came " +
-                     std::to_string(probabilities.size()) + " that add up to " + std::to_string(sum) + ".");
+    throw UsageError(
+        fmt::format("interleave needs a probability of 0 or more for each of the {} data sets, adding up to "
+                    "1; came {} that add up to {}.",
+                    sources.lengths.size(), probabilities.size(), sum));
   }
   for (std::size_t source = 0; source < probabilities.size(); ++source) {
     const bool never = probabilities[source] == 0 && strategy != StoppingStrategy::first_exhausted;
     const bool empty = probabilities[source] > 0 && sources.lengths[source] == 0;
     if (!never && !empty) continue;
-    throw UsageError(
-        "interleave: the data set " + std::to_string(source) + " (counted from 0) " +
-        (never ? "has probability 0 and would never be exhausted." : "is empty, but is to be drawn from."));
+    throw UsageError(fmt::format(
+        "interleave: the data set {} (counted from 0) {}", source,
+        never ? "has probability 0 and would never be exhausted." : "is empty, but is to be drawn from."));
   }
 }
 

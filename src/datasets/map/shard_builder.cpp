@@ -1,6 +1,6 @@
 #include "shard_builder.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,9 +23,7 @@ const Column* find(const Columns& columns, const std::string& name) {
 }
 
 std::string list(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
-  return text.empty() ? "none" : text;
+  return names.empty() ? "none" : fmt::format("'{}'", fmt::join(names, "', '"));
 }
 
 /// The common length of all columns.
