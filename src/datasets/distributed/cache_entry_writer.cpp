@@ -120,14 +120,15 @@ void remove_twins(const fs::path& entry) {
 CacheEntryWriter::CacheEntryWriter(const ShardedWork& work, fs::path entry, std::uint64_t limit, bool leads)
     : work_(work), entry_(std::move(entry)), limit_(limit), leads_(leads) {}
 
-bool CacheEntryWriter::is_complete() const {
-  const auto manifest = manifest_or_none(entry_);
-  return manifest && manifest->complete && manifest->shards.size() == work_.tasks.size() &&
-         has_sizes(entry_, *manifest);
+std::optional<CacheManifest> CacheEntryWriter::complete_manifest() const {
+  auto manifest = manifest_or_none(entry_);
+  const bool complete = manifest && manifest->complete && manifest->shards.size() == work_.tasks.size() &&
+                        has_sizes(entry_, *manifest);
+  return complete ? std::move(manifest) : std::nullopt;
 }
 
-bool CacheEntryWriter::has_its_checksums(bool remove) {
-  const auto manifest = manifest_or_none(entry_);
+bool CacheEntryWriter::is_sound(bool remove) {
+  const auto manifest = complete_manifest();
   if (!manifest) return false;
   // In a read-only cache the result could not be recorded, so every call would read everything: the cache is
   // trusted.

@@ -142,9 +142,7 @@ class CachedRun {
     session_.store().set(key("finished"), "");
   }
 
-  bool hit(const Lease* lease) {
-    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums(lease != nullptr);
-  }
+  bool hit(const Lease* lease) { return options_.load_from_cache && writer_.is_sound(lease != nullptr); }
 
   void compute() {
     const auto begin = Clock::now();
