@@ -106,14 +106,15 @@ class CachedRun {
   }
 
   fs::path run() {
-    mark();
-    if (probe_.group().leads) {
-      lead();
-    } else {
-      follow();
+    try {
+      mark();
+      probe_.group().leads ? lead() : follow();
+      probe_.wait_for_all();
+      return entry_;
+    } catch (...) {
+      leave_nothing();
+      throw;
     }
-    probe_.wait_for_all();
-    return entry_;
   }
 
  private:
@@ -129,16 +130,16 @@ class CachedRun {
     if (options_.mark) options_.mark(entry_);
   }
 
+  /// Removes the folder of an entry that does not exist, unless another process has its lease or mark in it.
+  void leave_nothing() const {
+    std::error_code failure;
+    if (fs::exists(entry_ / "manifest.json", failure) || failure) return;
+    release_entry(entry_);
+    fs::remove(entry_, failure);
+  }
+
   void lead() {
-    try {
-      if (!hit(nullptr)) compute();
-    } catch (...) {
-      release_entry(entry_);
-      // Fails if something is left in it: shards, or the lease or a mark of another process.
-      std::error_code ignored;
-      fs::remove(entry_, ignored);
-      throw;
-    }
+    if (!hit(nullptr)) compute();
     session_.store().set(key("finished"), "");
   }
 
