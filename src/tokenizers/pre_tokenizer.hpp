@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,16 +52,8 @@ struct SplitText {
   std::size_t current_ = 0;
 };
 
-/// A step of a pre-tokenizer: splits the words of a text further, or rewrites them. Immutable.
-class PreTokenizerStep {
- public:
-  virtual ~PreTokenizerStep() = default;
-  PreTokenizerStep() = default;
-  PreTokenizerStep(const PreTokenizerStep&) = delete;
-  PreTokenizerStep& operator=(const PreTokenizerStep&) = delete;
-
-  virtual void apply(SplitText& split) const = 0;
-};
+/// A step of a pre-tokenizer: splits the words of a text further, or rewrites them. Any thread.
+using PreTokenizerStep = std::function<void(SplitText& split)>;
 
 /// Splits text into words in several steps; each one processes the words of the previous one.
 class PreTokenizer {
@@ -82,7 +74,7 @@ class PreTokenizer {
   void add(const Node& node);
   void add_split(const Node& node);
 
-  std::vector<std::unique_ptr<const PreTokenizerStep>> steps_;
+  std::vector<PreTokenizerStep> steps_;
   bool byte_level_ = false;
 };
 

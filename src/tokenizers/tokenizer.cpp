@@ -113,7 +113,7 @@ std::string Tokenizer::decode(const std::vector<std::int64_t>& ids,
         added != nullptr ? &added->shown : pipeline.model->vocabulary().token(static_cast<std::uint32_t>(id));
     if (token != nullptr) tokens.push_back(*token);
   }
-  pipeline.decoder->apply(tokens);
+  pipeline.decoder(tokens);
   std::string text;
   for (const auto& token : tokens) text += token;
   return text;
