@@ -141,11 +141,7 @@ std::size_t Tokenizer::vocab_size() const noexcept {
 
 std::string Tokenizer::normalize(std::string_view text) const {
   tokenizer::require_utf8(text, "the text");
-  const auto& normalizer = parts_->pipeline->normalizer;
-  if (normalizer == nullptr) return std::string(text);
-  tokenizer::NormalizedString normalized;
-  normalizer->normalize(text, 0, normalized);
-  return normalized.text;
+  return tokenizer::normalized(parts_->pipeline->normalizer.get(), text);
 }
 
 std::vector<tokenizer::PreToken> Tokenizer::pre_tokenize(std::string_view text) const {
