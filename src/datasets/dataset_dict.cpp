@@ -1,5 +1,7 @@
 #include "lockstep/datasets/dataset_dict.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -52,12 +54,11 @@ bool DatasetDict::contains(std::string_view name) const noexcept {
 }
 
 const ArrowDataset& DatasetDict::operator[](std::string_view name) const {
-  std::string known;
   for (const auto& [split, dataset] : splits_) {
     if (split == name) return dataset;
-    known += (known.empty() ? "'" : ", '") + split + "'";
   }
-  throw UsageError("there is no split '" + std::string(name) + "'; the splits are " + known + ".");
+  throw UsageError(
+      fmt::format("there is no split '{}'; the splits are '{}'.", name, fmt::join(names(), "', '")));
 }
 
 std::vector<std::string> DatasetDict::names() const {

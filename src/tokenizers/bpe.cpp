@@ -326,6 +326,13 @@ void Bpe::merge_short(Tokens& tokens) const {
 
 void Bpe::merge_long(Tokens& tokens) const { MergeQueue(merges_, tokens).run(); }
 
+std::optional<std::pair<std::string, std::string>> split_merge(std::string_view text) {
+  const auto blank = text.find(' ');
+  if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos)
+    return std::nullopt;
+  return std::pair(std::string(text.substr(0, blank)), std::string(text.substr(blank + 1)));
+}
+
 namespace {
 
 std::pair<std::string, std::string> read_merge(const Node& node) {
@@ -333,13 +340,9 @@ std::pair<std::string, std::string> read_merge(const Node& node) {
     if (node.size() != 2) node.fail(fmt::format("a merge has two tokens, not {}", node.size()));
     return {node.element(0).text(), node.element(1).text()};
   }
-  const auto& text = node.text();
-  const auto blank = text.find(' ');
-  if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos) {
-    node.fail(fmt::format("'{}' is not a merge: two tokens with a blank between them are needed",
-                          text.substr(0, 100)));
-  }
-  return {text.substr(0, blank), text.substr(blank + 1)};
+  if (auto merge = split_merge(node.text())) return *std::move(merge);
+  node.fail(fmt::format("'{}' is not a merge: two tokens with a blank between them are needed",
+                        node.text().substr(0, 100)));
 }
 
 Merges read_merges(const Node& node) {

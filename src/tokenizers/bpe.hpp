@@ -11,6 +11,8 @@ namespace lockstep::tokenizer {
 
 /// The merges of a file in order: two tokens each, as written in the vocabulary.
 using Merges = std::vector<std::pair<std::string, std::string>>;
+/// The two tokens of a merge in a text; null unless there is exactly one blank, between them.
+std::optional<std::pair<std::string, std::string>> split_merge(std::string_view text);
 
 /// Byte-pair encoding: begins with the characters or bytes of a word, and repeatedly merges the adjacent pair
 /// with the lowest rank, the leftmost first, until no pair can be merged.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,24 +8,13 @@
 
 namespace lockstep::tokenizer {
 
-/// Joins tokens to text. Immutable.
-class Decoder {
- public:
-  virtual ~Decoder() = default;
-  Decoder() = default;
-  Decoder(const Decoder&) = delete;
-  Decoder& operator=(const Decoder&) = delete;
-
-  /// Converts the tokens to parts of the text, which are then concatenated.
-  virtual void apply(std::vector<std::string>& tokens) const = 0;
-};
+/// Converts tokens to parts of the text, which are then concatenated. Any thread.
+using Decoder = std::function<void(std::vector<std::string>& tokens)>;
 
 /// Creates the decoder of a file's field "decoder". Throws DataError if it is not supported.
-std::unique_ptr<const Decoder> make_decoder(const Node& node);
+Decoder make_decoder(const Node& node);
 
-std::unique_ptr<const Decoder> make_word_piece_decoder(std::string prefix, bool cleanup);
-std::unique_ptr<const Decoder> make_byte_level_decoder();
-/// Joins tokens with spaces: the default without a decoder.
-std::unique_ptr<const Decoder> make_plain_decoder();
+/// The default without a decoder.
+void join_by_spaces(std::vector<std::string>& tokens);
 
 }  // namespace lockstep::tokenizer

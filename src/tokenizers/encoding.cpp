@@ -12,20 +12,17 @@
 namespace lockstep::tokenizer {
 namespace {
 
-template <class Value>
-void extend(std::vector<Value>& values, const std::vector<Value>& others) {
-  values.insert(values.end(), others.begin(), others.end());
-}
-
-void append_tokens(Encoding& encoding, const Encoding& other) {
-  extend(encoding.ids, other.ids);
-  extend(encoding.type_ids, other.type_ids);
-  extend(encoding.attention_mask, other.attention_mask);
-  extend(encoding.special_tokens_mask, other.special_tokens_mask);
-  extend(encoding.offsets, other.offsets);
-  extend(encoding.word_ids, other.word_ids);
-  extend(encoding.sequence_ids, other.sequence_ids);
-  extend(encoding.tokens, other.tokens);
+/// Calls `use` for each list of an encoding and the same list of another one.
+template <class Use>
+void each_list(Encoding& to, const Encoding& from, const Use& use) {
+  use(to.ids, from.ids);
+  use(to.type_ids, from.type_ids);
+  use(to.attention_mask, from.attention_mask);
+  use(to.special_tokens_mask, from.special_tokens_mask);
+  use(to.offsets, from.offsets);
+  use(to.word_ids, from.word_ids);
+  use(to.sequence_ids, from.sequence_ids);
+  use(to.tokens, from.tokens);
 }
 
 /// A copy of the left encoding, with its overflow, with the right one appended.
@@ -45,7 +42,8 @@ void append(Encoding& encoding, const Encoding& other) {
     for (const auto& right : other.overflowing) overflowing.push_back(joined(left, right));
   }
   for (const auto& right : other.overflowing) overflowing.push_back(joined(encoding, right));
-  append_tokens(encoding, other);
+  each_list(encoding, other,
+            [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); });
   encoding.overflowing = std::move(overflowing);
 }
 
@@ -116,26 +114,14 @@ std::vector<Part> parts_of(std::size_t count, std::size_t length, const Truncati
   }
 }
 
-template <class Value>
-void cut(const std::vector<Value>& from, const Part& part, std::vector<Value>& to) {
-  if (from.empty()) return;
-  const auto begin = from.begin();
-  to.assign(begin + static_cast<std::ptrdiff_t>(part.begin), begin + static_cast<std::ptrdiff_t>(part.end));
-}
-
 Draft cut(const Draft& draft, const Part& part) {
+  // Texts of tokens and blanks are not always there.
+  const auto cut_list = [&](auto& to, const auto& from) {
+    if (!from.empty()) to.assign(from.data() + part.begin, from.data() + part.end);
+  };
   Draft result;
-  const auto& from = draft.encoding;
-  auto& to = result.encoding;
-  cut(from.ids, part, to.ids);
-  cut(from.type_ids, part, to.type_ids);
-  cut(from.attention_mask, part, to.attention_mask);
-  cut(from.special_tokens_mask, part, to.special_tokens_mask);
-  cut(from.offsets, part, to.offsets);
-  cut(from.word_ids, part, to.word_ids);
-  cut(from.sequence_ids, part, to.sequence_ids);
-  cut(from.tokens, part, to.tokens);
-  cut(draft.blanks, part, result.blanks);
+  each_list(result.encoding, draft.encoding, cut_list);
+  cut_list(result.blanks, draft.blanks);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "normalizer.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "pattern.hpp"
 #include "precompiled.hpp"
@@ -157,8 +158,8 @@ namespace {
 /// A normalizer that is a single function.
 class Step final : public Normalizer {
  public:
-  using Function = void (*)(Characters&);
-  explicit Step(Function function) : function_(function) {}
+  using Function = std::function<void(Characters&)>;
+  explicit Step(Function function) : function_(std::move(function)) {}
   void apply(Characters& text, std::uint32_t) const override { function_(text); }
 
  private:
@@ -204,36 +205,25 @@ std::u32string code_points(std::string_view text) {
 }
 
 /// Prepends a text to a nonempty one; its source is that of the first character.
-class Prepend final : public Normalizer {
- public:
-  explicit Prepend(std::string_view text) : codes_(code_points(text)) {}
-  void apply(Characters& text, std::uint32_t) const override {
+Step::Function prepend(std::string_view prefix) {
+  return [codes = code_points(prefix)](Characters& text) {
     if (text.empty()) return;
-    Characters prefix;
-    for (const auto code : codes_) prefix.push_back(with_code(text.front(), code));
-    text.insert(text.begin(), prefix.begin(), prefix.end());
-  }
-
- private:
-  std::u32string codes_;
-};
+    Characters added;
+    for (const auto code : codes) added.push_back(with_code(text.front(), code));
+    text.insert(text.begin(), added.begin(), added.end());
+  };
+}
 
 /// Strips white space at the ends.
-class Strip final : public Normalizer {
- public:
-  Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(Characters& text, std::uint32_t) const override {
+Step::Function strip(bool left, bool right) {
+  return [=](Characters& text) {
     const auto is_text = [](const Character& character) {
       return !Unicode::get().is(character.code, kIsSpace);
     };
-    if (right_) text.erase(std::find_if(text.rbegin(), text.rend(), is_text).base(), text.end());
-    if (left_) text.erase(text.begin(), std::find_if(text.begin(), text.end(), is_text));
-  }
-
- private:
-  bool left_;
-  bool right_;
-};
+    if (right) text.erase(std::find_if(text.rbegin(), text.rend(), is_text).base(), text.end());
+    if (left) text.erase(text.begin(), std::find_if(text.begin(), text.end(), is_text));
+  };
+}
 
 /// Replaces the matches of a pattern by a text, whose source is that of the last matched character.
 class Replace final : public Normalizer {
@@ -326,11 +316,10 @@ std::unique_ptr<const Normalizer> make_normalizer(const Node& node) {
   if (type == "NFKC") return std::make_unique<Step>(compose_compatible);
   if (type == "NFKD") return std::make_unique<Step>(decompose_compatible);
   if (type == "Nmt") return std::make_unique<Step>(nmt);
-  if (type == "Prepend") return std::make_unique<Prepend>(node["prepend"].text());
+  if (type == "Prepend") return std::make_unique<Step>(prepend(node["prepend"].text()));
   if (type == "Replace") return std::make_unique<Replace>(node);
-  if (type == "Strip") {
-    return std::make_unique<Strip>(node.flag("strip_left", true), node.flag("strip_right", true));
-  }
+  if (type == "Strip")
+    return std::make_unique<Step>(strip(node.flag("strip_left", true), node.flag("strip_right", true)));
   if (type == "StripAccents") return std::make_unique<Step>(strip_accents);
   if (type == "Precompiled") return std::make_unique<Precompiled>(node);
   node.fail("the normalizer '" + type +

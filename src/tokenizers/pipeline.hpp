@@ -20,7 +20,7 @@ struct Pipeline {
   std::unique_ptr<const Model> model;
   AddedTokens added;
   PostProcessor post_processor;
-  std::unique_ptr<const Decoder> decoder = make_plain_decoder();
+  Decoder decoder = join_by_spaces;
 
   /// The tokens of a text, the first (0) or second (1) of a pair; their texts only with `return_tokens`.
   /// Throws DataError for text that is not UTF-8.

@@ -50,18 +50,6 @@ PostProcessor::PostProcessor(const Node& node) {
   }
 }
 
-PostProcessor PostProcessor::bert(const SpecialToken& cls, const SpecialToken& sep) {
-  PostProcessor result;
-  result.set_bert(cls, sep);
-  return result;
-}
-
-PostProcessor PostProcessor::byte_level(bool add_prefix_space, bool trim_offsets) {
-  PostProcessor result;
-  if (trim_offsets) result.trims_.push_back(add_prefix_space);
-  return result;
-}
-
 void PostProcessor::add(const Node& node) {
   const auto& type = node.type();
   if (type == "ByteLevel") return add_trim(node);
@@ -73,7 +61,10 @@ void PostProcessor::add(const Node& node) {
               "Sequence are)");
   }
   claim(node);
-  set_bert(read_special_token(node["cls"]), read_special_token(node["sep"]));
+  const auto cls = read_special_token(node["cls"]);
+  const auto sep = read_special_token(node["sep"]);
+  full_[0] = {special(cls, 0), sequence(0), special(sep, 0)};
+  full_[1] = {special(cls, 0), sequence(0), special(sep, 0), sequence(1), special(sep, 1)};
 }
 
 /// After special tokens are added, trimming would treat them as the first tokens: no file does that.
@@ -86,12 +77,6 @@ void PostProcessor::add_trim(const Node& node) {
 void PostProcessor::claim(const Node& node) {
   if (has_template_) node.fail("a second post-processor that adds special tokens is not supported");
   has_template_ = true;
-}
-
-void PostProcessor::set_bert(const SpecialToken& cls, const SpecialToken& sep) {
-  has_template_ = true;
-  full_[0] = {special(cls, 0), sequence(0), special(sep, 0)};
-  full_[1] = {special(cls, 0), sequence(0), special(sep, 0), sequence(1), special(sep, 1)};
 }
 
 /// All tokens are of type 0, also those of a pair's second text.

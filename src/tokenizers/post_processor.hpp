@@ -17,9 +17,6 @@ class PostProcessor {
   /// The post-processor of a file's field "post_processor". Throws DataError if it is not supported, or if a
   /// template uses a token that it does not define.
   explicit PostProcessor(const Node& node);
-  /// BERT's, and ByteLevel's.
-  static PostProcessor bert(const SpecialToken& cls, const SpecialToken& sep);
-  static PostProcessor byte_level(bool add_prefix_space, bool trim_offsets);
 
   /// The number of special tokens that it adds.
   std::size_t added(bool is_pair) const noexcept;
@@ -53,7 +50,6 @@ class PostProcessor {
   void add_trim(const Node& node);
   void add_roberta(const Node& node);
   void add_template(const Node& node);
-  void set_bert(const SpecialToken& cls, const SpecialToken& sep);
   void claim(const Node& node);
   static Piece read_piece(const Node& piece, const Node& tokens, int texts);
 

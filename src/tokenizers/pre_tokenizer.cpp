@@ -14,27 +14,21 @@ NormalizedString& SplitText::begin_rewriting() {
 
 namespace {
 
-class FunctionStep final : public PreTokenizerStep {
- public:
-  explicit FunctionStep(Splitter splitter) : splitter_(splitter) {}
-
-  void apply(SplitText& split) const override {
+PreTokenizerStep step_of(Splitter splitter) {
+  return [splitter](SplitText& split) {
     auto& words = split.spare;
     words.clear();
     for (const auto& word : split.words) {
       const auto first = words.size();
-      splitter_(split.text.text.substr(word.begin, word.end - word.begin), words);
+      splitter(split.text.text.substr(word.begin, word.end - word.begin), words);
       for (auto place = first; place < words.size(); ++place) {
         words[place].begin += word.begin;
         words[place].end += word.begin;
       }
     }
     split.words.swap(words);
-  }
-
- private:
-  Splitter splitter_;
-};
+  };
+}
 
 /// What a Split does with the matches.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
@@ -51,12 +45,12 @@ Behavior read_behavior(const Node& node) {
 }
 
 /// Splits words at the matches of a pattern, or, if inverted, at the text between them.
-class PatternSplit final : public PreTokenizerStep {
+class PatternSplit {
  public:
   PatternSplit(Pattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
-  void apply(SplitText& split) const override {
+  void operator()(SplitText& split) const {
     auto& words = split.spare;
     words.clear();
     for (const auto& word : split.words) {
@@ -116,30 +110,27 @@ class PatternSplit final : public PreTokenizerStep {
 };
 
 /// ByteLevel's space before each word that does not begin with one.
-class PrefixSpace final : public PreTokenizerStep {
- public:
-  void apply(SplitText& split) const override {
-    auto& result = split.begin_rewriting();
-    for (auto& word : split.words) {
-      const auto part = split.text.part(word.begin, word.end);
-      word.begin = static_cast<std::uint32_t>(result.text.size());
-      if (part.text.front() != ' ') result.append(U' ', part.offsets(0, 1));
-      result.append(part);
-      word.end = static_cast<std::uint32_t>(result.text.size());
-    }
-    split.take(result);
+void prefix_spaces(SplitText& split) {
+  auto& result = split.begin_rewriting();
+  for (auto& word : split.words) {
+    const auto part = split.text.part(word.begin, word.end);
+    word.begin = static_cast<std::uint32_t>(result.text.size());
+    if (part.text.front() != ' ') result.append(U' ', part.offsets(0, 1));
+    result.append(part);
+    word.end = static_cast<std::uint32_t>(result.text.size());
   }
-};
+  split.take(result);
+}
 
 /// SentencePiece's words: spaces become a visible character, which begins a word.
-class Metaspace final : public PreTokenizerStep {
+class Metaspace {
  public:
   Metaspace(char32_t replacement, PrependScheme scheme, bool splits)
       : replacement_(replacement), scheme_(scheme), splits_(splits) {
     append_utf8(bytes_, replacement);
   }
 
-  void apply(SplitText& split) const override {
+  void operator()(SplitText& split) const {
     auto& result = split.begin_rewriting();
     split.spare.clear();
     for (const auto& word : split.words) {
@@ -189,11 +180,6 @@ class Metaspace final : public PreTokenizerStep {
   bool splits_;
 };
 
-std::unique_ptr<const PreTokenizerStep> make_metaspace(const Node& node) {
-  return std::make_unique<Metaspace>(node.character("replacement", U'\u2581'), read_prepend_scheme(node),
-                                     node.flag("split", true));
-}
-
 /// Patterns with a dedicated splitter match every character, so that isolated matches are the same as
 /// removing everything but the matches.
 Splitter known_splitter(const Node& pattern, Behavior behavior, bool invert) {
@@ -214,39 +200,25 @@ PrependScheme read_prepend_scheme(const Node& node) {
 
 PreTokenizer::PreTokenizer(const Node& node) { add(node); }
 
-PreTokenizer PreTokenizer::of(Splitter splitter) {
-  PreTokenizer result;
-  result.steps_.push_back(std::make_unique<FunctionStep>(splitter));
-  return result;
-}
-
-PreTokenizer PreTokenizer::byte_level(bool add_prefix_space) {
-  PreTokenizer result;
-  result.add_byte_level(add_prefix_space, true);
-  return result;
-}
-
 void PreTokenizer::add(const Node& node) {
   const auto& type = node.type();
   if (byte_level_) node.fail("a pre-tokenizer ('" + type + "') behind ByteLevel is not supported");
-  const auto add_splitter = [&](Splitter splitter) {
-    steps_.push_back(std::make_unique<FunctionStep>(splitter));
-  };
   const auto add_pattern = [&](Pattern pattern, Behavior behavior) {
-    steps_.push_back(std::make_unique<PatternSplit>(std::move(pattern), behavior, false));
+    steps_.emplace_back(PatternSplit(std::move(pattern), behavior, false));
   };
   if (type == "Sequence") {
     for (const auto& part : node["pretokenizers"].elements()) add(part);
   } else if (type == "BertPreTokenizer") {
-    add_splitter(split_bert);
+    steps_.push_back(step_of(split_bert));
   } else if (type == "Whitespace") {
-    add_splitter(split_words);
+    steps_.push_back(step_of(split_words));
   } else if (type == "WhitespaceSplit") {
-    add_splitter(split_spaces);
+    steps_.push_back(step_of(split_spaces));
   } else if (type == "Split") {
     add_split(node);
   } else if (type == "Metaspace") {
-    steps_.push_back(make_metaspace(node));
+    steps_.emplace_back(Metaspace(node.character("replacement", U'\u2581'), read_prepend_scheme(node),
+                                  node.flag("split", true)));
   } else if (type == "Digits") {
     const bool single = node.flag("individual_digits", false);
     add_pattern(Pattern(kIsDigit), single ? Behavior::isolated : Behavior::contiguous);
@@ -254,7 +226,9 @@ void PreTokenizer::add(const Node& node) {
     const auto behavior = node.find("behavior");
     add_pattern(Pattern(kIsBertPunctuation), behavior ? read_behavior(*behavior) : Behavior::isolated);
   } else if (type == "ByteLevel") {
-    add_byte_level(node.flag("add_prefix_space", true), node.flag("use_regex", true));
+    byte_level_ = true;
+    if (node.flag("add_prefix_space", true)) steps_.emplace_back(prefix_spaces);
+    if (node.flag("use_regex", true)) steps_.push_back(step_of(split_gpt2));
   } else {
     node.fail("the pre-tokenizer '" + type +
               "' is not supported (BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Sequence, "
@@ -267,22 +241,16 @@ void PreTokenizer::add_split(const Node& node) {
   const auto behavior = read_behavior(node["behavior"]);
   const bool invert = node.flag("invert", false);
   if (const auto splitter = known_splitter(pattern, behavior, invert); splitter != nullptr) {
-    steps_.push_back(std::make_unique<FunctionStep>(splitter));
+    steps_.push_back(step_of(splitter));
   } else {
-    steps_.push_back(std::make_unique<PatternSplit>(Pattern(pattern), behavior, invert));
+    steps_.emplace_back(PatternSplit(Pattern(pattern), behavior, invert));
   }
-}
-
-void PreTokenizer::add_byte_level(bool add_prefix_space, bool use_regex) {
-  byte_level_ = true;
-  if (add_prefix_space) steps_.push_back(std::make_unique<PrefixSpace>());
-  if (use_regex) steps_.push_back(std::make_unique<FunctionStep>(split_gpt2));
 }
 
 void PreTokenizer::split(const Stretch& text, SplitText& split) const {
   split.text = text;
   split.words.assign(1, {0, static_cast<std::uint32_t>(text.text.size())});
-  for (const auto& step : steps_) step->apply(split);
+  for (const auto& step : steps_) step(split);
 }
 
 Stretch numbered(std::string_view text, std::size_t characters, std::vector<std::uint32_t>& begins) {

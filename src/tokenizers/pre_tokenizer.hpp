@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,16 +52,8 @@ struct SplitText {
   std::size_t current_ = 0;
 };
 
-/// A step of a pre-tokenizer: splits the words of a text further, or rewrites them. Immutable.
-class PreTokenizerStep {
- public:
-  virtual ~PreTokenizerStep() = default;
-  PreTokenizerStep() = default;
-  PreTokenizerStep(const PreTokenizerStep&) = delete;
-  PreTokenizerStep& operator=(const PreTokenizerStep&) = delete;
-
-  virtual void apply(SplitText& split) const = 0;
-};
+/// A step of a pre-tokenizer: splits the words of a text further, or rewrites them. Any thread.
+using PreTokenizerStep = std::function<void(SplitText& split)>;
 
 /// Splits text into words in several steps; each one processes the words of the previous one.
 class PreTokenizer {
@@ -70,9 +62,6 @@ class PreTokenizer {
   PreTokenizer() = default;
   /// The pre-tokenizer of a file's field "pre_tokenizer". Throws DataError if it is not supported.
   explicit PreTokenizer(const Node& node);
-  /// A single splitter, and ByteLevel alone.
-  static PreTokenizer of(Splitter splitter);
-  static PreTokenizer byte_level(bool add_prefix_space);
 
   /// Whether the model gets bytes: the last step is ByteLevel.
   bool is_byte_level() const noexcept { return byte_level_; }
@@ -84,9 +73,8 @@ class PreTokenizer {
  private:
   void add(const Node& node);
   void add_split(const Node& node);
-  void add_byte_level(bool add_prefix_space, bool use_regex);
 
-  std::vector<std::unique_ptr<const PreTokenizerStep>> steps_;
+  std::vector<PreTokenizerStep> steps_;
   bool byte_level_ = false;
 };
 

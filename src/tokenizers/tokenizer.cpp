@@ -113,7 +113,7 @@ std::string Tokenizer::decode(const std::vector<std::int64_t>& ids,
         added != nullptr ? &added->shown : pipeline.model->vocabulary().token(static_cast<std::uint32_t>(id));
     if (token != nullptr) tokens.push_back(*token);
   }
-  pipeline.decoder->apply(tokens);
+  pipeline.decoder(tokens);
   std::string text;
   for (const auto& token : tokens) text += token;
   return text;
@@ -141,11 +141,7 @@ std::size_t Tokenizer::vocab_size() const noexcept {
 
 std::string Tokenizer::normalize(std::string_view text) const {
   tokenizer::require_utf8(text, "the text");
-  const auto& normalizer = parts_->pipeline->normalizer;
-  if (normalizer == nullptr) return std::string(text);
-  tokenizer::NormalizedString normalized;
-  normalizer->normalize(text, 0, normalized);
-  return normalized.text;
+  return tokenizer::normalized(parts_->pipeline->normalizer.get(), text);
 }
 
 std::vector<tokenizer::PreToken> Tokenizer::pre_tokenize(std::string_view text) const {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include "lockstep/core/error.hpp"
-#include "normalizer.hpp"
 #include "tokenizer_parts.hpp"
 
 namespace lockstep {
@@ -37,8 +36,6 @@ void check_version(const Node& document) {
   if (version != "1.0") document.fail(fmt::format("the version '{}' is not known: 1.0 is", version));
 }
 
-}  // namespace
-
 std::optional<Truncation> read_truncation(const Node& document) {
   const auto node = document.find("truncation");
   if (!node) return std::nullopt;
@@ -59,12 +56,14 @@ std::optional<Padding> read_padding(const Node& document) {
                  .token = node->text("pad_token", "[PAD]")};
 }
 
-std::shared_ptr<const Pipeline> read_pipeline(const Node& document) {
+/// With a model of the caller's, or that of the document.
+std::shared_ptr<const Pipeline> read_pipeline(const Node& document, std::unique_ptr<const Model> model = {}) {
   check_version(document);
   auto pipeline = std::make_shared<Pipeline>();
   if (const auto node = document.find("normalizer")) pipeline->normalizer = make_normalizer(*node);
   if (const auto node = document.find("pre_tokenizer")) pipeline->pre_tokenizer = PreTokenizer(*node);
-  pipeline->model = make_model(document["model"], pipeline->pre_tokenizer.is_byte_level());
+  if (!model) model = make_model(document["model"], pipeline->pre_tokenizer.is_byte_level());
+  pipeline->model = std::move(model);
   if (const auto node = document.find("added_tokens")) {
     pipeline->added = AddedTokens(*node, pipeline->model->vocabulary(), pipeline->normalizer.get());
   }
@@ -72,6 +71,8 @@ std::shared_ptr<const Pipeline> read_pipeline(const Node& document) {
   if (const auto node = document.find("decoder")) pipeline->decoder = make_decoder(*node);
   return pipeline;
 }
+
+}  // namespace
 
 void check(const Truncation& truncation, const Pipeline& pipeline) {
   const auto added = pipeline.post_processor.added(false);
@@ -129,27 +130,19 @@ nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file
   return tokens;
 }
 
-std::unique_ptr<const Normalizer> bert_normalizer(const BertOptions& options) {
-  return std::make_unique<BertNormalizer>(
-      BertNormalizer::Settings{.clean_text = options.clean_text,
-                               .handle_chinese_chars = options.handle_chinese_chars,
-                               .strip_accents = options.strip_accents.value_or(options.lowercase),
-                               .lowercase = options.lowercase});
-}
-
 Merges read_merge_lines(std::string_view text, const std::string& file) {
   Merges merges;
   std::size_t number = 0;
   for (const auto line : lines_of(text)) {
     ++number;
     if (line.starts_with("#version")) continue;
-    const auto blank = line.find(' ');
-    if (blank == std::string_view::npos || line.find(' ', blank + 1) != std::string_view::npos) {
+    auto merge = split_merge(line);
+    if (!merge) {
       throw DataError(fmt::format(
           "'{}' is not a valid list of merges: line {} needs two tokens with a blank between them.", file,
           number));
     }
-    merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
+    merges.push_back(*std::move(merge));
   }
   return merges;
 }
@@ -159,37 +152,44 @@ Merges read_merge_lines(std::string_view text, const std::string& file) {
 
 Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_txt,
                                 const tokenizer::BertOptions& options) {
+  using tokenizer::WordPiece;
   const auto file = vocab_txt.string();
-  auto pipeline = std::make_shared<tokenizer::Pipeline>();
-  pipeline->normalizer = tokenizer::bert_normalizer(options);
-  pipeline->pre_tokenizer = tokenizer::PreTokenizer::of(tokenizer::split_bert);
-  pipeline->model = std::make_unique<tokenizer::WordPiece>(
-      tokenizer::read_vocabulary_lines(tokenizer::read_text_file(vocab_txt), file),
-      tokenizer::WordPiece::Settings{}, file);
-  const auto& vocabulary = pipeline->model->vocabulary();
-  const auto tokens = tokenizer::bert_tokens(vocabulary, file);
-  pipeline->added =
-      tokenizer::AddedTokens(tokenizer::Node(tokens, file), vocabulary, pipeline->normalizer.get());
-  pipeline->post_processor =
-      tokenizer::PostProcessor::bert({"[CLS]", *vocabulary.id("[CLS]")}, {"[SEP]", *vocabulary.id("[SEP]")});
-  pipeline->decoder = tokenizer::make_word_piece_decoder("##", true);
+  auto model = std::make_unique<WordPiece>(
+      tokenizer::read_vocabulary_lines(tokenizer::read_text_file(vocab_txt), file), WordPiece::Settings{},
+      file);
+  const auto& vocabulary = model->vocabulary();
+  nlohmann::json document;
+  document["added_tokens"] = tokenizer::bert_tokens(vocabulary, file);
+  document["normalizer"] = {{"type", "BertNormalizer"},
+                            {"clean_text", options.clean_text},
+                            {"handle_chinese_chars", options.handle_chinese_chars},
+                            {"strip_accents", options.strip_accents.value_or(options.lowercase)},
+                            {"lowercase", options.lowercase}};
+  document["pre_tokenizer"]["type"] = "BertPreTokenizer";
+  document["post_processor"] = {{"type", "BertProcessing"},
+                                {"cls", {"[CLS]", *vocabulary.id("[CLS]")}},
+                                {"sep", {"[SEP]", *vocabulary.id("[SEP]")}}};
+  document["decoder"]["type"] = "WordPiece";
+  auto pipeline = tokenizer::read_pipeline(tokenizer::Node(document, file), std::move(model));
   return Tokenizer(std::make_shared<const Parts>(Parts{.pipeline = std::move(pipeline)}));
 }
 
 Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_json,
                                 const std::filesystem::path& merges_txt,
                                 const tokenizer::ByteLevelOptions& options) {
+  using tokenizer::Bpe;
   const auto file = vocab_json.string();
   const auto tree = tokenizer::parse_json(tokenizer::read_text_file(vocab_json), file);
   const auto merges = tokenizer::read_merge_lines(tokenizer::read_text_file(merges_txt), merges_txt.string());
-  auto pipeline = std::make_shared<tokenizer::Pipeline>();
-  pipeline->pre_tokenizer = tokenizer::PreTokenizer::byte_level(options.add_prefix_space);
-  pipeline->model =
-      std::make_unique<tokenizer::Bpe>(tokenizer::read_vocabulary(tokenizer::Node(tree, file)), merges,
-                                       tokenizer::Bpe::Settings{.byte_level = true}, file);
-  pipeline->post_processor =
-      tokenizer::PostProcessor::byte_level(options.add_prefix_space, options.trim_offsets);
-  pipeline->decoder = tokenizer::make_byte_level_decoder();
+  auto model = std::make_unique<Bpe>(tokenizer::read_vocabulary(tokenizer::Node(tree, file)), merges,
+                                     Bpe::Settings{.byte_level = true}, file);
+  nlohmann::json document;
+  document["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", options.add_prefix_space}};
+  document["post_processor"] = {{"type", "ByteLevel"},
+                                {"add_prefix_space", options.add_prefix_space},
+                                {"trim_offsets", options.trim_offsets}};
+  document["decoder"]["type"] = "ByteLevel";
+  auto pipeline = tokenizer::read_pipeline(tokenizer::Node(document, file), std::move(model));
   return Tokenizer(std::make_shared<const Parts>(Parts{.pipeline = std::move(pipeline)}));
 }
 

@@ -15,13 +15,6 @@ struct Tokenizer::Parts {
 
 namespace tokenizer {
 
-/// The truncation and the padding of a file.
-std::optional<Truncation> read_truncation(const Node& document);
-std::optional<Padding> read_padding(const Node& document);
-
-/// The parts of a tokenizer.json. Throws DataError.
-std::shared_ptr<const Pipeline> read_pipeline(const Node& document);
-
 /// Throws UsageError if the special tokens leave no room, or if overflowing pieces would have no new tokens.
 void check(const Truncation& truncation, const Pipeline& pipeline);
 

@@ -5,34 +5,20 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::tokenizer {
 namespace {
 
-struct Sequence {
-  /// The number of its bytes that are present and valid.
-  std::size_t length = 0;
-  bool whole = false;
-};
-
-/// Whether the second byte of a sequence is valid after the first (RFC 3629, section 4).
-bool may_follow(unsigned first, unsigned second) {
-  const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  return second >= low && second <= high;
-}
-
-Sequence first_sequence(std::string_view text) noexcept {
-  const auto first = static_cast<unsigned char>(text[0]);
-  if (first < 0x80) return {1, true};
-  if (first < 0xC2 || first > 0xF4) return {1, false};
-  const std::size_t length = sequence_length(text[0]);
-  if (text.size() < 2 || !may_follow(first, static_cast<unsigned char>(text[1]))) return {1, false};
-  for (std::size_t place = 2; place < length; ++place) {
-    if (place >= text.size() || !is_tail(text[place])) return {place, false};
+/// The number of bytes that one U+FFFD stands for, at the beginning of text that is ill-formed there: those
+/// of a sequence that only lacks its end, or one.
+std::size_t ill_formed_length(std::string_view text) {
+  for (const std::size_t length : {3, 2}) {
+    if (length > text.size()) continue;
+    if (utf8_length(std::string(text.substr(0, length)) + "\x80\x80") > length) return length;
   }
-  return {length, true};
+  return 1;
 }
 
 /// The number of ASCII bytes at `place`, in steps of eight.
@@ -55,9 +41,9 @@ Utf8Check check_utf8(std::string_view text) noexcept {
     check.valid += run;
     check.characters += run;
     if (check.valid == text.size()) break;
-    const auto sequence = first_sequence(text.substr(check.valid));
-    if (!sequence.whole) break;
-    check.valid += sequence.length;
+    const auto length = utf8_length(text.substr(check.valid));
+    if (length == 0) break;
+    check.valid += length;
     ++check.characters;
   }
   return check;
@@ -71,7 +57,7 @@ std::string repaired_utf8(std::string_view bytes) {
     bytes.remove_prefix(valid);
     if (bytes.empty()) break;
     text += "\xEF\xBF\xBD";
-    bytes.remove_prefix(first_sequence(bytes).length);
+    bytes.remove_prefix(ill_formed_length(bytes));
   }
   return text;
 }

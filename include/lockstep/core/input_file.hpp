@@ -22,6 +22,9 @@ class InputFile {
   /// are appended are not seen.
   std::uint64_t size() const noexcept { return size_; }
 
+  /// For other system calls; owned by this object.
+  int descriptor() const noexcept { return descriptor_; }
+
   /// Fills `data` with the next `bytes` bytes. Throws DataError, naming the path and the position, if fewer
   /// are left or the system fails.
   void read(void* data, std::size_t bytes);

@@ -252,7 +252,8 @@ class ArrowDataset {
   /// Splits like `datasets` for the same seed.
   struct Split;
   Split train_test_split(const SplitOptions& options = {}) const;
-  /// Copies the rows into memory in their order if they are reached through a list of row numbers.
+  /// Copies the rows into memory in their order if they are reached through a list of row numbers, into
+  /// chunks of bounded size (Column::concatenate).
   ArrowDataset flatten_indices() const;
   /// Whether rows are reached through a list of row numbers.
   bool has_indices() const noexcept;
@@ -312,8 +313,8 @@ class ArrowDataset {
   void save_to_disk(const std::filesystem::path& folder, const SaveOptions& options = {}) const;
   /// Writes one file in Arrow's stream format, with the features in its schema.
   void to_arrow(const std::filesystem::path& file, std::int64_t batch_rows = 1000) const;
-  /// Writes one Parquet file, compressed with Snappy, in row groups of `batch_rows`, with the features in its
-  /// schema.
+  /// Writes one Parquet file, compressed with Snappy, in row groups of at most `batch_rows` and 32 MiB, with
+  /// the features in its schema.
   void to_parquet(const std::filesystem::path& file, std::int64_t batch_rows = 65536) const;
   /// Writes one line per row; null for NaN and infinities, ISO 8601 for dates and times, Base64 for bytes.
   void to_json(const std::filesystem::path& file) const;

@@ -10,7 +10,8 @@
 namespace lockstep {
 
 /// Writes rows to a file in Arrow's stream format one after another, keeping at most one record batch in
-/// memory: the counterpart of Python's `datasets.arrow_writer.ArrowWriter`. `datasets` reads the file too.
+/// memory (`batch_rows` rows, fewer if they take more than 32 MiB): the counterpart of Python's
+/// `datasets.arrow_writer.ArrowWriter`. `datasets` reads the file too.
 ///
 ///     ArrowWriter writer("tokens.arrow");
 ///     for (const auto& document : documents) writer.write(Value::Fields{{"text", document}});

@@ -290,6 +290,8 @@ class Column {
   Column();
   /// Shares an Arrow array. Throws DataError for an unsupported type.
   explicit Column(const ArrayPointer& array);
+  /// All rows of the data.
+  explicit Column(std::shared_ptr<const ColumnData> data);
   /// `rows` must be within `data`; not checked.
   Column(std::shared_ptr<const ColumnData> data, RowMap rows);
 
@@ -330,8 +332,8 @@ class Column {
   /// The rows as one array; copied unless they are a single chunk in order. Throws UsageError if their text
   /// or lists exceed 2^31 - 1 bytes or elements, except for the large types.
   ArrayPointer flatten() const;
-  /// Concatenates columns of one type; chunks that are used completely are not copied. Throws UsageError for
-  /// different types or no column.
+  /// Concatenates columns of one type. Ranges of rows are not copied; other rows are, into chunks of at most
+  /// 65,536 rows and 32 MiB of values (at least one row). Throws UsageError for different types or no column.
   static Column concatenate(std::span<const Column> columns);
 
   const std::shared_ptr<const ColumnData>& data() const noexcept { return data_; }

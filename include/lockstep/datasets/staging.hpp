@@ -22,8 +22,8 @@ struct StagedFile {
   std::uint64_t bytes = 0;
   /// Its CRC-32C, if the source's own list has one.
   std::optional<std::uint32_t> crc32c;
-  /// Its mtime in nanoseconds since 1970: for sources without checksums.
-  std::int64_t changed = 0;
+  /// Its inode, size, mtime and ctime in nanoseconds, as text: for sources without checksums.
+  std::string version;
 };
 
 /// Exactly the files that make up a data set.

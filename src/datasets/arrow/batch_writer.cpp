@@ -66,6 +66,9 @@ class ArrowWriter final : public BatchWriter {
   void write(std::span<const ArrayPointer> columns, std::int64_t rows) override {
     const arrow::ArrayVector arrays(columns.begin(), columns.end());
     const auto batch = arrow::RecordBatch::Make(schema_, rows, arrays);
+    // Each batch is a row group: one that takes several keeps them in memory.
+    if constexpr (std::is_same_v<Writer, parquet::arrow::FileWriter>)
+      stream_->check(writer_->NewBufferedRowGroup());
     stream_->check(writer_->WriteRecordBatch(*batch));
   }
   void finish() override { stream_->check(writer_->Close()); }

@@ -7,7 +7,6 @@
 #include <arrow/compute/cast.h>
 #include <arrow/extension_type.h>
 #include <arrow/type.h>
-#include <arrow/util/byte_size.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -74,6 +73,48 @@ std::shared_ptr<arrow::ArrayData> plain(const std::shared_ptr<arrow::ArrayData>&
   return made;
 }
 
+std::int64_t bits_of(const arrow::DataType& type) { return as<arrow::FixedWidthType>(type).bit_width(); }
+
+std::int64_t value_bytes(const arrow::ArrayData& array, std::int64_t first, std::int64_t count);
+
+/// Text, binary and lists: their offsets, and what is between the first and the last of them.
+template <typename Offset>
+std::int64_t value_bytes_by_offsets(const arrow::ArrayData& array, std::int64_t first, std::int64_t count) {
+  if (count == 0) return 0;
+  const auto* offsets = array.GetValues<Offset>(1) + first;
+  const std::int64_t inside = offsets[count] - offsets[0];
+  return static_cast<std::int64_t>(sizeof(Offset)) * count +
+         (array.child_data.empty() ? inside : value_bytes(*array.child_data.front(), offsets[0], inside));
+}
+
+/// The memory that the values of these rows take, without reading them.
+std::int64_t value_bytes(const arrow::ArrayData& array, std::int64_t first, std::int64_t count) {
+  const auto& type = *array.type;
+  switch (type.id()) {
+    case arrow::Type::NA:
+      return 0;
+    case arrow::Type::STRING:
+    case arrow::Type::BINARY:
+    case arrow::Type::LIST:
+      return value_bytes_by_offsets<std::int32_t>(array, first, count);
+    case arrow::Type::LARGE_STRING:
+    case arrow::Type::LARGE_BINARY:
+    case arrow::Type::LARGE_LIST:
+      return value_bytes_by_offsets<std::int64_t>(array, first, count);
+    case arrow::Type::FIXED_SIZE_LIST: {
+      const std::int64_t length = as<arrow::FixedSizeListType>(type).list_size();
+      return value_bytes(*array.child_data.front(), (array.offset + first) * length, count * length);
+    }
+    case arrow::Type::STRUCT: {
+      std::int64_t bytes = 0;
+      for (const auto& child : array.child_data) bytes += value_bytes(*child, array.offset + first, count);
+      return bytes;
+    }
+    default:
+      return bits_of(type) * count / 8;
+  }
+}
+
 /// Copies rows of a column into a new array, adjacent rows together.
 class RowCopier {
  public:
@@ -133,10 +174,6 @@ std::optional<DataType> unified(const DataType& one, const DataType& other, bool
   return type_of(*(*merged)->type(), Location("memory", "a column"));
 }
 
-std::size_t bytes_of(const arrow::Array& array) {
-  return static_cast<std::size_t>(arrow::util::TotalBufferSize(array));
-}
-
 ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& place) {
   return arrow::MakeArray(plain(array, type_of(*array->type, place).arrow(), place));
 }
@@ -166,17 +203,65 @@ ArrayPointer cast(const ArrayPointer& array, const DataType& to) {
 }
 
 ArrayPointer rows_of(const Column& column, std::int64_t start, std::int64_t count) {
-  const auto& data = *column.data();
-  const auto& rows = column.rows();
-  if (rows.is_range() && count > 0) {
-    const auto place = data.locate(rows[start]);
+  if (column.rows().is_range() && count > 0 && rows_in_chunk(column, start) >= count) {
+    const auto& data = *column.data();
+    const auto place = data.locate(column.rows()[start]);
     const auto& array = data.chunks()[place.chunk].array;
-    const auto first = place.row - array->offset();
-    if (array->length() - first >= count) return array->Slice(first, count);
+    return array->Slice(place.row - array->offset(), count);
   }
-  RowCopier copier(data);
-  for (auto row = start; row < start + count;) row += copier.copy(rows, row, start + count - row);
+  RowCopier copier(*column.data());
+  for (auto row = start; row < start + count;) row += copier.copy(column.rows(), row, start + count - row);
   return copier.finish();
+}
+
+bool is_whole(const Column& column) {
+  return column.rows().is_range() && column.size() == column.data()->size();
+}
+
+std::int64_t rows_in_chunk(const Column& column, std::int64_t start) {
+  const auto& data = *column.data();
+  const auto row = column.rows()[start];
+  return std::min(column.size() - start, data.start(data.locate(row).chunk + 1) - row);
+}
+
+std::int64_t value_bytes(const Column& column, std::int64_t start, std::int64_t count) {
+  const auto& data = *column.data();
+  if (arrow::is_fixed_width(*data.type().arrow())) return bits_of(*data.type().arrow()) * count / 8;
+  const auto& rows = column.rows();
+  std::int64_t bytes = 0;
+  for (std::int64_t done = 0; done < count;) {
+    const auto place = data.locate(rows[start + done]);
+    const auto& array = *data.chunks()[place.chunk].array;
+    const auto some = rows.is_range() ? std::min(count - done, rows_in_chunk(column, start + done)) : 1;
+    bytes += value_bytes(*array.data(), place.row - array.offset(), some);
+    done += some;
+  }
+  return bytes;
+}
+
+std::int64_t piece_rows(const Columns& columns, std::int64_t start, std::int64_t most) {
+  const auto fits = [&](std::int64_t rows) {
+    std::int64_t bytes = 0;
+    for (const auto& [name, column] : columns) bytes += value_bytes(column, start, rows);
+    return bytes <= kPieceBytes;
+  };
+  while (most > 1 && !fits(most)) most /= 2;
+  return most;
+}
+
+std::vector<table::Chunk> pieces_of(const Column& column) {
+  if (is_whole(column)) return column.data()->chunks();
+  std::vector<table::Chunk> pieces;
+  const auto add = [&](std::int64_t start, std::int64_t count) {
+    pieces.push_back({rows_of(column, start, count)});
+    return count;
+  };
+  if (column.rows().is_range()) {
+    for (std::int64_t start = 0; start < column.size();) start += add(start, rows_in_chunk(column, start));
+  } else {
+    each_piece({{"", column}}, column.size(), kPieceRows, add);
+  }
+  return pieces;
 }
 
 std::vector<ArrayPointer> fields_of(const arrow::Array& structures) {

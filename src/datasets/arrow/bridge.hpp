@@ -2,11 +2,13 @@
 
 #include <arrow/type_fwd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "stream_reader.hpp"
@@ -48,9 +50,6 @@ std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields);
 /// for other pairs.
 std::optional<DataType> unified(const DataType& one, const DataType& other, bool integers_widen = false);
 
-/// Bytes of memory that the array's buffers use.
-std::size_t bytes_of(const arrow::Array& array);
-
 /// The array with the type `type_of(...).arrow()`; copied only if a dictionary or view is resolved. Does not
 /// verify the lengths of buffers.
 ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& place);
@@ -66,6 +65,42 @@ ArrayPointer cast(const ArrayPointer& array, const DataType& to);
 
 /// `count` rows of a column beginning at `start`, like Column::flatten().
 ArrayPointer rows_of(const Column& column, std::int64_t start, std::int64_t count);
+
+/// Whether the column's rows are all rows of its data, in order.
+bool is_whole(const Column& column);
+
+/// Number of rows of a range of rows, beginning at `start`, that are in one chunk: rows_of() copies none of
+/// them.
+std::int64_t rows_in_chunk(const Column& column, std::int64_t start);
+
+/// Bytes that the values of `count` rows beginning at `start` take in an array of their own. Reads only
+/// offsets.
+std::int64_t value_bytes(const Column& column, std::int64_t start, std::int64_t count);
+
+using Columns = std::vector<std::pair<std::string, Column>>;
+
+/// The values of a piece of rows take no more memory than this, so that pieces can be copied and written one
+/// after another, and text stays far below the 2^31 bytes of an array.
+constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
+/// The most rows of a piece that is converted or copied in memory.
+constexpr std::int64_t kPieceRows = 65'536;
+
+/// Number of rows of the piece that begins at row `start`: at most `most`, and as many as kPieceBytes allow
+/// by halving, but at least one. Depends on the values only.
+std::int64_t piece_rows(const Columns& columns, std::int64_t start, std::int64_t most);
+
+/// Calls `use(start, count)` for one piece after another of the columns' `rows` rows.
+template <typename Use>
+void each_piece(const Columns& columns, std::int64_t rows, std::int64_t most, const Use& use) {
+  for (std::int64_t start = 0, count = 0; start < rows; start += count) {
+    count = piece_rows(columns, start, std::min(most, rows - start));
+    use(start, count);
+  }
+}
+
+/// All rows of a column: its chunks, or slices of them, where the rows are a range; otherwise copies in
+/// pieces of at most kPieceRows.
+std::vector<table::Chunk> pieces_of(const Column& column);
 
 /// The fields of a struct array without nulls.
 std::vector<ArrayPointer> fields_of(const arrow::Array& structures);

@@ -2,7 +2,8 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
+#include <cinttypes>
+#include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -21,21 +22,6 @@ using nlohmann::json;
 constexpr char kFormat[] = "lockstep-cache";
 constexpr int kVersion = 1;
 constexpr std::uint64_t kLargestManifest = std::uint64_t{256} << 20;
-
-/// Parses and removes a number at the beginning; false if there is none.
-template <class Number>
-bool take(std::string_view& text, Number& number, int base) {
-  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  if (failure != std::errc()) return false;
-  text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
-  return true;
-}
-
-bool take(std::string_view& text, std::string_view word) {
-  if (!text.starts_with(word)) return false;
-  text.remove_prefix(word.size());
-  return true;
-}
 
 json shard_json(const CachedShard& shard) {
   return {{"file", shard.file_name()}, {"rows", shard.rows}, {"bytes", shard.bytes}};
@@ -77,12 +63,10 @@ std::string CachedShard::file_name() const {
 }
 
 std::optional<CachedShard> parse_shard_name(const std::string& name) {
-  std::string_view rest = name;
   CachedShard shard;
-  const bool whole = take(rest, "shard-") && take(rest, shard.number, 10) && take(rest, ".rows-") &&
-                     take(rest, shard.rows, 10) && take(rest, ".crc32c-") && take(rest, shard.crc32c, 16) &&
-                     rest == ".arrow";
-  return whole && shard.file_name() == name ? std::optional(shard) : std::nullopt;
+  const int numbers = std::sscanf(name.c_str(), "shard-%" SCNu64 ".rows-%" SCNu64 ".crc32c-%" SCNx32,
+                                  &shard.number, &shard.rows, &shard.crc32c);
+  return numbers == 3 && shard.file_name() == name ? std::optional(shard) : std::nullopt;
 }
 
 std::uint64_t CacheManifest::rows() const {

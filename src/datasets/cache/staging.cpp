@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -43,7 +43,7 @@ json describe(const StagingPlan& plan) {
     if (file.crc32c) {
       each["crc32c"] = checksum_text(*file.crc32c);
     } else {
-      each["changed"] = file.changed;
+      each["version"] = file.version;
     }
     files.push_back(std::move(each));
   }
@@ -51,11 +51,8 @@ json describe(const StagingPlan& plan) {
 }
 
 json read_record(const fs::path& folder) {
-  std::FILE* file = std::fopen((folder / kRecord).c_str(), "re");
-  if (file == nullptr) return {};
-  const json record = json::parse(file, nullptr, false);
-  std::fclose(file);
-  return record;
+  std::ifstream file(folder / kRecord);
+  return json::parse(file, nullptr, false);
 }
 
 /// Whether the destination already has what the plan would copy.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <numeric>
 
+#include "file_stamp.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
@@ -30,11 +31,10 @@ void add(StagingPlan& plan, const fs::path& path, std::optional<std::uint32_t> c
     throw DataError("'" + whole.string() + "' belongs to the data, but is not a file that can be read: " +
                     std::generic_category().message(errno != 0 ? errno : EINVAL) + ".");
   }
-  plan.files.push_back(
-      {.path = path,
-       .bytes = static_cast<std::uint64_t>(status.st_size),
-       .crc32c = crc32c,
-       .changed = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec});
+  plan.files.push_back({.path = path,
+                        .bytes = static_cast<std::uint64_t>(status.st_size),
+                        .crc32c = crc32c,
+                        .version = file_stamp(status)});
 }
 
 void add_entry(StagingPlan& plan) {

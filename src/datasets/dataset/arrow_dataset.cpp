@@ -1,5 +1,7 @@
 #include "lockstep/datasets/arrow_dataset.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -20,9 +22,9 @@ using Columns = std::vector<std::pair<std::string, Column>>;
 void check_lengths(const Columns& columns) {
   for (const auto& [name, column] : columns) {
     if (column.size() == columns.front().second.size()) continue;
-    throw UsageError("the columns of a data set need the same number of rows, but '" + columns.front().first +
-                     "' has " + std::to_string(columns.front().second.size()) + " and '" + name + "' has " +
-                     std::to_string(column.size()) + ".");
+    throw UsageError(fmt::format(
+        "the columns of a data set need the same number of rows, but '{}' has {} and '{}' has {}.",
+        columns.front().first, columns.front().second.size(), name, column.size()));
   }
 }
 
@@ -124,7 +126,7 @@ Value Row::value() const {
 namespace {
 
 [[noreturn]] void fail(std::int64_t row, const UsageError& error) {
-  throw UsageError("row " + std::to_string(row) + ": " + error.what());
+  throw UsageError(fmt::format("row {}: {}", row, error.what()));
 }
 
 Features inferred(std::span<const Value> rows, std::int64_t first) {
@@ -176,8 +178,9 @@ ArrowDataset ArrowDataset::select(std::span<const std::int64_t> rows) const {
 
 ArrowDataset ArrowDataset::slice(std::int64_t start, std::int64_t count) const {
   if (start < 0 || count < 0 || start > num_rows() - count) {
-    throw UsageError("a slice of " + std::to_string(count) + " rows from row " + std::to_string(start) +
-                     " on is out of range for a data set of " + std::to_string(num_rows()) + " rows.");
+    throw UsageError(
+        fmt::format("a slice of {} rows from row {} on is out of range for a data set of {} rows.", count,
+                    start, num_rows()));
   }
   return DatasetAccess::with_rows(*this, count, [&](const RowMap& map) { return map.slice(start, count); });
 }
@@ -193,8 +196,8 @@ ArrowDataset ArrowDataset::take(std::int64_t count) const {
 
 ArrowDataset ArrowDataset::shard(std::int64_t num_shards, std::int64_t index, bool contiguous) const {
   if (num_shards < 1 || index < 0 || index >= num_shards) {
-    throw UsageError("shard " + std::to_string(index) + " of " + std::to_string(num_shards) +
-                     " does not exist: shards are numbered from 0 to num_shards - 1.");
+    throw UsageError(fmt::format(
+        "shard {} of {} does not exist: shards are numbered from 0 to num_shards - 1.", index, num_shards));
   }
   if (contiguous) {
     const auto least = num_rows() / num_shards;
@@ -224,7 +227,7 @@ ArrowDataset ArrowDataset::shuffle(std::uint64_t seed) const {
 
 ArrowDataset ArrowDataset::flatten_indices() const {
   auto fresh = DatasetAccess::copy(*this);
-  for (auto& [name, column] : fresh->columns) column = Column(column.flatten());
+  for (auto& [name, column] : fresh->columns) column = Column::concatenate({&column, 1});
   return ArrowDataset(std::move(fresh));
 }
 
@@ -284,8 +287,8 @@ ArrowDataset ArrowDataset::rename_column(std::string_view from, std::string to) 
 ArrowDataset ArrowDataset::add_column(std::string name, Column column,
                                       const std::optional<Feature>& feature) const {
   if (num_columns() > 0 && column.size() != num_rows()) {
-    throw UsageError("the new column '" + name + "' has " + std::to_string(column.size()) +
-                     " rows, but the data set has " + std::to_string(num_rows()) + ".");
+    throw UsageError(fmt::format("the new column '{}' has {} rows, but the data set has {}.", name,
+                                 column.size(), num_rows()));
   }
   const Feature meaning = feature ? *feature : Feature(column.type());
   if (!(meaning.type() == column.type())) {

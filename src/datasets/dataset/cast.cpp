@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <unordered_set>
@@ -16,13 +18,9 @@ void check_same_columns(const ArrowDataset& dataset, const Features& features) {
   std::sort(have.begin(), have.end());
   std::sort(want.begin(), want.end());
   if (have == want) return;
-  const auto listed = [](const std::vector<std::string>& names) {
-    std::string text;
-    for (const auto& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
-    return text;
-  };
-  throw UsageError("cast needs each column once: the columns are " + listed(have) +
-                   ", but the features name " + listed(want) + ".");
+  throw UsageError(
+      fmt::format("cast needs each column once: the columns are '{}', but the features name '{}'.",
+                  fmt::join(have, "', '"), fmt::join(want, "', '")));
 }
 
 /// A value of a column of text, integers or booleans as text; other types cannot name classes.

@@ -50,17 +50,19 @@ using Paths = std::span<const std::filesystem::path>;
                   number, types));
 }
 
-/// Whether a column of floating numbers, which integers with nulls in a CSV file are, can have the integers'
-/// type.
-bool fits(const Column& column, const Feature& integers, std::string_view name) try {
-  static_cast<void>(table::converted_column(column, integers, name));
-  return true;
+/// A column of floating numbers, which integers with nulls in a CSV file are, with the integers' type; null
+/// if its numbers are not whole.
+std::optional<Column> as_integers(const Column& column, const Feature& integers, std::string_view name) try {
+  return table::converted_column(column, integers, name);
 } catch (const UsageError&) {
-  return false;
+  return std::nullopt;
 }
 
+/// Columns of whole floating numbers as integers, by the data set's number and the name.
+using WholeNumbers = std::map<std::pair<std::size_t, std::string>, Column>;
+
 /// The columns of all data sets. Those of a data set without rows do not count beside others.
-Features all_features(std::span<const ArrowDataset> datasets, Paths files) {
+Features all_features(std::span<const ArrowDataset> datasets, Paths files, WholeNumbers& whole) {
   std::vector<std::pair<std::string, Feature>> items;
   std::map<std::string, std::size_t, std::less<>> places;
   for (std::size_t number = 0; number < datasets.size(); ++number) {
@@ -73,9 +75,12 @@ Features all_features(std::span<const ArrowDataset> datasets, Paths files) {
         continue;
       }
       auto& before = items[place->second].second;
-      if (!files.empty() && before.type().is_integer() && feature.type().is_floating() &&
-          fits(datasets[number].column(name), before, name))
-        continue;
+      if (!files.empty() && before.type().is_integer() && feature.type().is_floating()) {
+        if (auto integers = as_integers(datasets[number].column(name), before, name)) {
+          whole.emplace(std::pair(number, name), *std::move(integers));
+          continue;
+        }
+      }
       const auto both = unified(before, feature, !files.empty());
       if (!both) fail_types(name, before, feature, number, files);
       before = *both;
@@ -90,31 +95,47 @@ Column nulls(std::int64_t rows, const DataType& type, std::string_view name) {
   return table::converted_column(builder.finish(), Feature(type), name);
 }
 
-ArrowDataset with_features(const ArrowDataset& dataset, const Features& features) {
+ArrowDataset with_features(const ArrowDataset& dataset, const Features& features, std::size_t number,
+                           const WholeNumbers& whole) {
   auto fresh = DatasetAccess::copy(dataset);
   fresh->features = features;
   fresh->columns.clear();
-  for (const auto& [name, feature] : features.items()) {
-    const bool known = dataset.num_rows() > 0 && dataset.has_column(name);
-    const bool same = known && dataset.features()[name] == feature;
-    fresh->columns.emplace_back(name, same    ? dataset.column(name)
-                                      : known ? table::converted_column(dataset.column(name), feature, name)
-                                              : nulls(dataset.num_rows(), feature.type(), name));
-  }
+  const auto column = [&](const std::string& name, const Feature& feature) {
+    if (dataset.num_rows() == 0 || !dataset.has_column(name))
+      return nulls(dataset.num_rows(), feature.type(), name);
+    if (dataset.features()[name] == feature) return dataset.column(name);
+    const auto integers = whole.find({number, name});
+    if (integers != whole.end() && integers->second.type() == feature.type()) return integers->second;
+    return table::converted_column(dataset.column(name), feature, name);
+  };
+  for (const auto& [name, feature] : features.items())
+    fresh->columns.emplace_back(name, column(name, feature));
   return DatasetAccess::make(std::move(fresh));
+}
+
+/// The data sets with the columns of all of them.
+std::vector<ArrowDataset> with_same_columns(std::span<const ArrowDataset> datasets, Paths files) {
+  WholeNumbers whole;
+  const auto features = all_features(datasets, files, whole);
+  std::vector<ArrowDataset> same;
+  for (std::size_t number = 0; number < datasets.size(); ++number) {
+    const auto& dataset = datasets[number];
+    try {
+      same.push_back(dataset.features() == features ? dataset
+                                                    : with_features(dataset, features, number, whole));
+    } catch (const UsageError& error) {
+      if (files.empty()) throw;
+      throw UsageError(fmt::format("'{}': {}", files[number].string(), error.what()));
+    }
+  }
+  return same;
 }
 
 /// The complete data of all columns, concatenated, regardless of their row maps.
 std::shared_ptr<const ColumnData> joined(const std::vector<Column>& columns) {
   std::vector<Column> whole;
-  for (const auto& column : columns) whole.emplace_back(column.data(), RowMap(0, column.data()->size()));
+  for (const auto& column : columns) whole.emplace_back(column.data());
   return Column::concatenate(whole).data();
-}
-
-bool all_seen_whole(const std::vector<Column>& columns) {
-  return std::all_of(columns.begin(), columns.end(), [](const Column& column) {
-    return column.rows().is_range() && column.size() == column.data()->size();
-  });
 }
 
 RowMap joined_rows(const std::vector<Column>& columns) {
@@ -147,7 +168,7 @@ class RowJoiner {
 };
 
 Column joined_column(const std::vector<Column>& columns, RowJoiner& joiner) {
-  if (all_seen_whole(columns)) return Column::concatenate(columns);
+  if (std::all_of(columns.begin(), columns.end(), arrow_file::is_whole)) return Column::concatenate(columns);
   return {joined(columns), joiner.join(columns)};
 }
 
@@ -202,17 +223,18 @@ void check_probabilities(std::span<const double> probabilities, const Sources& s
   for (const auto one : probabilities) sum += one >= 0 ? one : NAN;
   constexpr double kTolerance = 1e-8;
   if (probabilities.size() != sources.lengths.size() || !(std::fabs(sum - 1) < kTolerance)) {
-    throw UsageError("interleave needs a probability of 0 or more for each of the " +
-                     std::to_string(sources.lengths.size()) + " data sets, adding up to 1; came " +
-                     std::to_string(probabilities.size()) + " that add up to " + std::to_string(sum) + ".");
+    throw UsageError(
+        fmt::format("interleave needs a probability of 0 or more for each of the {} data sets, adding up to "
+                    "1; came {} that add up to {}.",
+                    sources.lengths.size(), probabilities.size(), sum));
   }
   for (std::size_t source = 0; source < probabilities.size(); ++source) {
     const bool never = probabilities[source] == 0 && strategy != StoppingStrategy::first_exhausted;
     const bool empty = probabilities[source] > 0 && sources.lengths[source] == 0;
     if (!never && !empty) continue;
-    throw UsageError(
-        "interleave: the data set " + std::to_string(source) + " (counted from 0) " +
-        (never ? "has probability 0 and would never be exhausted." : "is empty, but is to be drawn from."));
+    throw UsageError(fmt::format(
+        "interleave: the data set {} (counted from 0) {}", source,
+        never ? "has probability 0 and would never be exhausted." : "is empty, but is to be drawn from."));
   }
 }
 
@@ -238,24 +260,9 @@ Rows drawn(const Sources& sources, std::span<const double> probabilities, std::u
 
 }  // namespace
 
-std::vector<ArrowDataset> with_same_columns(std::span<const ArrowDataset> datasets, Paths files) {
-  const auto features = all_features(datasets, files);
-  std::vector<ArrowDataset> same;
-  for (std::size_t number = 0; number < datasets.size(); ++number) {
-    const auto& dataset = datasets[number];
-    try {
-      same.push_back(dataset.features() == features ? dataset : with_features(dataset, features));
-    } catch (const UsageError& error) {
-      if (files.empty()) throw;
-      throw UsageError(fmt::format("'{}': {}", files[number].string(), error.what()));
-    }
-  }
-  return same;
-}
-
-ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> given) {
+ArrowDataset concatenated(std::span<const ArrowDataset> given, Paths files) {
   if (given.empty()) throw UsageError("there is no data set to concatenate.");
-  const auto datasets = with_same_columns(given, {});
+  const auto datasets = with_same_columns(given, files);
   auto fresh = DatasetAccess::copy(datasets.front());
   RowJoiner joiner;
   for (auto& [name, column] : fresh->columns) {
@@ -266,7 +273,11 @@ ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> given) {
   fresh->rows = 0;
   for (const auto& dataset : datasets) fresh->rows += dataset.num_rows();
   fresh->sources = all_sources(datasets);
-  return ArrowDataset(std::move(fresh));
+  return DatasetAccess::make(std::move(fresh));
+}
+
+ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> datasets) {
+  return concatenated(datasets, {});
 }
 
 ArrowDataset ArrowDataset::interleave(std::span<const ArrowDataset> datasets,

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -22,17 +24,13 @@ struct Sizes {
   std::int64_t test;
 };
 
-std::string shown(const SplitSize& share) {
-  return share.rows() ? std::to_string(*share.rows()) : std::to_string(share.fraction());
-}
-
 void check_share(const SplitSize& share, const char* name, std::int64_t rows) {
   const bool fits =
       share.rows() ? *share.rows() > 0 && *share.rows() < rows : share.fraction() > 0 && share.fraction() < 1;
   if (fits) return;
-  throw UsageError(std::string("train_test_split: ") + name + " is " + shown(share) +
-                   ", but must be a number of rows from 1 to " + std::to_string(rows - 1) +
-                   " or a fraction between 0 and 1.");
+  throw UsageError(fmt::format(
+      "train_test_split: {} is {}, but must be a number of rows from 1 to {} or a fraction between 0 and 1.",
+      name, share.rows() ? std::to_string(*share.rows()) : std::to_string(share.fraction()), rows - 1));
 }
 
 std::int64_t counted(const SplitSize& share, std::int64_t rows, double (*rounded)(double)) {
@@ -52,9 +50,9 @@ Sizes sizes_of(const SplitOptions& options, std::int64_t rows) {
       test_size ? counted(*test_size, rows, upwards) : rows - counted(*options.train_size, rows, downwards);
   const auto train = options.train_size ? counted(*options.train_size, rows, downwards) : rows - test;
   if (train + test > rows || train == 0) {
-    throw UsageError("train_test_split: " + std::to_string(train) + " rows for training and " +
-                     std::to_string(test) + " for testing do not fit into " + std::to_string(rows) +
-                     " rows.");
+    throw UsageError(
+        fmt::format("train_test_split: {} rows for training and {} for testing do not fit into {} rows.",
+                    train, test, rows));
   }
   return {train, test};
 }
@@ -93,9 +91,10 @@ void check_classes(const std::vector<Rows>& classes, const Sizes& sizes, const s
   const bool single =
       std::any_of(classes.begin(), classes.end(), [](const Rows& rows) { return rows.size() < 2; });
   if (!single && sizes.train >= count && sizes.test >= count) return;
-  throw UsageError("train_test_split: stratifying by '" + column + "' needs two rows of each of its " +
-                   std::to_string(count) + " classes, and parts of at least as many rows; they have " +
-                   std::to_string(sizes.train) + " and " + std::to_string(sizes.test) + ".");
+  throw UsageError(
+      fmt::format("train_test_split: stratifying by '{}' needs two rows of each of its {} classes, and parts "
+                  "of at least as many rows; they have {} and {}.",
+                  column, count, sizes.train, sizes.test));
 }
 
 void permute(Rows& rows, table::NumpyRandom& random) { random.shuffle(rows); }

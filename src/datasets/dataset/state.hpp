@@ -67,11 +67,11 @@ ArrowDataset from_rows(std::span<const Value> rows, const std::optional<Features
 
 }  // namespace table
 
-/// The data sets with the columns of all of them: a column that one of them has not, or has without a type,
-/// is null there. If they are `files`, also integers beside floating numbers become such. Throws UsageError,
-/// with the data set or file, for other differences.
-std::vector<ArrowDataset> with_same_columns(std::span<const ArrowDataset> datasets,
-                                            std::span<const std::filesystem::path> files);
+/// ArrowDataset::concatenate(): a column that one of the data sets has not, or has without a type, is null
+/// there. If they are `files`, also integers beside floating numbers become such, and whole floating numbers
+/// beside integers become integers. Throws UsageError, with the data set or file, for other differences.
+ArrowDataset concatenated(std::span<const ArrowDataset> datasets,
+                          std::span<const std::filesystem::path> files);
 
 /// A column "text" with the lines of a file, each with its "\n" if `keep_linebreaks`.
 ArrowDataset load_text_rows(const std::filesystem::path& path, bool keep_linebreaks);

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "core/file_system.hpp"
+#include "datasets/cache/file_stamp.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
@@ -64,16 +65,14 @@ std::optional<CacheManifest> manifest_or_none(const fs::path& entry) {
   }
 }
 
-/// Identifies a version of the shards' files. Times are those of the file system, so all hosts agree on them.
+/// Identifies a version of the shards' files.
 std::string stamps_text(const fs::path& entry, const CacheManifest& manifest) {
   std::string text;
   for (const auto& shard : manifest.shards) {
     struct stat status {};
     const fs::path file = entry / shard.file_name();
     if (::stat(file.c_str(), &status) < 0) continue;
-    text += fmt::format("{} inode {} bytes {} mtime {}.{:09} ctime {}.{:09}\n", shard.file_name(),
-                        status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
-                        status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+    text += fmt::format("{} {}\n", shard.file_name(), file_stamp(status));
   }
   return text;
 }
@@ -121,24 +120,30 @@ void remove_twins(const fs::path& entry) {
 CacheEntryWriter::CacheEntryWriter(const ShardedWork& work, fs::path entry, std::uint64_t limit, bool leads)
     : work_(work), entry_(std::move(entry)), limit_(limit), leads_(leads) {}
 
-bool CacheEntryWriter::is_complete() const {
-  const auto manifest = manifest_or_none(entry_);
-  return manifest && manifest->complete && manifest->shards.size() == work_.tasks.size() &&
-         has_sizes(entry_, *manifest);
+std::optional<CacheManifest> CacheEntryWriter::complete_manifest() const {
+  auto manifest = manifest_or_none(entry_);
+  const bool complete = manifest && manifest->complete && manifest->shards.size() == work_.tasks.size() &&
+                        has_sizes(entry_, *manifest);
+  return complete ? std::move(manifest) : std::nullopt;
 }
 
-bool CacheEntryWriter::has_its_checksums(bool remove) const {
-  const auto manifest = manifest_or_none(entry_);
+bool CacheEntryWriter::is_sound(bool remove) {
+  const auto manifest = complete_manifest();
   if (!manifest) return false;
   // In a read-only cache the result could not be recorded, so every call would read everything: the cache is
   // trusted.
   if (::access(entry_.c_str(), W_OK) < 0) return true;
-  if (text_of(entry_ / kChecked) == stamps_text(entry_, *manifest)) return true;
+  const std::string stamps = stamps_text(entry_, *manifest);
+  if (text_of(entry_ / kChecked) == stamps) return true;
+  if (!remove && stamps == damaged_) return false;
   bool sound = true;
   for (const auto& shard : manifest->shards) {
     const fs::path file = entry_ / shard.file_name();
     if (has_checksum(file, shard)) continue;
-    if (!remove) return false;
+    if (!remove) {
+      damaged_ = stamps;
+      return false;
+    }
     sound = false;
     std::cerr << fmt::format(
                      "lockstep: {}: '{}' is damaged (its bytes do not have the checksum of its name): the "
@@ -169,6 +174,12 @@ void CacheEntryWriter::begin(bool anew) const {
   manifest.time = utc_time_text();
   manifest.shard_count = work_.tasks.size();
   write_manifest(entry_, manifest);
+}
+
+void CacheEntryWriter::remove_if_empty() const {
+  if (!finished_shards(entry_).empty()) return;
+  std::error_code ignored;
+  for (const char* name : {"manifest.json", kChecked}) fs::remove(entry_ / name, ignored);
 }
 
 std::vector<std::size_t> CacheEntryWriter::missing() const {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,15 +33,18 @@ class CacheEntryWriter {
   CacheEntryWriter(const ShardedWork& work, std::filesystem::path entry, std::uint64_t limit, bool leads);
 
   /// Whether the result exists: its manifest is complete, and every file has its size.
-  bool is_complete() const;
-  /// Whether the shards of a complete entry have the checksums in their names. If the size, times or inode of
+  bool is_complete() const { return complete_manifest().has_value(); }
+  /// Whether it exists and its shards have the checksums in their names. If the size, times or inode of
   /// any shard differ from those recorded at the last check (a copied or restored cache, an edited shard),
   /// reads all shards and records the result. With `remove`, which is for the holder of the lease, a shard
   /// with a wrong checksum is removed, with a message on standard error.
-  bool has_its_checksums(bool remove) const;
+  bool is_sound(bool remove);
   /// Prepares the folder of an unfinished entry: writes the manifest, keeps complete shards, and removes
   /// everything else. `anew`: removes all shards. For the holder of the lease.
   void begin(bool anew) const;
+  /// After a failure, removes all but marks and the lease from a folder without a shard. For the holder of
+  /// the lease.
+  void remove_if_empty() const;
   /// Indices in ShardedWork::tasks of the shards to compute.
   std::vector<std::size_t> missing() const;
   /// Rows of the source that the folder's shards cover.
@@ -56,6 +60,7 @@ class CacheEntryWriter {
   void finish(double seconds) const;
 
  private:
+  std::optional<CacheManifest> complete_manifest() const;
   void note_checked(const CacheManifest& manifest) const;
   /// Throws Error if the rest will not fit on the disk, estimated from the first shard.
   void check_room(const ShardTask& task, std::uint64_t bytes);
@@ -65,6 +70,9 @@ class CacheEntryWriter {
   std::uint64_t limit_;
   bool leads_;
   std::atomic<bool> checked_{false};
+  /// The stamps of the shards when one of them was found to be damaged: a waiting process reads them only
+  /// once.
+  std::string damaged_;
 };
 
 }  // namespace lockstep

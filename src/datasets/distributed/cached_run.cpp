@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <deque>
 #include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <thread>
@@ -72,21 +72,23 @@ constexpr std::size_t kCommitting = 8;
 /// A network file system may show a new file to other hosts only after its attribute cache expires.
 constexpr auto kVisible = 60s;
 
-std::string join(const std::vector<std::size_t>& numbers) {
-  std::string text;
-  for (const auto number : numbers) text += std::to_string(number) + ' ';
-  return text;
+/// Marks of entries that this process reads. They stay until the process ends, because nothing reports when a
+/// data set is destroyed.
+struct HeldEntries {
+  std::mutex mutex;
+  std::map<fs::path, CacheUse> marks;
+};
+
+HeldEntries& held_entries() {
+  static HeldEntries held;
+  return held;
 }
 
-std::vector<std::size_t> split(const std::string& text) {
-  std::vector<std::size_t> numbers;
-  const char* at = text.data();
-  for (const char* end = at + text.size(); at < end; ++at) {
-    std::size_t number = 0;
-    at = std::from_chars(at, end, number).ptr;
-    numbers.push_back(number);
-  }
-  return numbers;
+/// For an entry that could not be computed.
+void release_entry(const fs::path& entry) {
+  auto& held = held_entries();
+  const std::lock_guard lock(held.mutex);
+  held.marks.erase(entry);
 }
 
 class CachedRun {
@@ -104,18 +106,21 @@ class CachedRun {
   }
 
   fs::path run() {
-    mark();
-    if (probe_.group().leads) {
-      lead();
-    } else {
-      follow();
+    try {
+      mark();
+      probe_.group().leads ? lead() : follow();
+      probe_.wait_for_all();
+      return entry_;
+    } catch (...) {
+      leave_nothing();
+      throw;
     }
-    probe_.wait_for_all();
-    return entry_;
   }
 
  private:
   std::string key(const std::string& name) const { return session_.key(probe_.group().prefix + name); }
+  std::string claim_key(std::size_t turn) const { return key(fmt::format("claim/{}", turn)); }
+  std::string done_key(const ShardTask& task) const { return key(fmt::format("done/{}", task.number)); }
   bool is_set(const std::string& name) const { return session_.store().contains(key(name)); }
   std::int64_t count(const std::string& name) const { return session_.store().add(key(name), 0); }
 
@@ -125,14 +130,20 @@ class CachedRun {
     if (options_.mark) options_.mark(entry_);
   }
 
+  /// Removes the folder of an entry that does not exist, unless another process has its lease or mark in it.
+  void leave_nothing() const {
+    std::error_code failure;
+    if (fs::exists(entry_ / "manifest.json", failure) || failure) return;
+    release_entry(entry_);
+    fs::remove(entry_, failure);
+  }
+
   void lead() {
     if (!hit(nullptr)) compute();
     session_.store().set(key("finished"), "");
   }
 
-  bool hit(const Lease* lease) const {
-    return options_.load_from_cache && writer_.is_complete() && writer_.has_its_checksums(lease != nullptr);
-  }
+  bool hit(const Lease* lease) { return options_.load_from_cache && writer_.is_sound(lease != nullptr); }
 
   void compute() {
     const auto begin = Clock::now();
@@ -143,16 +154,25 @@ class CachedRun {
       // The previous holder of the lease may have finished the work.
       if (hit(lease.get())) return;
     } while (!lease);
+    try {
+      write(*lease);
+      writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
+    } catch (...) {
+      if (lease->held()) writer_.remove_if_empty();
+      throw;
+    }
+  }
+
+  void write(const Lease& lease) {
     writer_.begin(!options_.load_from_cache);
     const auto missing = writer_.missing();
     initial_rows_ = writer_.rows_done();
     open_bar();
-    session_.store().set(key("plan"), join(missing));
-    work_on(missing, lease.get());
+    session_.store().set(key("plan"), nlohmann::json(missing).dump());
+    work_on(missing, &lease);
     wait_for_the_others(missing);
     bar_.reset();
     writer_.align(Worker{.rank = ranks_.rank, .count = ranks_.size, .process = ranks_.rank});
-    writer_.finish(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 
   /// Null if another process has finished the work meanwhile.
@@ -174,12 +194,12 @@ class CachedRun {
 
   void follow() {
     const auto leader = [&] { return std::vector<int>{probe_.group().leader}; };
-    const auto text = [&] {
-      return "for rank " + std::to_string(probe_.group().leader) + ": " + progress_text();
-    };
+    const auto text = [&] { return fmt::format("for rank {}: {}", probe_.group().leader, progress_text()); };
     session_.wait_until([&] { return is_set("plan") || is_set("finished"); }, text, leader);
     mark();
-    if (is_set("plan")) work_on(split(session_.store().get(key("plan"))), nullptr);
+    if (is_set("plan"))
+      work_on(nlohmann::json::parse(session_.store().get(key("plan"))).get<std::vector<std::size_t>>(),
+              nullptr);
     session_.wait_until([&] { return is_set("finished"); }, text, leader);
     wait_until_visible();
   }
@@ -200,7 +220,7 @@ class CachedRun {
   const ShardTask* claim(const std::vector<std::size_t>& places) {
     const auto turn = static_cast<std::size_t>(session_.store().add(key("claimed"), 1) - 1);
     if (turn >= places.size()) return nullptr;
-    session_.store().set(key("claim/" + std::to_string(turn)), std::to_string(ranks_.rank));
+    session_.store().set(claim_key(turn), std::to_string(ranks_.rank));
     return &work_.tasks[places[turn]];
   }
 
@@ -233,7 +253,7 @@ class CachedRun {
   }
 
   void note_done(const ShardTask& task) const {
-    session_.store().set(key("done/" + std::to_string(task.number)), "");
+    session_.store().set(done_key(task), "");
     session_.store().add(key("rows"), task.rows);
     session_.store().add(key("shards"), 1);
   }
@@ -285,9 +305,9 @@ class CachedRun {
   std::vector<int> busy_ranks(const std::vector<std::size_t>& places) const {
     std::set<int> ranks;
     for (std::size_t turn = 0; turn < places.size(); ++turn) {
-      const std::string name = "claim/" + std::to_string(turn);
-      if (!is_set("done/" + std::to_string(work_.tasks[places[turn]].number)) && is_set(name))
-        ranks.insert(std::stoi(session_.store().get(key(name))));
+      auto& store = session_.store();
+      if (!store.contains(done_key(work_.tasks[places[turn]])) && store.contains(claim_key(turn)))
+        ranks.insert(std::stoi(store.get(claim_key(turn))));
     }
     return {ranks.begin(), ranks.end()};
   }
@@ -320,13 +340,11 @@ class CachedRun {
 
 }  // namespace
 
-// The marks stay until the process ends, because nothing reports when a data set is destroyed.
 void hold_entry(const fs::path& entry) {
-  static std::mutex mutex;
-  static std::map<fs::path, CacheUse> held;
-  const std::lock_guard lock(mutex);
+  auto& held = held_entries();
+  const std::lock_guard lock(held.mutex);
   // A new mark each time: the entry may have been removed and written again.
-  held.insert_or_assign(entry, CacheUse(entry));
+  held.marks.insert_or_assign(entry, CacheUse(entry));
 }
 
 fs::path run_cached(const ShardedWork& work, const DistributedContext& ranks,

@@ -73,7 +73,8 @@ void hold_entry(const std::filesystem::path& entry);
 /// Ensures that the entry of the work's key is complete in this rank's cache, and returns its folder.
 /// Existing shards are not computed again. The ranks that see the same cache folder share the work; the
 /// result does not depend on which rank computes which shard. *Collective*. Rethrows a worker's exception;
-/// the other ranks throw RemoteError. Throws Error if the cache cannot be written.
+/// the other ranks throw RemoteError; finished shards are kept, and without any the entry is removed. Throws
+/// Error if the cache cannot be written.
 std::filesystem::path run_cached(const ShardedWork& work, const DistributedContext& ranks,
                                  const CachedRunOptions& options);
 

@@ -1,5 +1,7 @@
 #include "shared_folder_group.hpp"
 
+#include <fmt/core.h>
+
 #include <fstream>
 #include <system_error>
 
@@ -17,7 +19,7 @@ constexpr std::size_t kTokenBytes = 12;
 /// A file this old is left over from a killed process.
 constexpr std::chrono::hours kOld{24};
 
-std::string probe_key(int rank) { return "probe/" + std::to_string(rank); }
+std::string probe_key(int rank) { return fmt::format("probe/{}", rank); }
 
 void remove_old_tokens(const fs::path& folder) {
   std::error_code failure;
@@ -38,7 +40,7 @@ SharedFolderProbe::SharedFolderProbe(StoreSession& session, fs::path folder)
     session_.arrive(kLooked);
   }
   group_.leads = group_.leader == session_.ranks().rank;
-  group_.prefix = "shared_folder/" + std::to_string(group_.leader) + "/";
+  group_.prefix = fmt::format("shared_folder/{}/", group_.leader);
 }
 
 SharedFolderProbe::~SharedFolderProbe() {

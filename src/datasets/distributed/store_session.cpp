@@ -23,18 +23,17 @@ constexpr auto kLookInterval = 500ms;
 /// How many others a rank that waits for all asks the store about at a time.
 constexpr std::size_t kMonitored = 8;
 
-std::string number(int value) { return std::to_string(value); }
-
 }  // namespace
 
 StoreSession::StoreSession(const DistributedContext& ranks, std::string what, StoreSessionOptions options)
     : ranks_(ranks), store_(ranks.store), what_(std::move(what)), options_(options) {
   if (!store_ && !ranks_.alone())
-    throw UsageError(what_ + ": " + number(ranks_.size) + " ranks, but no store. Use distributed_context().");
+    throw UsageError(
+        fmt::format("{}: {} ranks, but no store. Use distributed_context().", what_, ranks_.size));
   if (!store_) store_ = in_process_stores(1).front();
-  prefix_ = "session/" + std::to_string(store_->next_session()) + "/";
+  prefix_ = fmt::format("session/{}/", store_->next_session());
   if (ranks_.alone()) return;
-  store_->set(key("host/" + number(ranks_.rank)), this_process().host);
+  store_->set(key(fmt::format("host/{}", ranks_.rank)), this_process().host);
   beats_ = std::thread([this] { beat_until_end(); });
 }
 
@@ -48,7 +47,7 @@ StoreSession::~StoreSession() {
 }
 
 void StoreSession::beat_until_end() {
-  const std::string beats = key("beats/" + number(ranks_.rank));
+  const std::string beats = key(fmt::format("beats/{}", ranks_.rank));
   std::unique_lock lock(mutex_);
   try {
     do {
@@ -66,8 +65,8 @@ void StoreSession::check() const {
   const auto failure = nlohmann::json::parse(store_->get(key("failed")));
   const int rank = failure.at("rank");
   if (rank == ranks_.rank) return;
-  throw RemoteError("rank " + number(ranks_.rank) + " ends because rank " + number(rank) + " (host " +
-                        host_of(rank) + ") failed: " + failure.at("text").get<std::string>(),
+  throw RemoteError(fmt::format("rank {} ends because rank {} (host {}) failed: {}", ranks_.rank, rank,
+                                host_of(rank), failure.at("text").get<std::string>()),
                     rank);
 }
 
@@ -95,13 +94,13 @@ void StoreSession::fail(const std::string& text) noexcept {
 void StoreSession::check_neighbour(const std::string& describe) {
   const int next = (ranks_.rank + 1) % ranks_.size;
   // A rank that has left is finished: it may belong to another group.
-  if (!is_dead(next) || store_->contains(key("left/" + number(next)))) return;
+  if (!is_dead(next) || store_->contains(key(fmt::format("left/{}", next)))) return;
   fail_dead(next, describe);
 }
 
 bool StoreSession::is_dead(int rank) {
   if (rank == ranks_.rank) return false;
-  const std::int64_t beats = store_->add(key("beats/" + number(rank)), 0);
+  const std::int64_t beats = store_->add(key(fmt::format("beats/{}", rank)), 0);
   auto& sight = seen_[rank];
   if (beats != sight.beats) sight = {beats, Clock::now()};
   // A rank without a first heartbeat has not arrived yet, which may take any time.
@@ -116,13 +115,12 @@ void StoreSession::fail_dead(int rank, const std::string& describe) const {
 }
 
 std::string StoreSession::host_of(int rank) const {
-  const std::string host = key("host/" + number(rank));
+  const std::string host = key(fmt::format("host/{}", rank));
   return store_->contains(host) ? store_->get(host) : "unknown";
 }
 
 void StoreSession::say(const std::string& text) const {
-  std::cerr << "lockstep [rank " + number(ranks_.rank) + "]: " + what_ + ": waiting " + text + "\n"
-            << std::flush;
+  std::cerr << fmt::format("lockstep [rank {}]: {}: waiting {}\n", ranks_.rank, what_, text) << std::flush;
 }
 
 void StoreSession::wait_until(const std::function<bool()>& ready,
@@ -147,13 +145,13 @@ void StoreSession::wait_until(const std::function<bool()>& ready,
 
 std::string StoreSession::await(const std::string& name, int rank) {
   wait_until([&] { return store_->contains(key(name)); },
-             [&] { return "for rank " + number(rank) + " on host " + host_of(rank); },
+             [&] { return fmt::format("for rank {} on host {}", rank, host_of(rank)); },
              [&] { return std::vector<int>{rank}; });
   return store_->get(key(name));
 }
 
 void StoreSession::arrive(const std::string& name) {
-  store_->set(key(name + "/" + number(ranks_.rank)), "");
+  store_->set(key(fmt::format("{}/{}", name, ranks_.rank)), "");
   store_->add(key(name), 1);
 }
 
@@ -163,15 +161,12 @@ void StoreSession::await_all(const std::string& name, const std::string& whom) {
   for (int step = 1; step < ranks_.size; ++step) missing.push_back((ranks_.rank + step) % ranks_.size);
   const auto monitored = [&] {
     const auto end = missing.begin() + static_cast<std::ptrdiff_t>(std::min(kMonitored, missing.size()));
-    const auto came = [&](int rank) { return store_->contains(key(name + "/" + number(rank))); };
+    const auto came = [&](int rank) { return store_->contains(key(fmt::format("{}/{}", name, rank))); };
     const auto still = missing.erase(std::remove_if(missing.begin(), end, came), end);
     return std::vector<int>(missing.begin(), still);
   };
   wait_until([&] { return count() >= ranks_.size; },
-             [&] {
-               return "for " + whom + ": " + std::to_string(count()) + " of " + number(ranks_.size) +
-                      " ranks have come";
-             },
+             [&] { return fmt::format("for {}: {} of {} ranks have come", whom, count(), ranks_.size); },
              monitored);
 }
 
@@ -180,14 +175,14 @@ void StoreSession::leave() { leave_until(Clock::time_point::max()); }
 void StoreSession::leave_until(Clock::time_point deadline) {
   if (ranks_.alone()) return;
   store_->add(key("left"), 1);
-  store_->set(key("left/" + number(ranks_.rank)), "");
+  store_->set(key(fmt::format("left/{}", ranks_.rank)), "");
   if (ranks_.rank != 0) return;
   // Without check(): a failed rank, too, waits until the others have received its error.
   for (int rank = 1; rank < ranks_.size; ++rank) {
-    const std::string left = key("left/" + number(rank));
+    const std::string left = key(fmt::format("left/{}", rank));
     const auto come_by = Clock::now() + options_.dead_after;
     const auto given_up = [&] {
-      const bool came = store_->add(key("beats/" + number(rank)), 0) > 0;
+      const bool came = store_->add(key(fmt::format("beats/{}", rank)), 0) > 0;
       return is_dead(rank) || (!came && Clock::now() >= come_by);
     };
     while (Clock::now() < deadline && !store_->contains(left) && !given_up())
@@ -195,57 +190,32 @@ void StoreSession::leave_until(Clock::time_point deadline) {
   }
 }
 
-namespace {
-
-class NodeWork {
- public:
-  NodeWork(StoreSession& session, int node)
-      : session_(session), prefix_("node/" + std::to_string(node) + "/") {}
-
-  void publish(const std::string& name, const std::string& value) const {
-    session_.store().set(key(name), value);
-  }
-
-  std::string wait() const {
-    session_.wait_until([&] { return has("result"); },
-                        [&] {
-                          return "for local rank 0 of this node" +
-                                 (has("progress") ? ": " + value("progress") : std::string());
-                        },
-                        [&] {
-                          // The next rank, too: the ranks of its node may all be dead.
-                          std::vector<int> ranks{(session_.ranks().rank + 1) % session_.ranks().size};
-                          if (has("rank")) ranks.push_back(std::stoi(value("rank")));
-                          return ranks;
-                        });
-    return value("result");
-  }
-
- private:
-  std::string key(const std::string& name) const { return session_.key(prefix_ + name); }
-  bool has(const std::string& name) const { return session_.store().contains(key(name)); }
-  std::string value(const std::string& name) const { return session_.store().get(key(name)); }
-
-  StoreSession& session_;
-  std::string prefix_;
-};
-
-}  // namespace
-
 std::string run_once_per_node(
     const DistributedContext& ranks, const std::string& what,
     const std::function<std::string(const std::function<void(const std::string&)>&)>& work,
     StoreSessionOptions options) {
   StoreSession session(ranks, what, options);
-  const NodeWork node(session, ranks.node);
+  auto& store = session.store();
+  const auto key = [&](const char* name) { return session.key(fmt::format("node/{}/{}", ranks.node, name)); };
+  const auto value = [&](const char* name) {
+    return store.contains(key(name)) ? store.get(key(name)) : std::string();
+  };
+  const auto awaited = [&] {
+    // The next rank, too: the ranks of its node may all be dead.
+    std::vector<int> others{(ranks.rank + 1) % ranks.size};
+    if (const auto worker = value("rank"); !worker.empty()) others.push_back(std::stoi(worker));
+    return others;
+  };
   try {
     std::string result;
     if (ranks.local_rank == 0) {
-      node.publish("rank", std::to_string(ranks.rank));
-      result = work([&](const std::string& text) { node.publish("progress", text); });
-      node.publish("result", result);
+      store.set(key("rank"), std::to_string(ranks.rank));
+      result = work([&](const std::string& text) { store.set(key("progress"), text); });
+      store.set(key("result"), result);
     } else {
-      result = node.wait();
+      session.wait_until([&] { return store.contains(key("result")); },
+                         [&] { return "for local rank 0 of this node: " + value("progress"); }, awaited);
+      result = store.get(key("result"));
     }
     // A failure on one node is an error on all.
     session.arrive("done");

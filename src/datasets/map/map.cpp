@@ -40,20 +40,19 @@ constexpr char kRowColumn[] = "row";
 }
 
 std::string rows_text(const MapBatch& batch) {
-  const std::string first = std::to_string(batch.first_row);
-  if (batch.size() == 1) return "row " + first;
-  return "rows " + first + " to " + std::to_string(batch.first_row + batch.size() - 1);
+  if (batch.size() == 1) return fmt::format("row {}", batch.first_row);
+  return fmt::format("rows {} to {}", batch.first_row, batch.first_row + batch.size() - 1);
 }
 
 void check(const ArrowDataset& dataset, const MapOptions& options) {
   const std::string who = "map '" + options.name + "': ";
   if (options.batch_size < 1)
-    throw UsageError(who + "batch_size " + std::to_string(options.batch_size) + ": expected at least 1.");
+    throw UsageError(fmt::format("{}batch_size {}: expected at least 1.", who, options.batch_size));
   if (options.num_proc < 0 || options.shard_rows < 0)
     throw UsageError(who + "num_proc and shard_rows cannot be negative.");
   if (options.keep_in_memory && !options.ranks.alone())
-    throw UsageError(who + "keep_in_memory is for a process that is alone, not for " +
-                     std::to_string(options.ranks.size) + " ranks.");
+    throw UsageError(fmt::format("{}keep_in_memory is for a process that is alone, not for {} ranks.", who,
+                                 options.ranks.size));
   for (const auto& name : options.remove_columns) {
     if (!dataset.has_column(name))
       throw UsageError(who + "remove_columns names '" + name + "', which the data set has not.");
@@ -86,8 +85,7 @@ class MapJob {
   std::string what() const { return operation_ + " '" + options_.name + "'"; }
 
   std::string place(const MapBatch& batch, const Worker& worker) const {
-    return what() + ", " + rows_text(batch) + " (worker " + std::to_string(worker.rank) + " of " +
-           std::to_string(worker.count) + "): ";
+    return fmt::format("{}, {} (worker {} of {}): ", what(), rows_text(batch), worker.rank, worker.count);
   }
 
   Columns part(const MapBatch& batch, const BatchFunction& function, const Worker& worker) const {
@@ -129,8 +127,8 @@ class MapJob {
     try {
       return start_(worker);
     } catch (...) {
-      rethrow_at(what() + ", setup of worker " + std::to_string(worker.rank) + " of " +
-                 std::to_string(worker.count) + " (" + worker.device + "): ");
+      rethrow_at(fmt::format("{}, setup of worker {} of {} ({}): ", what(), worker.rank, worker.count,
+                             worker.device));
     }
   }
 
@@ -230,8 +228,7 @@ class MapJob {
 
 Columns kept_rows(const MapBatch& batch, const std::vector<bool>& keep) {
   if (static_cast<std::int64_t>(keep.size()) != batch.size()) {
-    throw UsageError("the function returned " + std::to_string(keep.size()) + " answers for " +
-                     std::to_string(batch.size()) + " rows.");
+    throw UsageError(fmt::format("the function returned {} answers for {} rows.", keep.size(), batch.size()));
   }
   std::vector<std::int64_t> rows;
   for (std::size_t i = 0; i < keep.size(); ++i) {
@@ -270,7 +267,7 @@ Columns each_row(const MapBatch& batch, const RowFunction& function) {
     try {
       rows.emplace_back(function(batch.rows.row(i)));
     } catch (...) {
-      rethrow_at("row " + std::to_string(batch.first_row + i) + ": ");
+      rethrow_at(fmt::format("row {}: ", batch.first_row + i));
     }
   }
   return ArrowDataset::from_rows(rows).columns();
@@ -282,7 +279,7 @@ std::vector<bool> each_row(const MapBatch& batch, const std::function<bool(const
     try {
       answers.push_back(function(batch.rows.row(i)));
     } catch (...) {
-      rethrow_at("row " + std::to_string(batch.first_row + i) + ": ");
+      rethrow_at(fmt::format("row {}: ", batch.first_row + i));
     }
   }
   return answers;

@@ -1,6 +1,6 @@
 #include "shard_builder.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,9 +23,7 @@ const Column* find(const Columns& columns, const std::string& name) {
 }
 
 std::string list(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
-  return text.empty() ? "none" : text;
+  return names.empty() ? "none" : fmt::format("'{}'", fmt::join(names, "', '"));
 }
 
 /// The common length of all columns.
@@ -147,16 +145,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kBatchRows = 1000;
-constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 
-/// Memory that a part uses; columns mapped from the source's files use none.
-std::size_t bytes_of(const Columns& part) {
-  std::size_t bytes = 0;
-  for (const auto& [name, column] : part) {
-    if (column.data()->source_files()) continue;
-    for (const auto& chunk : column.data()->chunks()) bytes += arrow_file::bytes_of(*chunk.array);
-  }
-  return bytes;
+/// `count` rows of each column.
+Columns slice(const Columns& columns, std::int64_t start, std::int64_t count) {
+  Columns some;
+  for (const auto& [name, column] : columns) some.emplace_back(name, column.slice(start, count));
+  return some;
 }
 
 }  // namespace
@@ -166,10 +160,20 @@ ShardBuilder::ShardBuilder(fs::path file, ResultColumns columns)
 
 void ShardBuilder::add(Columns part) {
   if (columns_.add(part) && writer_) write_anew();
-  waiting_rows_ += part.empty() ? 0 : part.front().second.size();
-  waiting_bytes_ += bytes_of(part);
-  waiting_.push_back(std::move(part));
-  if (waiting_rows_ >= kBatchRows || waiting_bytes_ >= kMostBytes) flush();
+  const auto rows = part.empty() ? 0 : part.front().second.size();
+  arrow_file::each_piece(part, rows, kBatchRows, [&](std::int64_t start, std::int64_t count) {
+    add_piece(slice(part, start, count), count);
+  });
+}
+
+void ShardBuilder::add_piece(Columns piece, std::int64_t rows) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, column] : piece) bytes += arrow_file::value_bytes(column, 0, rows);
+  if (waiting_bytes_ + bytes > arrow_file::kPieceBytes) flush();
+  waiting_.push_back(std::move(piece));
+  waiting_rows_ += rows;
+  waiting_bytes_ += bytes;
+  if (waiting_rows_ >= kBatchRows) flush();
 }
 
 std::uint64_t ShardBuilder::finish() {
@@ -205,10 +209,10 @@ void ShardBuilder::write_anew() {
   fs::rename(file_, before);
   open();
   const auto rows = readers::load_shards({before});
-  for (std::int64_t first = 0; first < rows.num_rows(); first += kBatchRows) {
-    const auto some = rows.slice(first, std::min(kBatchRows, rows.num_rows() - first));
-    write(columns_.joined({some.columns()}));
-  }
+  arrow_file::each_piece(rows.columns(), rows.num_rows(), kBatchRows,
+                         [&](std::int64_t start, std::int64_t count) {
+                           write(columns_.joined({slice(rows.columns(), start, count)}));
+                         });
   fs::remove(before);
 }
 
@@ -224,10 +228,7 @@ void ShardBuilder::flush() {
 
 void ShardBuilder::write(const ArrowDataset& rows) {
   errno = 0;
-  for (std::int64_t first = 0; first < rows.num_rows(); first += kBatchRows) {
-    const auto count = std::min(kBatchRows, rows.num_rows() - first);
-    writer_->write(record_batch(rows, first, count), count);
-  }
+  write_batches(rows, kBatchRows, *writer_);
   if (!stream_) fail();
 }
 

@@ -45,9 +45,9 @@ class ResultColumns {
 };
 
 /// Writes a shard of the result while it is computed: a file in Arrow's stream format, in record batches of
-/// at most 1,000 rows, of which at most about one is in memory. The file is neither written atomically nor
-/// flushed to disk: the folder must be private, and the caller does the rest. The bytes depend only on the
-/// parts.
+/// at most 1,000 rows and 32 MiB of values (or one row), of which at most about one is in memory. The file is
+/// neither written atomically nor flushed to disk: the folder must be private, and the caller does the rest.
+/// The bytes depend only on the parts.
 class ShardBuilder {
  public:
   /// `columns`: what is known of the result so far.
@@ -62,6 +62,7 @@ class ShardBuilder {
   void open();
   void close();
   void write_anew();
+  void add_piece(Columns piece, std::int64_t rows);
   void flush();
   void write(const ArrowDataset& rows);
   [[noreturn]] void fail() const;
@@ -70,7 +71,7 @@ class ShardBuilder {
   ResultColumns columns_;
   std::vector<Columns> waiting_;
   std::int64_t waiting_rows_ = 0;
-  std::size_t waiting_bytes_ = 0;
+  std::int64_t waiting_bytes_ = 0;
   std::ofstream stream_;
   std::unique_ptr<arrow_file::BatchWriter> writer_;
   std::uint64_t rows_ = 0;

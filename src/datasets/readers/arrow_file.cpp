@@ -43,7 +43,7 @@ ArrowDataset dataset_of(arrow_file::FileTable table, const std::string& name, co
     const table::SourceFiles source_files{{{file, field.name}}};
     auto data = std::make_shared<const ColumnData>(field.type, std::move(table.columns[place]),
                                                    std::make_shared<const table::SourceFiles>(source_files));
-    state->columns.emplace_back(field.name, Column(std::move(data), RowMap(0, table.rows)));
+    state->columns.emplace_back(field.name, Column(std::move(data)));
   }
   return DatasetAccess::make(std::move(state));
 }

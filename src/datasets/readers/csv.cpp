@@ -67,7 +67,7 @@ CsvParser::CsvParser(std::string_view text, const CsvOptions& options, std::stri
 }
 
 void CsvParser::fail(const std::string& what) const {
-  throw DataError("'" + name_ + "' cannot be read as CSV: line " + std::to_string(line_) + ": " + what + ".");
+  throw DataError(fmt::format("'{}' cannot be read as CSV: line {}: {}.", name_, line_, what));
 }
 
 void CsvParser::pass_line_end() {
@@ -116,7 +116,7 @@ void CsvParser::read_quoted(Cell& cell) {
   for (++place_;;) {
     const auto close = text_.find(quote_, place_);
     if (close == std::string_view::npos) {
-      fail("the quote that was opened on line " + std::to_string(first_line) + " is not closed");
+      fail(fmt::format("the quote that was opened on line {} is not closed", first_line));
     }
     for (auto place = place_; place < close; ++place) line_ += text_[place] == '\n' ? 1 : 0;
     cell.text += text_.substr(place_, close - place_);

@@ -268,7 +268,7 @@ ArrowDataset ArrowDataset::load(std::span<const Path> paths, const LoadOptions& 
   for (const auto& path : files) {
     parts.push_back(readers::with_options(with_source(read_any(path, options), path), options));
   }
-  auto whole = parts.size() == 1 ? parts.front() : concatenate(with_same_columns(parts, files));
+  auto whole = parts.size() == 1 ? parts.front() : concatenated(parts, files);
   const auto& first = files.front();
   if (whole.num_columns() == 0 && !std::filesystem::is_directory(first) &&
       readers::format_of(first, options) == FileFormat::json)

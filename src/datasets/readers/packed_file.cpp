@@ -5,7 +5,6 @@
 #include <arrow/util/compression.h>
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -69,14 +68,7 @@ struct PackedFile::Unpacker {
   }
 };
 
-PackedFile::PackedFile(const fs::path& path) : path_(path) {
-  // O_NONBLOCK: otherwise opening a FIFO would wait for a writer.
-  file_ = net::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file_) fail(reason(errno));
-  struct stat status {};
-  if (::fstat(file_.get(), &status) < 0) fail(reason(errno));
-  if (!S_ISREG(status.st_mode)) fail("it is not a regular file");
-  size_ = static_cast<std::uint64_t>(status.st_size);
+PackedFile::PackedFile(const fs::path& path) : path_(path), file_(path) {
   if (!is_packed(path)) return;
   auto unpacker = Unpacker::open(path);
   if (!unpacker.ok()) fail(unpacker.status().message());
@@ -101,7 +93,7 @@ std::size_t PackedFile::read(std::span<char> first, std::span<char> second) {
   }
   const std::array<iovec, 2> parts{iovec{first.data(), first.size()}, iovec{second.data(), second.size()}};
   const auto count = file_system::uninterrupted(
-      [&] { return ::readv(file_.get(), parts.data(), static_cast<int>(parts.size())); });
+      [&] { return ::readv(file_.descriptor(), parts.data(), static_cast<int>(parts.size())); });
   if (count < 0) fail(reason(errno));
   place_ += static_cast<std::uint64_t>(count);
   return static_cast<std::size_t>(count);
@@ -115,7 +107,7 @@ std::size_t PackedFile::unpack(std::span<char> to) {
 
 void PackedFile::skip(std::uint64_t bytes) {
   if (!unpacker_) {
-    if (::lseek(file_.get(), static_cast<off_t>(bytes), SEEK_CUR) < 0) fail(reason(errno));
+    if (::lseek(file_.descriptor(), static_cast<off_t>(bytes), SEEK_CUR) < 0) fail(reason(errno));
     place_ += bytes;
     return;
   }
@@ -129,7 +121,7 @@ void PackedFile::skip(std::uint64_t bytes) {
 
 std::optional<std::uint64_t> PackedFile::left() const {
   if (unpacker_) return std::nullopt;
-  return size_ - std::min(size_, place_);
+  return file_.size() - std::min(file_.size(), place_);
 }
 
 UnpackedFile::UnpackedFile(fs::path path) : path_(std::move(path)) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "lockstep/core/input_file.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep::readers {
@@ -37,9 +38,8 @@ class PackedFile {
   [[noreturn]] void fail(const std::string& why) const;
 
   std::filesystem::path path_;
-  net::FileDescriptor file_;
+  InputFile file_;
   std::unique_ptr<Unpacker> unpacker_;
-  std::uint64_t size_ = 0;
   std::uint64_t place_ = 0;
 };
 

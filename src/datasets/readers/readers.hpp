@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "datasets/arrow/stream_reader.hpp"
+#include "datasets/arrow/bridge.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/datasets/features.hpp"
@@ -77,14 +77,13 @@ class PieceBuilder {
   /// Limits the size of record batches: reading one row accesses one of them.
   bool is_full() const {
     constexpr std::int64_t kRows = 10'000;
-    constexpr std::size_t kBytes = std::size_t{32} << 20;
     const auto rows = columns_.front().size();
     if (rows >= kRows) return true;
     // Bytes are counted every 16 rows only: between two counts, only very long rows add much.
     if (rows % 16 != 0) return false;
     std::size_t bytes = 0;
     for (const auto& column : columns_) bytes += column.bytes();
-    return bytes >= kBytes;
+    return bytes >= static_cast<std::size_t>(arrow_file::kPieceBytes);
   }
 
   /// The rows added so far; starts a new piece. Empty if there are none.

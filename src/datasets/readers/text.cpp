@@ -42,9 +42,8 @@ ArrowDataset read_all(const OpenRows& open) {
   std::vector<std::pair<std::string, Column>> columns;
   for (std::size_t place = 0; place < features.size(); ++place) {
     const auto& [name, feature] = features.items()[place];
-    auto data = std::make_shared<const ColumnData>(feature.type(), std::move(chunks[place]));
-    const auto rows = data->size();
-    columns.emplace_back(name, Column(std::move(data), RowMap(0, rows)));
+    columns.emplace_back(
+        name, Column(std::make_shared<const ColumnData>(feature.type(), std::move(chunks[place]))));
   }
   return ArrowDataset::from_columns(std::move(columns), features);
 }

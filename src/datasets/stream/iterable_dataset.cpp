@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
-#include <variant>
 
 #include "core/json.hpp"
 #include "data/images/random_bits.hpp"
@@ -20,45 +19,18 @@ namespace {
 using stream::Json;
 using stream::PassPointer;
 
-struct Map {
-  IterableDataset::MapFunction function;
-  std::vector<std::string> remove_columns;
-};
-struct Filter {
-  IterableDataset::KeepFunction keep;
-};
-struct Take {
-  std::int64_t count;
+struct Operation {
+  /// For the fingerprint.
+  Json description;
+  /// The rows after it, for a part with its own `count` and the `salt` of its shuffle.
+  std::function<PassPointer(PassPointer source, std::int64_t count, std::uint64_t salt)> apply;
+  /// Of take and skip.
+  std::optional<std::int64_t> count = std::nullopt;
   /// Whether `count` is that of all ranks together.
-  bool divided;
+  bool divided = false;
+  /// Of shuffle, which shuffles the shards, too.
+  std::optional<std::uint64_t> seed = std::nullopt;
 };
-struct Skip {
-  std::int64_t count;
-  bool divided;
-};
-struct Shuffle {
-  std::uint64_t seed;
-  std::int64_t buffer_size;
-};
-struct Batch {
-  std::int64_t size;
-  bool drop_last;
-};
-using Operation = std::variant<Map, Filter, Take, Skip, Shuffle, Batch>;
-
-bool counts_rows(const Operation& operation) {
-  return std::holds_alternative<Take>(operation) || std::holds_alternative<Skip>(operation);
-}
-
-Json described(const Operation& operation) {
-  if (const auto* take = std::get_if<Take>(&operation)) return {"take", take->count, take->divided};
-  if (const auto* skip = std::get_if<Skip>(&operation)) return {"skip", skip->count, skip->divided};
-  if (const auto* shuffle = std::get_if<Shuffle>(&operation))
-    return {"shuffle", shuffle->seed, shuffle->buffer_size};
-  if (const auto* batch = std::get_if<Batch>(&operation)) return {"batch", batch->size, batch->drop_last};
-  if (const auto* map = std::get_if<Map>(&operation)) return {"map", map->remove_columns};
-  return {"filter"};
-}
 
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
   return RandomBits(RandomBits(seed)() ^ value)();
@@ -87,10 +59,7 @@ struct Part {
       return index < used ? count / used + (index < count % used ? 1 : 0) : 0;
     };
     for (auto& operation : operations) {
-      if (auto* take = std::get_if<Take>(&operation); take != nullptr && take->divided)
-        take->count = share(take->count);
-      if (auto* skip = std::get_if<Skip>(&operation); skip != nullptr && skip->divided)
-        skip->count = share(skip->count);
+      if (operation.count && operation.divided) operation.count = share(*operation.count);
     }
     std::vector<std::int64_t> mine;
     for (auto place = index; place < std::ssize(shards); place += parts)
@@ -124,6 +93,7 @@ struct IterableDataset::Plan {
   /// take() and skip() after a shuffle need the same rows in every epoch.
   std::int64_t shuffle_epoch(std::size_t place, std::int64_t epoch) const {
     const auto begin = operations.begin() + static_cast<std::ptrdiff_t>(place);
+    const auto counts_rows = [](const Operation& operation) { return operation.count.has_value(); };
     return std::any_of(begin, operations.end(), counts_rows) ? 0 : epoch;
   }
 
@@ -131,10 +101,10 @@ struct IterableDataset::Plan {
   std::vector<std::int64_t> order(std::int64_t epoch) const {
     std::vector<std::int64_t> order(static_cast<std::size_t>(shards));
     std::iota(order.begin(), order.end(), 0);
-    for (std::size_t place = 0; place < operations.size() && !counts_rows(operations[place]); ++place) {
-      const auto* shuffle = std::get_if<Shuffle>(&operations[place]);
-      if (shuffle == nullptr) continue;
-      RandomBits bits(mixed(shuffle->seed, static_cast<std::uint64_t>(shuffle_epoch(place, epoch))));
+    for (std::size_t place = 0; place < operations.size() && !operations[place].count; ++place) {
+      const auto seed = operations[place].seed;
+      if (!seed) continue;
+      RandomBits bits(mixed(*seed, static_cast<std::uint64_t>(shuffle_epoch(place, epoch))));
       for (auto left = std::ssize(order); left > 1; --left)
         std::swap(order[static_cast<std::size_t>(left - 1)],
                   order[static_cast<std::size_t>(bits.below(left))]);
@@ -156,25 +126,10 @@ struct IterableDataset::Plan {
       const auto share =
           static_cast<std::uint64_t>(by_shards ? rank : 0) << 32 | static_cast<std::uint64_t>(worker);
       const auto shuffled = static_cast<std::uint64_t>(shuffle_epoch(place, epoch));
-      pass = with(std::move(pass), part.operations[place], mixed(share, shuffled));
+      const auto& operation = part.operations[place];
+      pass = operation.apply(std::move(pass), operation.count.value_or(0), mixed(share, shuffled));
     }
     return by_shards ? std::move(pass) : stream::step_pass(std::move(pass), world_size, rank);
-  }
-
- private:
-  static PassPointer with(PassPointer pass, const Operation& operation, std::uint64_t salt) {
-    if (const auto* map = std::get_if<Map>(&operation))
-      return stream::map_pass(std::move(pass), map->function, map->remove_columns);
-    if (const auto* filter = std::get_if<Filter>(&operation))
-      return stream::filter_pass(std::move(pass), filter->keep);
-    if (const auto* take = std::get_if<Take>(&operation))
-      return stream::take_pass(std::move(pass), take->count);
-    if (const auto* skip = std::get_if<Skip>(&operation))
-      return stream::skip_pass(std::move(pass), skip->count);
-    if (const auto* batch = std::get_if<Batch>(&operation))
-      return stream::batch_pass(std::move(pass), batch->size, batch->drop_last);
-    const auto& shuffle = std::get<Shuffle>(operation);
-    return stream::shuffle_pass(std::move(pass), shuffle.buffer_size, mixed(shuffle.seed, salt));
   }
 };
 
@@ -280,32 +235,66 @@ IterableDataset IterableDataset::from_generator(std::int64_t num_shards,
 
 IterableDataset IterableDataset::shuffle(std::uint64_t seed, std::int64_t buffer_size) const {
   check_at_least("buffer_size", buffer_size, 1);
-  return changed([&](Plan& plan) { plan.operations.emplace_back(Shuffle{seed, buffer_size}); });
+  const auto apply = [=](PassPointer source, std::int64_t, std::uint64_t salt) {
+    return stream::shuffle_pass(std::move(source), buffer_size, mixed(seed, salt));
+  };
+  return changed([&](Plan& plan) {
+    plan.operations.push_back({.description = {"shuffle", seed, buffer_size}, .apply = apply, .seed = seed});
+  });
 }
 
 IterableDataset IterableDataset::take(std::int64_t count) const {
   check_at_least("the number of rows to take", count, 0);
-  return changed([&](Plan& plan) { plan.operations.emplace_back(Take{count, !plan.is_split}); });
+  const auto apply = [](PassPointer source, std::int64_t own, std::uint64_t) {
+    return stream::take_pass(std::move(source), own);
+  };
+  return changed([&](Plan& plan) {
+    plan.operations.push_back({.description = {"take", count, !plan.is_split},
+                               .apply = apply,
+                               .count = count,
+                               .divided = !plan.is_split});
+  });
 }
 
 IterableDataset IterableDataset::skip(std::int64_t count) const {
   check_at_least("the number of rows to skip", count, 0);
-  return changed([&](Plan& plan) { plan.operations.emplace_back(Skip{count, !plan.is_split}); });
+  const auto apply = [](PassPointer source, std::int64_t own, std::uint64_t) {
+    return stream::skip_pass(std::move(source), own);
+  };
+  return changed([&](Plan& plan) {
+    plan.operations.push_back({.description = {"skip", count, !plan.is_split},
+                               .apply = apply,
+                               .count = count,
+                               .divided = !plan.is_split});
+  });
 }
 
 IterableDataset IterableDataset::map(MapFunction function, std::vector<std::string> remove_columns) const {
+  const auto apply = [=](PassPointer source, std::int64_t, std::uint64_t) {
+    return stream::map_pass(std::move(source), function, remove_columns);
+  };
   return changed([&](Plan& plan) {
-    plan.operations.emplace_back(Map{std::move(function), std::move(remove_columns)});
+    plan.operations.push_back({.description = {"map", remove_columns}, .apply = apply});
   });
 }
 
 IterableDataset IterableDataset::filter(KeepFunction keep) const {
-  return changed([&](Plan& plan) { plan.operations.emplace_back(Filter{std::move(keep)}); });
+  const auto apply = [=](PassPointer source, std::int64_t, std::uint64_t) {
+    return stream::filter_pass(std::move(source), keep);
+  };
+  return changed([&](Plan& plan) {
+    plan.operations.push_back({.description = Json::array({"filter"}), .apply = apply});
+  });
 }
 
 IterableDataset IterableDataset::batch(std::int64_t batch_size, bool drop_last_batch) const {
   check_at_least("batch_size", batch_size, 1);
-  return changed([&](Plan& plan) { plan.operations.emplace_back(Batch{batch_size, drop_last_batch}); });
+  const auto apply = [=](PassPointer source, std::int64_t, std::uint64_t) {
+    return stream::batch_pass(std::move(source), batch_size, drop_last_batch);
+  };
+  return changed([&](Plan& plan) {
+    plan.operations.push_back({.description = {"batch", batch_size, drop_last_batch}, .apply = apply});
+  });
 }
 
 std::int64_t IterableDataset::num_shards() const noexcept { return plan_->shards; }
@@ -322,7 +311,7 @@ void IterableDataset::set_epoch(std::int64_t epoch) {
 
 std::string IterableDataset::fingerprint() const {
   Json operations = Json::array();
-  for (const auto& operation : plan_->operations) operations.push_back(described(operation));
+  for (const auto& operation : plan_->operations) operations.push_back(operation.description);
   return table::content_hash(
       Json({{"shards", plan_->shards}, {"names", plan_->names}, {"operations", operations}}).dump());
 }

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/utf8_check.hpp"
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::stream {
@@ -177,10 +178,8 @@ void TarReader::take_records(std::string_view records, Extension& extension) {
     if (name == "path") extension.name = value;
     if (name.starts_with("GNU.sparse.")) fail("the member behind it is sparse, which is not read");
     if (name != "size") continue;
-    std::uint64_t size = 0;
-    const auto [end, bad] = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (bad != std::errc() || end != value.data() + value.size()) fail("the pax header behind it is damaged");
-    extension.size = size;
+    extension.size = variables::parse_number<std::uint64_t>(value);
+    if (!extension.size) fail("the pax header behind it is damaged");
   }
 }
 

@@ -155,25 +155,6 @@ void ColumnData::index_blocks() {
 namespace table {
 namespace {
 
-struct Width {
-  TypeKind kind;
-  std::size_t bytes;
-  bool floating;
-  bool is_signed;
-};
-
-constexpr Width kWidths[] = {
-    {TypeKind::int8, 1, false, true},      {TypeKind::int16, 2, false, true},
-    {TypeKind::int32, 4, false, true},     {TypeKind::int64, 8, false, true},
-    {TypeKind::uint8, 1, false, false},    {TypeKind::uint16, 2, false, false},
-    {TypeKind::uint32, 4, false, false},   {TypeKind::uint64, 8, false, false},
-    {TypeKind::float32, 4, true, true},    {TypeKind::float64, 8, true, true},
-    {TypeKind::date32, 4, false, true},    {TypeKind::time32, 4, false, true},
-    {TypeKind::date64, 8, false, true},    {TypeKind::time64, 8, false, true},
-    {TypeKind::timestamp, 8, false, true}, {TypeKind::duration, 8, false, true},
-    {TypeKind::float16, 2, false, false},
-};
-
 Value value_of(const arrow::Array& array, std::int64_t row);
 
 template <typename ListArray>
@@ -240,13 +221,12 @@ Value value_of(const arrow::Array& array, std::int64_t row) {
 }  // namespace
 
 void fail_row(std::int64_t row, std::int64_t size) {
-  throw UsageError("row " + std::to_string(row) + " does not exist: there are " + std::to_string(size) +
-                   " rows, numbered from 0.");
+  throw UsageError(fmt::format("row {} does not exist: there are {} rows, numbered from 0.", row, size));
 }
 
 void fail_null(std::int64_t row) {
-  throw UsageError("row " + std::to_string(row) +
-                   " of the column is null. Ask is_null first, or use get, which gives nothing for a null.");
+  throw UsageError(fmt::format(
+      "row {} of the column is null. Ask is_null first, or use get, which gives nothing for a null.", row));
 }
 
 void fail_type(const DataType& type, const char* asked) {
@@ -255,11 +235,12 @@ void fail_type(const DataType& type, const char* asked) {
 }
 
 bool stores(const DataType& type, std::size_t bytes, bool floating, bool is_signed) noexcept {
-  for (const auto& one : kWidths) {
-    if (one.kind == type.kind())
-      return one.bytes == bytes && one.floating == floating && one.is_signed == is_signed;
-  }
-  return false;
+  if (type.value_bytes() != bytes) return false;
+  // Its values are read as their bits.
+  if (type.kind() == TypeKind::float16) return !floating && !is_signed;
+  if (type.is_floating()) return floating;
+  const bool is_unsigned = arrow::is_unsigned_integer(type.arrow()->id());
+  return (type.is_integer() || type.is_temporal()) && !floating && is_signed != is_unsigned;
 }
 
 }  // namespace table
@@ -279,10 +260,11 @@ const arrow_file::Location kMemory("memory", "an array");
 }  // namespace
 
 Column::Column(const ArrayPointer& array)
-    : data_(std::make_shared<const ColumnData>(
+    : Column(std::make_shared<const ColumnData>(
           arrow_file::type_of(*array->type(), kMemory),
-          std::vector<table::Chunk>{{arrow_file::plain_array(array->data(), kMemory)}})),
-      rows_(0, array->length()) {}
+          std::vector<table::Chunk>{{arrow_file::plain_array(array->data(), kMemory)}})) {}
+
+Column::Column(std::shared_ptr<const ColumnData> data) : data_(std::move(data)), rows_(0, data_->size()) {}
 
 Column::Column(std::shared_ptr<const ColumnData> data, RowMap rows)
     : data_(std::move(data)), rows_(std::move(rows)) {}
@@ -309,8 +291,8 @@ Value Column::value(std::int64_t row) const {
 
 Column Column::slice(std::int64_t start, std::int64_t count) const {
   if (start < 0 || count < 0 || start > size() - count) {
-    throw UsageError("a slice of " + std::to_string(count) + " rows from row " + std::to_string(start) +
-                     " on is out of range for a column of " + std::to_string(size()) + " rows.");
+    throw UsageError(fmt::format("a slice of {} rows from row {} on is out of range for a column of {} rows.",
+                                 count, start, size()));
   }
   return {data_, rows_.slice(start, count)};
 }
@@ -342,17 +324,13 @@ Column Column::concatenate(std::span<const Column> columns) {
   std::vector<table::Chunk> chunks;
   bool whole = true;
   for (const auto& column : columns) {
-    if (column.rows_.is_range() && column.size() == column.data_->size()) {
-      chunks.insert(chunks.end(), column.data_->chunks().begin(), column.data_->chunks().end());
-    } else {
-      chunks.push_back({column.flatten()});
-      whole = false;
-    }
+    const auto pieces = arrow_file::pieces_of(column);
+    chunks.insert(chunks.end(), pieces.begin(), pieces.end());
+    whole = whole && arrow_file::is_whole(column);
   }
   auto data = std::make_shared<const ColumnData>(columns.front().type(), std::move(chunks),
                                                  whole ? joined_source_files(columns) : nullptr);
-  const auto rows = data->size();
-  return {std::move(data), RowMap(0, rows)};
+  return Column(std::move(data));
 }
 
 namespace {

@@ -35,11 +35,6 @@ namespace {
                    ". Cast the column, or convert the value first.");
 }
 
-std::string shown(double value) {
-  std::string text = std::to_string(value);
-  return std::isfinite(value) ? text : (std::isnan(value) ? "NaN" : text);
-}
-
 bool holds_integers(const DataType& type) { return type.is_integer() || type.is_temporal(); }
 
 void check(const arrow::Status& status, const DataType& type) {
@@ -165,10 +160,10 @@ void ColumnBuilder::append(double value) {
   if (holds_integers(type())) {
     constexpr double kEdge = 9223372036854775808.0;
     if (std::trunc(value) != value || !(value >= -kEdge && value < kEdge))
-      refuse(type(), "the number " + shown(value));
+      refuse(type(), fmt::format("the number {}", value));
     return append_signed(static_cast<std::int64_t>(value));
   }
-  if (!type().is_floating()) refuse(type(), "the number " + shown(value));
+  if (!type().is_floating()) refuse(type(), fmt::format("the number {}", value));
   const auto add = [&] {
     if (type().kind() == TypeKind::float64) return node_->as<arrow::DoubleBuilder>().Append(value);
     if (type().kind() == TypeKind::float32)
@@ -181,7 +176,7 @@ void ColumnBuilder::append(double value) {
 void ColumnBuilder::append(std::string_view value) {
   const auto kind = type().kind();
   if (kind == TypeKind::fixed_size_binary && value.size() != static_cast<std::size_t>(type().width()))
-    refuse(type(), std::to_string(value.size()) + " bytes");
+    refuse(type(), fmt::format("{} bytes", value.size()));
   const auto add = [&] {
     if (kind == TypeKind::utf8 || kind == TypeKind::binary)
       return node_->as<arrow::BinaryBuilder>().Append(value);
@@ -238,7 +233,7 @@ const DataType& ColumnBuilder::element_type() const {
 void ColumnBuilder::begin_list(std::size_t count) {
   if (!type().is_list()) refuse(type(), "a list");
   if (type().width() != 0 && count != static_cast<std::size_t>(type().width()))
-    refuse(type(), "a list of " + std::to_string(count) + " elements");
+    refuse(type(), fmt::format("a list of {} elements", count));
   const auto length = static_cast<std::int64_t>(count);
   const auto add = [&] {
     if (type().kind() == TypeKind::list) return node_->as<arrow::ListBuilder>().Append(true, length);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "datasets/cache/file_stamp.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
@@ -79,29 +80,17 @@ std::int64_t now() {
   return nanoseconds(time);
 }
 
-/// Changes when a file changes, unless the machine's clock is set back.
-struct Stamp {
-  dev_t device;
-  ino_t inode;
-  off_t size;
-  std::int64_t mtime;
-  std::int64_t ctime;
-
-  friend bool operator==(const Stamp&, const Stamp&) = default;
-};
-
-std::optional<Stamp> stamp_of(const fs::path& path) {
+/// Null for files on a tmpfs, which are always read.
+std::optional<struct stat> status_of(const fs::path& path) {
   struct stat status {};
   struct statfs system {};
   if (::stat(path.c_str(), &status) < 0 || ::statfs(path.c_str(), &system) < 0) return std::nullopt;
   if (system.f_type == kTmpfs || system.f_type == kRamfs) return std::nullopt;
-  return Stamp{status.st_dev, status.st_ino, status.st_size, nanoseconds(status.st_mtim),
-               nanoseconds(status.st_ctim)};
+  return status;
 }
 
-Json note_of(const fs::path& path, const Stamp& stamp) {
-  return {{"path", path.string()}, {"device", stamp.device},  {"inode", stamp.inode},
-          {"size", stamp.size},    {"mtime_ns", stamp.mtime}, {"ctime_ns", stamp.ctime}};
+Json note_of(const fs::path& path, const struct stat& status) {
+  return {{"path", path.string()}, {"device", status.st_dev}, {"version", file_stamp(status)}};
 }
 
 std::optional<std::string> remembered(const fs::path& place, const Json& note) {
@@ -172,17 +161,19 @@ std::string HashMemory::of(const arrow_file::MappedFile& file) const {
   const std::int64_t begin = now();
   std::error_code failure;
   const fs::path path = fs::absolute(file.path(), failure);
-  const auto stamp =
-      folder_.empty() || file.text().size() < options_.least_bytes ? std::nullopt : stamp_of(path);
+  const auto status =
+      folder_.empty() || file.text().size() < options_.least_bytes ? std::nullopt : status_of(path);
   // The path may now refer to another file, or the file may have grown.
-  const bool same = stamp && file.is_inode(stamp->device, stamp->inode) && stamp->size == file.size();
+  const bool same = status && file.is_inode(status->st_dev, status->st_ino) && status->st_size == file.size();
   if (!same) return hash_of(file);
-  const Json note = note_of(path, *stamp);
-  const fs::path place = folder_ / content_hash(path.string() + '\0' + std::to_string(stamp->device));
+  const Json note = note_of(path, *status);
+  const fs::path place = folder_ / content_hash(path.string() + '\0' + std::to_string(status->st_dev));
   if (auto hash = remembered(place, note)) return *hash;
   const std::string hash = hash_of(file);
-  const bool settled = std::max(stamp->mtime, stamp->ctime) + options_.settled.count() < begin;
-  if (settled && stamp_of(path) == stamp) remember(place, note, hash);
+  const auto changed = std::max(nanoseconds(status->st_mtim), nanoseconds(status->st_ctim));
+  const auto after = status_of(path);
+  if (changed + options_.settled.count() < begin && after && note_of(path, *after) == note)
+    remember(place, note, hash);
   return hash;
 }
 

@@ -1,5 +1,6 @@
 #include "convert.hpp"
 
+#include <fmt/core.h>
 #include <locale.h>
 #include <stdlib.h>
 
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "core/utf8_check.hpp"
+#include "core/variables.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
@@ -85,8 +87,8 @@ Value as_class(const Value& value, const Feature& feature) {
   }
   const auto number = as_number(value, feature.type()).integer();
   if (number < -1 || number >= static_cast<std::int64_t>(feature.names().size())) {
-    throw UsageError("the value " + value.to_json() + " is not one of the " +
-                     std::to_string(feature.names().size()) + " classes");
+    throw UsageError(
+        fmt::format("the value {} is not one of the {} classes", value.to_json(), feature.names().size()));
   }
   return Value(number);
 }
@@ -130,19 +132,6 @@ Value as_plain(const Value& value, const DataType& type) {
 
 }  // namespace
 
-namespace {
-
-template <typename Integer>
-std::optional<Integer> parsed(std::string_view text) {
-  text = unsigned_text(text);
-  Integer value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-}  // namespace
-
 DataType with_times_as_text(const DataType& type) {
   if (type.is_temporal() && type.kind() != TypeKind::duration) return DataType(TypeKind::utf8);
   if (type.kind() == TypeKind::fixed_size_list)
@@ -155,8 +144,12 @@ DataType with_times_as_text(const DataType& type) {
   return DataType::struct_(std::move(fields));
 }
 
-std::optional<std::int64_t> parse_integer(std::string_view text) { return parsed<std::int64_t>(text); }
-std::optional<std::uint64_t> parse_unsigned(std::string_view text) { return parsed<std::uint64_t>(text); }
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  return variables::parse_number<std::int64_t>(unsigned_text(text));
+}
+std::optional<std::uint64_t> parse_unsigned(std::string_view text) {
+  return variables::parse_number<std::uint64_t>(unsigned_text(text));
+}
 
 std::optional<double> parse_number(std::string_view text) {
   text = unsigned_text(text);
@@ -201,7 +194,7 @@ namespace {
 
 [[noreturn]] void fail_at(std::int64_t row, std::string_view name, std::string why) {
   if (why.ends_with('.')) why.pop_back();
-  throw UsageError("row " + std::to_string(row) + " of the column '" + std::string(name) + "': " + why + ".");
+  throw UsageError(fmt::format("row {} of the column '{}': {}.", row, name, why));
 }
 
 /// Converts rows one by one, beginning at `start`: for types without an Arrow cast.
@@ -239,8 +232,6 @@ bool has_classes(const Feature& feature) {
 }  // namespace
 
 Column converted_column(const Column& column, const Feature& feature, std::string_view name) {
-  // Pieces are small enough that no text column reaches the limit of 2 GiB.
-  constexpr std::int64_t kRows = 65536;
   const auto& type = feature.type();
   // Arrow does not know class names and their range.
   const bool classes = has_classes(feature);
@@ -249,14 +240,12 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
   if (classes && plain && !(column.type() == type))
     return converted_column(converted_column(column, Feature(type), name), feature, name);
   std::vector<Chunk> chunks;
-  for (std::int64_t start = 0; start < column.size(); start += kRows) {
-    const auto count = std::min(kRows, column.size() - start);
+  const auto convert = [&](std::int64_t start, std::int64_t count) {
     chunks.push_back({plain && !classes ? cast_rows(column, start, count, type, name)
                                         : converted_rows(column, start, count, feature, name)});
-  }
-  auto data = std::make_shared<const ColumnData>(type, std::move(chunks));
-  const auto rows = data->size();
-  return {std::move(data), RowMap(0, rows)};
+  };
+  arrow_file::each_piece({{"", column}}, column.size(), arrow_file::kPieceRows, convert);
+  return Column(std::make_shared<const ColumnData>(type, std::move(chunks)));
 }
 
 }  // namespace lockstep::table

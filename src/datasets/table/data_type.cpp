@@ -175,14 +175,13 @@ DataType DataType::list(DataType element, bool large) {
 
 DataType DataType::fixed_size_list(DataType element, std::int32_t length) {
   if (length < 1)
-    throw UsageError("a list of fixed size needs a length of 1 or more, got " + std::to_string(length) + ".");
+    throw UsageError(fmt::format("a list of fixed size needs a length of 1 or more, got {}.", length));
   auto type = arrow::fixed_size_list(item(element), length);
   return {TypeKind::fixed_size_list, std::move(type), only(std::move(element))};
 }
 
 DataType DataType::fixed_size_binary(std::int32_t bytes) {
-  if (bytes < 1)
-    throw UsageError("binary of fixed size needs 1 byte or more, got " + std::to_string(bytes) + ".");
+  if (bytes < 1) throw UsageError(fmt::format("binary of fixed size needs 1 byte or more, got {}.", bytes));
   return {TypeKind::fixed_size_binary, arrow::fixed_size_binary(bytes)};
 }
 

@@ -1,7 +1,10 @@
 #include "lockstep/datasets/features.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "core/json.hpp"
 #include "lockstep/core/error.hpp"
@@ -11,11 +14,8 @@ namespace {
 
 std::string listed(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 20;
-  std::string text;
-  for (std::size_t place = 0; place < std::min(names.size(), kShown); ++place) {
-    text += (place == 0 ? "'" : ", '") + names[place] + "'";
-  }
-  return names.size() > kShown ? text + ", ..." : text;
+  const auto shown = std::span(names).first(std::min(names.size(), kShown));
+  return fmt::format("'{}'{}", fmt::join(shown, "', '"), names.size() > kShown ? ", ..." : "");
 }
 
 void check_unique(std::vector<std::string> names, const char* what) {
@@ -68,16 +68,16 @@ Feature Feature::other(std::string json, DataType storage) {
 std::int64_t Feature::class_number(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {
-    throw UsageError("'" + std::string(name) + "' is not one of the " + std::to_string(names_.size()) +
-                     " classes (" + listed(names_) + ").");
+    throw UsageError(
+        fmt::format("'{}' is not one of the {} classes ({}).", name, names_.size(), listed(names_)));
   }
   return found - names_.begin();
 }
 
 const std::string& Feature::class_name(std::int64_t number) const {
   if (number < 0 || number >= static_cast<std::int64_t>(names_.size())) {
-    throw UsageError("there is no class " + std::to_string(number) + ": the " +
-                     std::to_string(names_.size()) + " classes are numbered from 0.");
+    throw UsageError(
+        fmt::format("there is no class {}: the {} classes are numbered from 0.", number, names_.size()));
   }
   return names_[static_cast<std::size_t>(number)];
 }
@@ -157,7 +157,7 @@ std::int32_t length_of(const OrderedJson& json, const std::string& place) {
   if (found == json.end() || found->is_null()) return -1;
   if (!found->is_number_integer()) fail(place, "'length' is not an integer");
   const auto length = found->get<std::int64_t>();
-  if (length != -1 && (length < 1 || length > 1 << 30)) fail(place, "'length' is " + std::to_string(length));
+  if (length != -1 && (length < 1 || length > 1 << 30)) fail(place, fmt::format("'length' is {}", length));
   return static_cast<std::int32_t>(length);
 }
 
@@ -224,7 +224,7 @@ Feature parse_object(const OrderedJson& json, const std::string& place, const Da
 }
 
 Feature parse(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
-  if (depth > kDeepest) fail(place, "it is nested more than " + std::to_string(kDeepest) + " levels deep");
+  if (depth > kDeepest) fail(place, fmt::format("it is nested more than {} levels deep", kDeepest));
   if (json.is_object()) return parse_object(json, place, stored, depth);
   if (json.is_array() && json.size() == 1) {
     const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;

@@ -1,5 +1,7 @@
 #include "schema_inference.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
@@ -7,45 +9,26 @@
 namespace lockstep::table {
 namespace {
 
-constexpr const char* kNames[] = {"null",   "bool",   "int64", "uint64", "float64",
-                                  "string", "binary", "list",  "struct"};
+/// Of the alternatives of Value.
+constexpr TypeKind kKinds[] = {TypeKind::null,   TypeKind::boolean, TypeKind::int64,
+                               TypeKind::uint64, TypeKind::float64, TypeKind::utf8,
+                               TypeKind::binary, TypeKind::list,    TypeKind::struct_};
+
+std::string name_of(TypeKind kind) {
+  if (kind == TypeKind::list) return "list";
+  return kind == TypeKind::struct_ ? "struct" : DataType(kind).text();
+}
 
 }  // namespace
 
-SchemaInference::Kind SchemaInference::kind_of(const Value& value) {
-  return static_cast<Kind>(value.variant().index());
-}
-
-void SchemaInference::widen(Kind found) {
-  const auto is_number = [](Kind kind) { return kind >= Kind::int64 && kind <= Kind::float64; };
-  if (kind_ == Kind::null || kind_ == found) {
+void SchemaInference::widen(TypeKind found) {
+  const auto is_number = [](TypeKind kind) { return kind >= TypeKind::int64 && kind <= TypeKind::float64; };
+  if (kind_ == TypeKind::null || kind_ == found) {
     kind_ = found;
   } else if (is_number(kind_) && is_number(found)) {
     kind_ = std::max(kind_, found);
   } else {
-    throw UsageError(std::string("it is ") + kNames[static_cast<int>(found)] + ", but was " +
-                     kNames[static_cast<int>(kind_)] + " before");
-  }
-}
-
-SchemaInference::Kind SchemaInference::kind_of(const DataType& type) {
-  switch (type.kind()) {
-    case TypeKind::null:
-      return Kind::null;
-    case TypeKind::boolean:
-      return Kind::boolean;
-    case TypeKind::int64:
-      return Kind::int64;
-    case TypeKind::uint64:
-      return Kind::uint64;
-    case TypeKind::float64:
-      return Kind::float64;
-    case TypeKind::utf8:
-      return Kind::text;
-    case TypeKind::binary:
-      return Kind::bytes;
-    default:
-      return type.is_list() ? Kind::list : Kind::struct_;
+    throw UsageError(fmt::format("it is {}, but was {} before", name_of(found), name_of(kind_)));
   }
 }
 
@@ -66,43 +49,26 @@ void SchemaInference::add_field(const std::string& name, const Inner& inner) {
 
 void SchemaInference::add(const Value& value) {
   if (value.is_null()) return;
-  widen(kind_of(value));
-  if (kind_ == Kind::list) {
+  widen(kKinds[value.variant().index()]);
+  if (kind_ == TypeKind::list) {
     auto& elements = child("item");
     for (const auto& element : value.list()) elements.add(element);
   }
-  if (kind_ != Kind::struct_) return;
+  if (kind_ != TypeKind::struct_) return;
   for (const auto& [name, field] : value.fields()) add_field(name, field);
 }
 
 void SchemaInference::add(const DataType& type) {
-  widen(type.kind() == TypeKind::null ? kind_ : kind_of(type));
+  if (type.kind() == TypeKind::null) return;
+  widen(type.kind());
   if (type.is_list()) child("item").add(type.element());
   if (type.kind() != TypeKind::struct_) return;
   for (const auto& field : type.fields()) add_field(field.name, field.type);
 }
 
 DataType SchemaInference::type() const {
-  switch (kind_) {
-    case Kind::null:
-      return DataType(TypeKind::null);
-    case Kind::boolean:
-      return DataType(TypeKind::boolean);
-    case Kind::int64:
-      return DataType(TypeKind::int64);
-    case Kind::uint64:
-      return DataType(TypeKind::uint64);
-    case Kind::float64:
-      return DataType(TypeKind::float64);
-    case Kind::text:
-      return DataType(TypeKind::utf8);
-    case Kind::bytes:
-      return DataType(TypeKind::binary);
-    case Kind::list:
-      return DataType::list(children_.front().second.type());
-    case Kind::struct_:
-      break;
-  }
+  if (kind_ == TypeKind::list) return DataType::list(children_.front().second.type());
+  if (kind_ != TypeKind::struct_) return DataType(kind_);
   std::vector<Field> fields;
   for (const auto& [name, child] : children_) fields.push_back({name, child.type()});
   return DataType::struct_(std::move(fields));

@@ -21,15 +21,12 @@ class SchemaInference {
   DataType type() const;
 
  private:
-  enum class Kind { null, boolean, int64, uint64, float64, text, bytes, list, struct_ };
-  static Kind kind_of(const Value& value);
-  static Kind kind_of(const DataType& type);
-  void widen(Kind found);
+  void widen(TypeKind found);
   SchemaInference& child(const std::string& name);
   template <typename Inner>
   void add_field(const std::string& name, const Inner& inner);
 
-  Kind kind_ = Kind::null;
+  TypeKind kind_ = TypeKind::null;
   /// A list's element (one), or a struct's fields.
   std::vector<std::pair<std::string, SchemaInference>> children_;
 };

@@ -83,8 +83,8 @@ std::string parameters_of(const TokenizeOptions& options) {
 
 void check(const ArrowDataset& texts, const TokenizeOptions& options) {
   if (options.max_length < 0) {
-    throw UsageError("tokenize: max_length must be 0 (texts are not cut) or more, but is " +
-                     std::to_string(options.max_length) + ".");
+    throw UsageError(fmt::format("tokenize: max_length must be 0 (texts are not cut) or more, but is {}.",
+                                 options.max_length));
   }
   for (const auto& name : options.outputs) part_called(name);
   texts.column<std::string_view>(options.column);
@@ -170,8 +170,8 @@ void check_lengths(const std::string& name, const Joined& one, const std::string
                    const Joined& first) {
   const auto [mine, other] = std::mismatch(one.ends.begin(), one.ends.end(), first.ends.begin());
   if (mine == one.ends.end()) return;
-  throw DataError("group_texts: '" + name + "' and '" + first_name + "' have different lengths in row " +
-                  std::to_string(mine - one.ends.begin()) + " of these.");
+  throw DataError(fmt::format("group_texts: '{}' and '{}' have different lengths in row {} of these.", name,
+                              first_name, mine - one.ends.begin()));
 }
 
 Column blocks_of(const List& numbers, std::int64_t block_size) {

@@ -3,12 +3,31 @@
 #include <fmt/core.h>
 
 #include "datasets/arrow/batch_writer.hpp"
+#include "datasets/arrow/bridge.hpp"
 #include "datasets/dataset/state.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "save_folder.hpp"
 
 namespace lockstep {
+
+namespace {
+
+/// About the memory that the value takes in a column.
+std::int64_t bytes_of(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value.variant())) return std::ssize(*text);
+  if (const auto* bytes = std::get_if<Bytes>(&value.variant())) return std::ssize(bytes->data);
+  std::int64_t sum = sizeof(std::int64_t);
+  if (const auto* list = std::get_if<Value::List>(&value.variant())) {
+    for (const auto& element : *list) sum += bytes_of(element);
+  }
+  if (const auto* fields = std::get_if<Value::Fields>(&value.variant())) {
+    for (const auto& field : *fields) sum += bytes_of(field.second);
+  }
+  return sum;
+}
+
+}  // namespace
 
 struct ArrowWriter::State {
   State(const std::filesystem::path& path, std::optional<Features> given, std::int64_t rows)
@@ -19,6 +38,7 @@ struct ArrowWriter::State {
   std::int64_t batch_rows;
   std::unique_ptr<arrow_file::BatchWriter> writer;
   std::vector<Value> waiting;
+  std::int64_t waiting_bytes = 0;
   std::int64_t written = 0;
 
   void open(const Features& found) {
@@ -32,6 +52,7 @@ struct ArrowWriter::State {
     if (waiting.empty()) return;
     const auto rows = table::from_rows(waiting, features, written);
     waiting.clear();
+    waiting_bytes = 0;
     write(rows);
   }
 
@@ -42,10 +63,7 @@ struct ArrowWriter::State {
           "rows with the columns {} cannot go into a file with the columns {}. Use cast.",
           DataType::struct_(rows.features().fields()).text(), DataType::struct_(features->fields()).text()));
     }
-    for (std::int64_t start = 0; start < rows.num_rows(); start += batch_rows) {
-      const auto count = std::min(batch_rows, rows.num_rows() - start);
-      writer->write(record_batch(rows, start, count), count);
-    }
+    write_batches(rows, batch_rows, *writer);
     written += rows.num_rows();
   }
 };
@@ -59,8 +77,10 @@ ArrowWriter::ArrowWriter(const std::filesystem::path& file, std::optional<Featur
 ArrowWriter::~ArrowWriter() = default;
 
 void ArrowWriter::write(Value row) {
+  state_->waiting_bytes += bytes_of(row);
   state_->waiting.push_back(std::move(row));
-  if (std::ssize(state_->waiting) >= state_->batch_rows) state_->flush();
+  if (std::ssize(state_->waiting) >= state_->batch_rows || state_->waiting_bytes >= arrow_file::kPieceBytes)
+    state_->flush();
 }
 
 void ArrowWriter::write_batch(const ArrowDataset& rows) {

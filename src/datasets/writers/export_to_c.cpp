@@ -12,16 +12,6 @@
 namespace lockstep {
 namespace {
 
-/// Number of rows beginning at `row`, at most 65,536, that are in one chunk of a column. If rows are out of
-/// order, they are copied, so any number will do.
-std::int64_t in_order(const Column& column, std::int64_t row) {
-  const auto most = std::min<std::int64_t>(65536, column.size() - row);
-  if (!column.rows().is_range()) return most;
-  const auto& data = *column.data();
-  const auto table_row = column.rows()[row];
-  return std::min(most, data.start(data.locate(table_row).chunk + 1) - table_row);
-}
-
 /// The rows as record batches: views where rows are in order in one chunk, otherwise copies.
 class Batches {
  public:
@@ -30,8 +20,11 @@ class Batches {
 
   arrow::Result<std::shared_ptr<arrow::RecordBatch>> Next() try {
     if (row_ == dataset_.num_rows()) return nullptr;
-    auto rows = dataset_.num_rows() - row_;
-    for (const auto& [name, column] : dataset_.columns()) rows = std::min(rows, in_order(column, row_));
+    auto rows = std::min(arrow_file::kPieceRows, dataset_.num_rows() - row_);
+    for (const auto& [name, column] : dataset_.columns()) {
+      if (column.rows().is_range()) rows = std::min(rows, arrow_file::rows_in_chunk(column, row_));
+    }
+    rows = arrow_file::piece_rows(dataset_.columns(), row_, rows);
     auto batch = arrow::RecordBatch::Make(schema_, rows, record_batch(dataset_, row_, rows));
     row_ += rows;
     return batch;

@@ -24,18 +24,8 @@ using OrderedJson = nlohmann::ordered_json;
 using Path = std::filesystem::path;
 
 /// The default of `datasets`.
-constexpr std::size_t kShardBytes = 500'000'000;
+constexpr std::int64_t kShardBytes = 500'000'000;
 constexpr std::int64_t kMostShards = 99999;
-
-void write_rows(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::BatchWriter& writer) {
-  if (batch_rows < 1)
-    throw UsageError(fmt::format("a record batch needs 1 row or more, got {}.", batch_rows));
-  for (std::int64_t start = 0; start < dataset.num_rows(); start += batch_rows) {
-    const auto rows = std::min(batch_rows, dataset.num_rows() - start);
-    writer.write(record_batch(dataset, start, rows), rows);
-  }
-  writer.finish();
-}
 
 /// `make` creates one of the file writers. Returns the hash of the bytes.
 std::string write_file(const ArrowDataset& dataset, const Path& path, std::int64_t batch_rows,
@@ -46,21 +36,11 @@ std::string write_file(const ArrowDataset& dataset, const Path& path, std::int64
     file.write(data, bytes);
     hash.update(data, bytes);
   };
-  write_rows(dataset, batch_rows, *make(sink, schema_of(dataset.features())));
+  const auto writer = make(sink, schema_of(dataset.features()));
+  write_batches(dataset, batch_rows, *writer);
+  writer->finish();
   file.commit();
   return hash.text();
-}
-
-/// Estimates the size of the rows in bytes from the first thousand.
-std::size_t estimated_bytes(const ArrowDataset& dataset) {
-  constexpr std::int64_t kProbe = 1000;
-  const auto rows = std::min(kProbe, dataset.num_rows());
-  if (rows == 0) return 0;
-  std::size_t bytes = 0;
-  const auto writer = arrow_file::stream_writer([&](const void*, std::size_t count) { bytes += count; },
-                                                schema_of(dataset.features()));
-  writer->write(record_batch(dataset, 0, rows), rows);
-  return bytes / static_cast<std::size_t>(rows) * static_cast<std::size_t>(dataset.num_rows());
 }
 
 std::int64_t shards_of(const ArrowDataset& dataset, std::int64_t wanted) {
@@ -68,7 +48,10 @@ std::int64_t shards_of(const ArrowDataset& dataset, std::int64_t wanted) {
     throw UsageError(fmt::format("num_shards must be from 0 to {}, got {}.", kMostShards, wanted));
   }
   if (wanted > 0) return wanted;
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(estimated_bytes(dataset) / kShardBytes) + 1, 1,
+  std::int64_t bytes = 0;
+  for (const auto& [name, column] : dataset.columns())
+    bytes += arrow_file::value_bytes(column, 0, column.size());
+  return std::clamp<std::int64_t>(bytes / kShardBytes + 1, 1,
                                   std::clamp<std::int64_t>(dataset.num_rows(), 1, kMostShards));
 }
 
@@ -112,6 +95,14 @@ void require_foreign(const ArrowDataset& dataset, const Path& folder) {
     throw UsageError("cannot save a data set to '" + folder.string() + "', because it is mapped from '" +
                      file.string() + "' in it. Save it elsewhere.");
   }
+}
+
+void write_batches(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::BatchWriter& writer) {
+  if (batch_rows < 1)
+    throw UsageError(fmt::format("a record batch needs 1 row or more, got {}.", batch_rows));
+  arrow_file::each_piece(
+      dataset.columns(), dataset.num_rows(), batch_rows,
+      [&](std::int64_t start, std::int64_t rows) { writer.write(record_batch(dataset, start, rows), rows); });
 }
 
 std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows) {

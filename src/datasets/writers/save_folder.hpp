@@ -7,12 +7,17 @@
 #include <memory>
 #include <vector>
 
+#include "datasets/arrow/batch_writer.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
 
 namespace lockstep {
 
 /// Throws UsageError if the data set is mapped from files in `folder`: replacing them would invalidate it.
 void require_foreign(const ArrowDataset& dataset, const std::filesystem::path& folder);
+
+/// Writes the rows in record batches of at most `batch_rows` rows and kPieceBytes of values. Throws
+/// UsageError if `batch_rows` is below 1.
+void write_batches(const ArrowDataset& dataset, std::int64_t batch_rows, arrow_file::BatchWriter& writer);
 
 /// Rows of a data set as the columns of a record batch.
 std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t start, std::int64_t rows);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <new>
 
+#include "lockstep/datasets/arrow_writer.hpp"
 #include "lockstep/datasets/map.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -139,6 +140,70 @@ TEST_F(Memory, AShardLargerThanItIsMapped) {
                      std::string(mapped.column<std::string_view>("text")[kRows - 1]);
             }),
             std::to_string(kRows) + text);
+}
+
+/// The rows of a data set of which each takes 3 MiB.
+class LargeRows : public Memory {
+ protected:
+  static constexpr std::int64_t kRowBytes = std::int64_t{3} << 20;
+  /// Together more than the 2^31 - 1 bytes of text that an array can have.
+  static constexpr std::int64_t kRows = 720;
+
+  /// One row of a file, many times.
+  ArrowDataset rows() const {
+    const auto file = folder_ / "row.arrow";
+    const auto text = make_column<std::string>({std::string(kRowBytes, 'x')});
+    ArrowDataset::from_columns({{"text", text}}).to_arrow(file);
+    return ArrowDataset::load(file).select(std::vector<std::int64_t>(kRows, 0));
+  }
+
+  static std::string described(const ArrowDataset& data) {
+    const auto texts = data.column<std::string_view>("text");
+    const std::string text(kRowBytes, 'x');
+    for (std::int64_t row = 0; row < texts.size(); ++row) {
+      if (texts[row] != text) return "another text in row " + std::to_string(row);
+    }
+    return std::to_string(texts.size()) + " rows";
+  }
+};
+
+TEST_F(LargeRows, AreMappedFlattenedAndSaved) {
+  MapOptions options;
+  options.version = "1";
+  options.num_proc = 1;
+  options.progress = false;
+  const auto numbered = [](const MapBatch& batch) -> Columns {
+    return {{"n", make_column(std::vector<std::int64_t>(static_cast<std::size_t>(batch.size()), 7))}};
+  };
+  const auto data = rows();
+  EXPECT_EQ(run_limited([&] {
+              const auto mapped = map(data, numbered, options).flatten_indices();
+              mapped.save_to_disk(folder_ / "saved");
+              const auto saved = ArrowDataset::load(folder_ / "saved");
+              return described(saved) + saved.column("n").value(kRows - 1).to_json();
+            }),
+            "720 rows7");
+}
+
+TEST_F(LargeRows, AreWrittenAsParquet) {
+  const auto data = rows().take(100);
+  EXPECT_EQ(run_limited([&] {
+              data.to_parquet(folder_ / "a.parquet");
+              return "written";
+            }),
+            "written");
+  EXPECT_EQ(described(ArrowDataset::load(folder_ / "a.parquet")), "100 rows");
+}
+
+TEST_F(LargeRows, AreWrittenOneByOne) {
+  EXPECT_EQ(run_limited([&] {
+              ArrowWriter writer(folder_ / "a.arrow");
+              for (int row = 0; row < 100; ++row)
+                writer.write(Value::Fields{{"text", std::string(kRowBytes, 'x')}});
+              writer.finalize();
+              return described(ArrowDataset::load(folder_ / "a.arrow"));
+            }),
+            "100 rows");
 }
 
 }  // namespace

@@ -102,6 +102,27 @@ TEST(Staging, ASecondCallCopiesNothing) {
   EXPECT_EQ(read_bytes(folder / "copy" / "data-00001-of-00002.arrow"), many_bytes(20, 'b'));
 }
 
+/// Of the same size, and with the same mtime, as a program that restores times leaves it.
+TEST(Staging, AFileThatWasReplacedIsCopiedAgain) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "set");
+  const auto file = folder / "set" / "a.txt";
+  write_bytes(file, "old");
+  stage_files(plan_staging(file), folder / "copy");
+  const auto time = fs::last_write_time(file);
+  // The clock of a file system ticks every few milliseconds.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  write_bytes(file, "new");
+  fs::last_write_time(file, time);
+  EXPECT_TRUE(stage_files(plan_staging(file), folder / "copy").copied);
+  EXPECT_EQ(read_bytes(folder / "copy" / "a.txt"), "new");
+  write_bytes(folder / "other", "cut");
+  fs::last_write_time(folder / "other", time);
+  fs::rename(folder / "other", file);
+  EXPECT_TRUE(stage_files(plan_staging(file), folder / "copy").copied);
+  EXPECT_EQ(read_bytes(folder / "copy" / "a.txt"), "cut");
+}
+
 TEST(Staging, TakesDatasetDictsCacheEntriesFilesAndWholeFolders) {
   const TemporaryFolder folder;
   write_saved(folder / "dict" / "train");

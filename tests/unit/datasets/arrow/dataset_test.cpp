@@ -57,6 +57,37 @@ TEST(ArrowDataset, WrongNamesRowsAndTypesSayWhatThereIs) {
                 UsageError, "'a' has 1", "'b' has 2");
 }
 
+/// The lengths of the column's chunks.
+std::vector<std::int64_t> chunks(const Column& column) {
+  std::vector<std::int64_t> lengths;
+  const auto& data = *column.data();
+  for (std::size_t chunk = 0; chunk < data.chunks().size(); ++chunk)
+    lengths.push_back(data.start(chunk + 1) - data.start(chunk));
+  return lengths;
+}
+
+TEST(ArrowDataset, FlattenedRowsAreInChunksOfAtMost32MiB) {
+  const std::string text(std::size_t{1} << 20, 'x');
+  const auto texts = make_column(std::vector<std::string>{text, text});
+  const auto lists = make_column(std::vector<std::vector<std::string>>{{text, text}, {text}});
+  const auto few = ArrowDataset::from_columns({{"text", texts}, {"lists", lists}});
+  std::vector<std::int64_t> rows(50, 1);
+  rows.front() = 0;
+  const auto flat = few.select(rows).flatten_indices();
+  EXPECT_EQ(chunks(flat.column("text")), (std::vector<std::int64_t>{25, 25}));
+  EXPECT_EQ(chunks(flat.column("lists")), (std::vector<std::int64_t>{25, 25}));
+  EXPECT_EQ(flat.column<std::string_view>("text")[49], text);
+  EXPECT_EQ(flat.row(0)["lists"], few.row(0)["lists"]);
+  EXPECT_EQ(flat.row(49)["lists"], few.row(1)["lists"]);
+  // A list of rows of numbers is cut too; a range of rows is not copied.
+  const auto numbers =
+      ArrowDataset::from_columns({{"n", make_column(std::vector<std::int64_t>(100'000, 3))}});
+  EXPECT_EQ(chunks(numbers.shuffle(0).flatten_indices().column("n")),
+            (std::vector<std::int64_t>{65'536, 34'464}));
+  const auto range = few.skip(1).flatten_indices().column<std::string_view>("text");
+  EXPECT_EQ(range[0].data(), few.column<std::string_view>("text")[1].data());
+}
+
 TEST(ArrowDataset, RowOperationsCompose) {
   const auto data = sample().sort("number");
   EXPECT_EQ(numbers(data), (std::vector<std::int64_t>{1, 2, 3, 4, 5}));

@@ -132,6 +132,30 @@ TEST(CachedRun, AnErrorLeavesTheFinishedShardsAndNothingElse) {
   EXPECT_EQ(doubling.computed, 7);
 }
 
+TEST(CachedRun, AnErrorBeforeTheFirstShardLeavesNothing) {
+  const TemporaryFolder cache;
+  Doubling doubling(100, 100);
+  auto options = quick(cache.path());
+  options.mark = hold_entry;
+  doubling.before = [](const ShardTask&, const Worker&) { throw DataError("row 35 is bad"); };
+  EXPECT_THROWS(run_cached(doubling.work, {}, options), DataError, "row 35 is bad");
+  EXPECT_TRUE(fs::is_empty(cache.path()));
+}
+
+/// Another process has taken over, because this one had been stopped for too long.
+TEST(CachedRun, AnErrorLeavesTheEntryToTheHolderOfTheLease) {
+  const TemporaryFolder cache;
+  Doubling doubling(100, 100);
+  const fs::path entry = cache.path() / doubling.work.manifest.key;
+  doubling.before = [&](const ShardTask&, const Worker&) {
+    testing::write_bytes(entry / "lease.2", "");
+    std::this_thread::sleep_for(500ms);
+    throw DataError("row 35 is bad");
+  };
+  EXPECT_THROW(run_cached(doubling.work, {}, quick(cache.path())), Error);
+  EXPECT_TRUE(fs::exists(entry / "manifest.json"));
+}
+
 TEST(CachedRun, DamagedEntriesAreComputedAgain) {
   const TemporaryFolder cache;
   Doubling doubling(50, 10);
