@@ -31,8 +31,8 @@ std::string_view file_name(const char* path) {
 }
 
 bool is_of_a_library(std::string_view file) {
-  for (const auto* name :
-       {"liblockstep", "libtorch", "libc10", "libc.so", "libstdc++", "libpthread", "libgomp"}) {
+  for (const auto* name : {"liblockstep", "libtorch", "libc10", "libc.so", "libstdc++", "libpthread",
+                           "libgomp", "libasan", "libtsan"}) {
     if (file.starts_with(name)) return true;
   }
   return false;

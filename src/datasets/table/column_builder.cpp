@@ -77,6 +77,7 @@ struct NumbersAppender {
   template <typename Type>
   arrow::Status Visit(const Type&) {
     if constexpr (arrow_file::StoredAsInteger<Type> || arrow::is_floating_type<Type>::value) {
+      if (count == 0) return arrow::Status::OK();  // Arrow would copy from null.
       return static_cast<typename arrow::TypeTraits<Type>::BuilderType&>(builder).AppendValues(
           static_cast<const typename Type::c_type*>(values), count);
     }
