@@ -181,6 +181,8 @@ void TrainingRun::save() {
   TrainerState& state = impl_.state;
   fold_losses();
   state.train_seconds = train_seconds();
+  state.learning_rate = learning_rate_;
+  if (grad_norm_.defined()) state.grad_norm = grad_norm_.item<double>();
   if (state.best_global_step) {
     const std::string best = checkpoint_name(*state.best_global_step);
     const auto folder = std::filesystem::path(impl_.args.output_dir) / best;

@@ -218,7 +218,9 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   state.stateful_callbacks = {{"Mine", R"({"seen":"NaN \" Infinity"})"}};
   state.unlogged_loss = 0.75;
   state.train_seconds = 12.5;
-  state.unfinished.should_evaluate = true;
+  state.unfinished.should_evaluate = state.unfinished.should_epoch_stop = state.unfinished_step = true;
+  state.learning_rate = 1e-4;
+  state.grad_norm = 1.25;
   const std::string text = trainer_state_text(state);
   EXPECT_TRUE(testing::contains_all(text, {"\"loss\": NaN", "\"grad_norm\": Infinity", "\"step\": 30"}));
   const TrainerState read = trainer_state_from(text, "trainer_state.json");
@@ -231,7 +233,11 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   EXPECT_EQ(read.unlogged_loss, 0.75);
   EXPECT_EQ(read.train_seconds, 12.5);
   EXPECT_TRUE(read.unfinished.should_evaluate);
+  EXPECT_TRUE(read.unfinished.should_epoch_stop);
+  EXPECT_TRUE(read.unfinished_step);
   EXPECT_FALSE(read.unfinished.should_save);
+  EXPECT_EQ(read.learning_rate, 1e-4);
+  EXPECT_EQ(read.grad_norm, 1.25);
   EXPECT_EQ(trainer_state_text(read), text);
 }
 
