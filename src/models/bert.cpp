@@ -66,9 +66,10 @@ std::string BertConfig::to_json(const std::string& architecture) const {
                                  {"model_type", "bert"},
                                  {"num_attention_heads", num_attention_heads},
                                  {"num_hidden_layers", num_hidden_layers},
-                                 {"pad_token_id", pad_token_id},
+                                 {"pad_token_id", nullptr},
                                  {"type_vocab_size", type_vocab_size},
                                  {"vocab_size", vocab_size}};
+  if (pad_token_id) json["pad_token_id"] = *pad_token_id;
   nlohmann::ordered_json names;
   std::map<std::string, std::int64_t> ids;
   std::int64_t label = 0;

@@ -45,6 +45,13 @@ void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t lea
   value = found->get<std::int64_t>();
 }
 
+void ConfigFile::number(const char* field, std::optional<std::int64_t>& value, std::int64_t least) const {
+  if (!json_.contains(field)) return;
+  std::int64_t found = 0;
+  number(field, found, least);
+  value = find(field) != nullptr ? std::optional(found) : std::nullopt;
+}
+
 void ConfigFile::real(const char* field, double& value, double most) const {
   const auto* found = find(field);
   if (!found) return;
