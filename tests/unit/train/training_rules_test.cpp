@@ -9,6 +9,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "rules/schedule_kwargs.hpp"
 #include "rules/training_plan.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -175,8 +176,11 @@ TEST(TrainingArguments, NameTheMetricOfTheBestModel) {
   args.metric_for_best_model = "accuracy";
   EXPECT_EQ(best_metric_name(args), "eval_accuracy");
   EXPECT_TRUE(greater_metric_is_better(args));
+  args.lr_scheduler_type = "reduce_lr_on_plateau";
+  EXPECT_EQ(plateau_options(args).mode, "max");
   args.greater_is_better = false;
   EXPECT_FALSE(greater_metric_is_better(args));
+  EXPECT_EQ(plateau_options(args).mode, "min");
 }
 
 TEST(TrainingPlan, CountsAsTransformersDoes) {
