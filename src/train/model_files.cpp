@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <algorithm>
 #include <map>
 #include <regex>
@@ -60,8 +61,8 @@ void MismatchReport::add(const std::string& text) {
 void MismatchReport::throw_if_any(const std::filesystem::path& file) const {
   if (count_ == 0) return;
   const int more = count_ - kComplaintsShown;
-  throw DataError(file.string() + " does not fit the model: " + text_ +
-                  (more > 0 ? "; and " + std::to_string(more) + " more" : ""));
+  throw DataError(fmt::format("{} does not fit the model: {}{}", file.string(), text_,
+                              more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 
 namespace {

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <algorithm>
 #include <exception>
 #include <iostream>
@@ -27,7 +28,7 @@ constexpr milliseconds kFarewell = std::chrono::seconds(5);
 constexpr char kDone[] = "done";
 
 void say(int rank, const std::string& text) {
-  std::cerr << "lockstep [rank " + std::to_string(rank) + "]: " + text + "\n" << std::flush;
+  std::cerr << fmt::format("lockstep [rank {}]: {}\n", rank, text) << std::flush;
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ MainProcessFirst::~MainProcessFirst() {
     }
   } catch (const std::exception& error) {
     // The other ranks also see that the store is lost, and report it themselves.
-    say(place_.rank, "the processes waiting in " + place_.name + " could not be released: " + error.what());
+    say(place_.rank,
+        fmt::format("the processes waiting in {} could not be released: {}", place_.name, error.what()));
   }
 }
 
@@ -58,7 +60,8 @@ void MainProcessFirst::fail(const std::string& text) {
     wait_for_others(kFarewell);
   } catch (const CommunicationError& error) {
     // The user must see this process's failure, not that the others could not be notified.
-    say(place_.rank, "the processes waiting in " + place_.name + " could not be notified: " + error.what());
+    say(place_.rank,
+        fmt::format("the processes waiting in {} could not be notified: {}", place_.name, error.what()));
   }
 }
 
@@ -71,15 +74,15 @@ void MainProcessFirst::wait_for_main() const {
   const Heartbeat::Waiting beat(process_heartbeat(), place_.name, 0);
   for (int slices = 1; !store_.wait(place_.name, kSlice); ++slices) {
     if (slices % kSlicesBetweenMessages != 0) continue;
-    say(place_.rank, "waiting in " + place_.name + " for rank " + std::to_string(place_.main_rank) +
-                         " since " + std::to_string(slices) + " s");
+    say(place_.rank,
+        fmt::format("waiting in {} for rank {} since {} s", place_.name, place_.main_rank, slices));
   }
   const std::string outcome = store_.get(place_.name, kSlice);
   if (store_.add(place_.name + "/passed", 1) == place_.members - 1)
     store_.set(place_.name + "/all_passed", "1");
   if (outcome == kDone) return;
-  throw RemoteError("rank " + std::to_string(place_.rank) + " ends because rank " +
-                        std::to_string(place_.main_rank) + " failed in " + place_.name + ": " + outcome,
+  throw RemoteError(fmt::format("rank {} ends because rank {} failed in {}: {}", place_.rank,
+                                place_.main_rank, place_.name, outcome),
                     place_.main_rank);
 }
 
@@ -89,12 +92,12 @@ void MainProcessFirst::wait_for_others(milliseconds limit) const {
     // A process that was told to stop may be the last one left.
     const auto patience = StopSignals::received() == 0 ? limit : std::min(limit, kFarewell);
     const auto slices = std::max<std::int64_t>(patience / kSlice, 1);
-    const std::string passed = std::to_string(store_.add(place_.name + "/passed", 0)) + " of " +
-                               std::to_string(place_.members - 1) + " other processes have come";
-    if (slice >= slices) return say(place_.rank, "leaving " + place_.name + " although only " + passed);
+    const std::string passed = fmt::format("{} of {} other processes have come",
+                                           store_.add(place_.name + "/passed", 0), place_.members - 1);
+    if (slice >= slices)
+      return say(place_.rank, fmt::format("leaving {} although only {}", place_.name, passed));
     if (slice % kSlicesBetweenMessages == 0) {
-      say(place_.rank,
-          "waiting at the end of " + place_.name + " since " + std::to_string(slice) + " s: " + passed);
+      say(place_.rank, fmt::format("waiting at the end of {} since {} s: {}", place_.name, slice, passed));
     }
   }
 }
@@ -112,13 +115,7 @@ constexpr milliseconds kLongestSlice = std::chrono::seconds(1);
 constexpr milliseconds kTimeToHear = std::chrono::seconds(2);
 constexpr const char* kFailure = "failure";
 
-std::string place_key(int rank) { return "place/" + std::to_string(rank); }
-
-std::string rank_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
+std::string place_key(int rank) { return fmt::format("place/{}", rank); }
 
 /// Splits a number from the text after the first line break.
 std::pair<int, std::string> split_at_line(const std::string& text) {
@@ -126,16 +123,10 @@ std::pair<int, std::string> split_at_line(const std::string& text) {
   return {std::stoi(text.substr(0, end)), text.substr(end + 1)};
 }
 
-std::string seconds_text(milliseconds time) {
-  std::ostringstream text;
-  text << static_cast<double>(time.count()) / 1000 << " s";
-  return text.str();
-}
-
 }  // namespace
 
 void NamedBarrier::wait(const std::string& name) {
-  const std::string meeting = "meeting/" + std::to_string(++number_);
+  const std::string meeting = fmt::format("meeting/{}", ++number_);
   throw_if_failed(name);
   if (place_.size == 1) return;
   const Heartbeat::Waiting beat(process_heartbeat(), name, static_cast<std::uint64_t>(number_));
@@ -149,16 +140,17 @@ void NamedBarrier::wait(const std::string& name) {
 /// program.
 void NamedBarrier::arrive(const std::string& meeting, const std::string& name) const {
   store_.set(place_key(place_.rank), "waiting at '" + name + "'");
-  const std::string own = std::to_string(place_.rank) + "\n" + name;
+  const std::string own = fmt::format("{}\n{}", place_.rank, name);
   const auto [first, wanted] = split_at_line(store_.set_if_absent(meeting + "/name", own));
   if (wanted != name) {
-    const std::string text = "rank " + std::to_string(place_.rank) + " is at the barrier '" + name +
-                             "', but rank " + std::to_string(first) + " is at '" + wanted +
-                             "': all ranks must pass the same barriers in the same order";
+    const std::string text = fmt::format(
+        "rank {} is at the barrier '{}', but rank {} is at '{}': all ranks must pass the same "
+        "barriers in the same order",
+        place_.rank, name, first, wanted);
     report_failure(text);
     throw CommunicationError(text);
   }
-  store_.append(meeting + "/here", " " + std::to_string(place_.rank));
+  store_.append(meeting + "/here", fmt::format(" {}", place_.rank));
   if (store_.add(meeting + "/arrived", 1) == place_.size) store_.set(meeting + "/all", "1");
 }
 
@@ -182,9 +174,8 @@ void NamedBarrier::throw_if_failed(const std::string& name) const {
   const auto [rank, text] = split_at_line(store_.get(kFailure, kLongestSlice));
   if (rank == place_.rank) return;
   store_.add("heard", 1);
-  throw RemoteError("rank " + std::to_string(place_.rank) + " ends at '" + name + "' because rank " +
-                        std::to_string(rank) + " failed: " + text,
-                    rank);
+  throw RemoteError(
+      fmt::format("rank {} ends at '{}' because rank {} failed: {}", place_.rank, name, rank, text), rank);
 }
 
 std::vector<int> NamedBarrier::missing(const std::string& meeting) const {
@@ -201,12 +192,14 @@ std::vector<int> NamedBarrier::missing(const std::string& meeting) const {
 std::string NamedBarrier::report(const std::string& meeting, const std::string& name,
                                  milliseconds waited) const {
   const auto absent = missing(meeting);
-  std::string text = "rank " + std::to_string(place_.rank) + " waits at '" + name + "' since " +
-                     seconds_text(waited) + " for " + rank_text(absent);
+  std::string text = fmt::format("rank {} waits at '{}' since {:g} s for {} {}", place_.rank, name,
+                                 static_cast<double>(waited.count()) / 1000,
+                                 absent.size() == 1 ? "rank" : "ranks", fmt::join(absent, ", "));
   for (const int rank : absent) {
     const bool known = store_.contains(place_key(rank));
-    text += "; rank " + std::to_string(rank) + " is " +
-            (known ? store_.get(place_key(rank), kLongestSlice) : "not known to have met anybody yet");
+    text +=
+        fmt::format("; rank {} is {}", rank,
+                    known ? store_.get(place_key(rank), kLongestSlice) : "not known to have met anybody yet");
   }
   return text;
 }
@@ -220,14 +213,14 @@ void NamedBarrier::leave(const std::string& meeting) const {
 void NamedBarrier::report_failure(const std::string& text) const {
   if (place_.size == 1) return;
   try {
-    store_.set_if_absent(kFailure, std::to_string(place_.rank) + "\n" + text);
+    store_.set_if_absent(kFailure, fmt::format("{}\n{}", place_.rank, text));
     const auto start = Clock::now();
     constexpr milliseconds kPause{50};
     while (Clock::now() - start < kTimeToHear && store_.add("heard", 0) < place_.size - 1)
       store_.wait("never set", kPause);
   } catch (const CommunicationError& error) {
-    std::cerr << std::string("lockstep: the other ranks could not be notified of a failure: ") +
-                     error.what() + "\n"
+    std::cerr << fmt::format("lockstep: the other ranks could not be notified of a failure: {}\n",
+                             error.what())
               << std::flush;
   }
 }
@@ -264,7 +257,7 @@ int ProcessExecution::size_of_world() const noexcept { return state_->world.worl
 
 MainProcessFirst ProcessExecution::first_of_run() const {
   return {state_->store,
-          {.name = "on_main_process #" + std::to_string(++state_->runs),
+          {.name = fmt::format("on_main_process #{}", ++state_->runs),
            .rank = state_->world.rank,
            .main_rank = 0,
            .members = state_->world.world_size,

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 #include <torch/version.h>
 #include <algorithm>
 #include <map>
@@ -29,7 +30,7 @@ DataLoaderState older_state_from(const json& document) {
                           document.at("num_replicas").get<double>();
   const bool whole = consumed >= static_cast<double>(length);
   return {.samples = whole ? length : static_cast<std::int64_t>(consumed),
-          .dataset = std::to_string(length) + " samples"};
+          .dataset = fmt::format("{} samples", length)};
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ namespace fs = std::filesystem;
 
 /// Accelerate's names: the first of a kind has no number, the others count from 1.
 std::string numbered(const std::string& stem, std::size_t index, const std::string& ending) {
-  return stem + (index == 0 ? "" : "_" + std::to_string(index)) + ending;
+  return index == 0 ? stem + ending : fmt::format("{}_{}{}", stem, index, ending);
 }
 
 std::string model_file(std::size_t index) { return numbered("model", index, ".safetensors"); }
@@ -90,7 +91,7 @@ std::string optimizer_file(std::size_t index, const char* ending) {
 std::string scheduler_file(std::size_t index) { return numbered("scheduler", index, ".json"); }
 std::string sampler_file(std::size_t index) { return numbered("sampler", index, ".json"); }
 std::string object_file(const std::string& name) { return "custom_checkpoint_" + name + ".safetensors"; }
-std::string random_file(std::size_t rank) { return "random_states_" + std::to_string(rank) + ".safetensors"; }
+std::string random_file(std::size_t rank) { return fmt::format("random_states_{}.safetensors", rank); }
 
 constexpr const char* kScalerFile = "scaler.json";
 constexpr const char* kBucketsFile = "buckets.json";
@@ -194,8 +195,7 @@ std::vector<NamedTensor> TrainingState::parameter_names() const {
     for (const auto& entry : models_[model].tensors()) {
       const auto [place, is_new] = taken.emplace(entry.name, entry.tensor.unsafeGetTensorImpl());
       const bool clash = !is_new && place->second != entry.tensor.unsafeGetTensorImpl();
-      names.push_back(
-          {clash ? "model_" + std::to_string(model) + "." + entry.name : entry.name, entry.tensor});
+      names.push_back({clash ? fmt::format("model_{}.{}", model, entry.name) : entry.name, entry.tensor});
     }
   }
   return names;

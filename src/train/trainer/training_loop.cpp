@@ -120,9 +120,10 @@ void TrainingRun::check_evaluations() const {
   const TrainerComponents& parts = impl_.parts;
   if (impl_.args.eval_strategy == IntervalStrategy::no) return;
   if (!parts.eval_dataset && parts.eval_datasets.empty() && !parts.eval_stream) {
-    throw UsageError("eval_strategy is " + option_word(impl_.args.eval_strategy) +
-                     ", but there is no data set to evaluate on: give one (--validation-file; "
-                     "TrainerComponents::eval_dataset), or set eval_strategy to no");
+    throw UsageError(
+        fmt::format("eval_strategy is {}, but there is no data set to evaluate on: give one "
+                    "(--validation-file; TrainerComponents::eval_dataset), or set eval_strategy to no",
+                    option_word(impl_.args.eval_strategy)));
   }
   if (const auto metric = best_metric_name(impl_.args)) check_is_known(*metric);
 }
@@ -181,8 +182,10 @@ void TrainingRun::run_epoch() {
   if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) discard_window();
   if (preempted_) return;
   if (from_start && is_empty) {
-    throw DataError("the training data gives this rank no batch in epoch " + std::to_string(epoch) +
-                    ": a stream that is empty, or has too few files or rows for the ranks.");
+    throw DataError(
+        fmt::format("the training data gives this rank no batch in epoch {}: a stream that is empty, or has "
+                    "too few files or rows for the ranks.",
+                    epoch));
   }
   between_steps([&] { end_epoch(epoch); });
 }
@@ -332,8 +335,10 @@ void load_states(const std::string& name, const std::vector<TrainerCallback*>& c
   if (callbacks.size() == 1) return callbacks.front()->load_state_dict(text);
   const auto states = nlohmann::json::parse(text);
   if (!states.is_array() || states.size() != callbacks.size()) {
-    throw DataError("the checkpoint does not have a list of " + std::to_string(callbacks.size()) +
-                    " states for the callbacks '" + name + "': add as many as when it was written");
+    throw DataError(
+        fmt::format("the checkpoint does not have a list of {} states for the callbacks '{}': add as many as "
+                    "when it was written",
+                    callbacks.size(), name));
   }
   for (std::size_t i = 0; i < callbacks.size(); ++i) callbacks[i]->load_state_dict(states[i].dump());
 }
