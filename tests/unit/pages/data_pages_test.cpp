@@ -99,8 +99,8 @@ TEST(DatasetsPage, AStream) {
     write_bytes("web-" + digits(shard) + ".tar", tar_of({{digits(shard) + ".cls", "1"}}));
   const int rank = 1, world_size = 3;
   int used = 0;
-  const auto decode = [](lockstep::Row row) { return row; };
-  const auto use = [&](lockstep::Row&) { ++used; };
+  const auto decode = [](const auto& row) { return row; };
+  const auto use = [&](auto&) { ++used; };
   auto stream = lockstep::IterableDataset::load("web-{000..146}.tar").shuffle(42, 10'000).map(decode);
   stream = lockstep::split_dataset_by_node(stream, rank, world_size);
   for (auto& row : stream) use(row);  // "__key__", "jpg", "cls", ...

@@ -8,6 +8,8 @@
 
 #include "folder_of_a_page.hpp"
 #include "lockstep/lockstep.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/script_model.hpp"
 #include "support/accelerators.hpp"
 
 namespace {
@@ -136,7 +138,8 @@ TEST(FsdpPage, AnAccelerator) {
 TEST(FsdpPage, AModelThatIsShardedWhileItIsMade) {
   const FolderOfAPage page;
   const std::filesystem::path folder = "gpt2";
-  lockstep::models::save_pretrained(tiny_gpt2(), folder);
+  auto saved = tiny_gpt2();
+  lockstep::models::save_pretrained(saved, folder);
   const auto prepare = [&](lockstep::Accelerator& accelerator) {
     auto init = accelerator.sharded_init();           // or lockstep::ShardedInit init(group);
     auto gpt2 = lockstep::models::load_gpt2(folder);  // or a new one
@@ -268,12 +271,12 @@ TEST(TrainerPage, ATraining) {
 
 TEST(TrainerPage, AModelThatIsWrapped) {
   torch::nn::Linear net(3, 2);
-  auto model = lockstep::wrap_model(net, [](auto& model, const lockstep::Batch& batch) {
+  auto wrapped = lockstep::wrap_model(net, [](auto& model, const lockstep::Batch& batch) {
     const at::Tensor logits = model(batch["image"]);
     return lockstep::Batch{{"loss", F::cross_entropy(logits, batch["label"])}, {"logits", logits}};
   });
   const lockstep::Batch outputs =
-      model->evaluate({{"image", at::ones({2, 3})}, {"label", at::zeros({2}, at::kLong)}});
+      wrapped->evaluate({{"image", at::ones({2, 3})}, {"label", at::zeros({2}, at::kLong)}});
   EXPECT_TRUE(outputs.contains("loss"));
 }
 
@@ -284,8 +287,8 @@ TEST(TrainerPage, ALossAndAMetric) {
     const auto sum = F::CrossEntropyFuncOptions().reduction(torch::kSum);
     return {F::cross_entropy(outputs["logits"].flatten(0, 1), labels, sum), (labels != -100).sum()};
   };
-  const lockstep::Loss loss =
-      compute_loss({{"logits", at::ones({2, 2, 3})}}, {{"labels", at::tensor({{0, -100}, {1, 2}})}});
+  const lockstep::Loss loss = compute_loss({{"logits", at::ones({2, 2, 3})}},
+                                           {{"labels", at::tensor({0, -100, 1, 2}).reshape({2, 2})}});
   EXPECT_EQ(loss.weight->item(), 3);
   const auto median = [](const lockstep::EvaluationPrediction& all) -> lockstep::Metrics {
     return {{"median", (all.predictions["prediction"] - all.inputs["y"]).abs().median().item<double>()}};
