@@ -155,7 +155,7 @@ TEST(FsdpPage, AModelThatIsShardedWhileItIsMade) {
 TEST(ModelsPage, AProgramFromPython) {
   const FolderOfAPage folder;
   torch::jit::Module script("Net");
-  script.register_parameter("scale", at::ones({2}), /*is_buffer=*/false);
+  script.register_parameter("scale", at::ones({2}).requires_grad_(), /*is_buffer=*/false);
   script.define("def forward(self, x):\n  return x * self.scale\n");
   script.save("net.pt");
   run_accelerators(1, [](lockstep::Accelerator& accelerator) {
@@ -287,8 +287,9 @@ TEST(TrainerPage, ALossAndAMetric) {
     const auto sum = F::CrossEntropyFuncOptions().reduction(torch::kSum);
     return {F::cross_entropy(outputs["logits"].flatten(0, 1), labels, sum), (labels != -100).sum()};
   };
-  const lockstep::Loss loss = compute_loss({{"logits", at::ones({2, 2, 3})}},
-                                           {{"labels", at::tensor({0, -100, 1, 2}).reshape({2, 2})}});
+  const lockstep::Loss loss =
+      compute_loss({{"logits", at::ones({2, 2, 3})}},
+                   {{"labels", at::tensor({0, -100, 1, 2}, at::kLong).reshape({2, 2})}});
   EXPECT_EQ(loss.weight->item(), 3);
   const auto median = [](const lockstep::EvaluationPrediction& all) -> lockstep::Metrics {
     return {{"median", (all.predictions["prediction"] - all.inputs["y"]).abs().median().item<double>()}};
