@@ -11,8 +11,8 @@
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "manifest.hpp"
+#include "shallow_json.hpp"
 
 namespace lockstep {
 namespace {
@@ -24,11 +24,7 @@ constexpr std::string_view kPrefix = "checkpoint-";
 
 Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kManifestFileName;
-  InputFile file(path);
-  if (file.size() > manifest::kLongest)
-    throw DataError(fmt::format("'{}' is too long for a manifest.", path.string()));
-  std::string text(file.size(), '\0');
-  file.read(text.data(), text.size());
+  const std::string text = read_short_file(path, manifest::kLongest, "a manifest");
   return manifest::from_text(text, fmt::format("'{}'", path.string()));
 }
 
@@ -133,17 +129,6 @@ std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOption
   return best;
 }
 
-/// Removes the oldest of `whole` (newest first) until the limit is met, or only those that must be kept are
-/// left.
-void limit_to(std::vector<Checkpoint>& whole, const RotationOptions& options) {
-  for (std::size_t i = whole.size();
-       i-- > 1 && whole.size() > static_cast<std::size_t>(options.total_limit);) {
-    if (whole[i].path.filename() == options.protect) continue;
-    remove_folder(whole[i].path);
-    whole.erase(whole.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-}
-
 }  // namespace
 
 std::optional<std::int64_t> step_in_name(const std::string& name) {
@@ -214,7 +199,7 @@ void rotate_checkpoints(const fs::path& folder, const RotationOptions& options,
                         const std::vector<BadCheckpoint>& bad) {
   if (options.keep_last <= 0 && options.total_limit <= 0) return;
   auto [whole, damaged] = sorted_out(list_checkpoints(folder), bad);
-  if (options.total_limit > 0) limit_to(whole, options);
+  remove_oldest(whole, options, &Checkpoint::path);
   const auto best = best_of(whole, options);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const bool is_new = options.keep_last <= 0 || i < static_cast<std::size_t>(options.keep_last);

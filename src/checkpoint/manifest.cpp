@@ -32,12 +32,6 @@ json files_to_json(const std::map<std::string, FileDigest>& files) {
   return list;
 }
 
-void check_file_name(const std::string& name, const std::string& manifest) {
-  const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-                     name.find('\0') == std::string::npos;
-  if (!plain) throw DataError(manifest + " names the file '" + name + "', which is not a plain file name.");
-}
-
 std::uint32_t checksum_from(const std::string& text) {
   std::size_t read = 0;
   const auto value = std::stoul(text, &read, 16);
@@ -50,7 +44,8 @@ std::map<std::string, FileDigest> files_from_json(const json& list, const std::s
   std::map<std::string, FileDigest> files;
   for (const auto& entry : list) {
     const auto name = entry.at("name").get<std::string>();
-    check_file_name(name, manifest);
+    if (!is_plain_file_name(name))
+      throw DataError(fmt::format("{} names the file '{}', which is not a plain file name.", manifest, name));
     files[name] = {entry.at("bytes").get<std::uint64_t>(),
                    checksum_from(entry.at("crc32c").get<std::string>())};
   }

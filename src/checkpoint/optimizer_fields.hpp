@@ -19,39 +19,35 @@ namespace lockstep::optimizer_fields {
 // undefined if the options do not need it. For an option that LibTorch's class lacks, a third argument is its
 // value in files without it, so that either class reads the other's files.
 
-template <class Options, class Visit>
-void visit_adam_options(Options& options, const Visit& visit) {
-  visit("lr", options.lr());
-  visit("betas", options.betas());
-  visit("eps", options.eps());
-  visit("weight_decay", options.weight_decay());
-  visit("amsgrad", options.amsgrad());
-}
+/// The fields that Adam and AdamW share.
+struct AdamFields {
+  static void visit_options(auto& options, const auto& visit) {
+    visit("lr", options.lr());
+    visit("betas", options.betas());
+    visit("eps", options.eps());
+    visit("weight_decay", options.weight_decay());
+    visit("amsgrad", options.amsgrad());
+  }
+  static void visit_state(auto& state, const auto& visit) {
+    visit("step", state.step());
+    visit("exp_avg", state.exp_avg());
+    visit("exp_avg_sq", state.exp_avg_sq());
+    visit("max_exp_avg_sq", state.max_exp_avg_sq());
+  }
+};
 
-template <class State, class Visit>
-void visit_adam_state(State& state, const Visit& visit) {
-  visit("step", state.step());
-  visit("exp_avg", state.exp_avg());
-  visit("exp_avg_sq", state.exp_avg_sq());
-  visit("max_exp_avg_sq", state.max_exp_avg_sq());
-}
-
-struct Adam {
+struct Adam : AdamFields {
   static constexpr const char* kName = "Adam";
   using Optimizer = torch::optim::Adam;
   using Options = torch::optim::AdamOptions;
   using State = torch::optim::AdamParamState;
-  static void visit_options(auto& options, const auto& visit) { visit_adam_options(options, visit); }
-  static void visit_state(auto& state, const auto& visit) { visit_adam_state(state, visit); }
 };
 
-struct AdamW {
+struct AdamW : AdamFields {
   static constexpr const char* kName = "AdamW";
   using Optimizer = torch::optim::AdamW;
   using Options = torch::optim::AdamWOptions;
   using State = torch::optim::AdamWParamState;
-  static void visit_options(auto& options, const auto& visit) { visit_adam_options(options, visit); }
-  static void visit_state(auto& state, const auto& visit) { visit_adam_state(state, visit); }
 };
 
 struct Sgd {
@@ -115,25 +111,19 @@ template <class Class, class Fields, class Libtorch>
 struct Fused : Libtorch {
   using Optimizer = Class;
   using Options = optim::GroupOptions<Fields>;
-  static void visit_adam(auto& values, const auto& visit) {
-    visit("betas", values.betas);
-    visit("eps", values.eps);
-    visit("amsgrad", values.amsgrad);
-  }
-  static void visit_sgd(auto& values, const auto& visit) {
-    visit("momentum", values.momentum);
-    visit("dampening", values.dampening);
-    visit("nesterov", values.nesterov);
-  }
   static void visit_options(auto& options, const auto& visit) {
     auto& values = options.values;
     visit("lr", values.lr);
     visit("weight_decay", values.weight_decay);
     visit("maximize", values.maximize, false);
     if constexpr (std::is_same_v<Fields, optim::SgdOptions>) {
-      visit_sgd(values, visit);
+      visit("momentum", values.momentum);
+      visit("dampening", values.dampening);
+      visit("nesterov", values.nesterov);
     } else {
-      visit_adam(values, visit);
+      visit("betas", values.betas);
+      visit("eps", values.eps);
+      visit("amsgrad", values.amsgrad);
     }
   }
 };

@@ -1,8 +1,7 @@
 #include "safetensors_json.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -180,33 +179,6 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> fields_;
 };
 
-/// Only escapes what JSON requires, in the short forms if there are any.
-std::string json_text(std::string_view text) {
-  static constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
-  static constexpr std::string_view kLetters = "\"\\bfnrt";
-  std::string result = "\"";
-  for (const char letter : text) {
-    const auto found = kShort.find(letter);
-    if (found != std::string_view::npos) {
-      result += {'\\', kLetters[found]};
-    } else if (static_cast<unsigned char>(letter) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(letter));
-      result += code;
-    } else {
-      result += letter;
-    }
-  }
-  return result + "\"";
-}
-
-std::string written(const std::map<std::string, std::string>& metadata) {
-  std::string text;
-  for (const auto& [name, value] : metadata)
-    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", json_text(name), json_text(value));
-  return json_text(kMetadata) + ":{" + text + "}";
-}
-
 }  // namespace
 
 Header read_json(std::string_view json, const std::string& file) {
@@ -223,11 +195,12 @@ Header read_json(std::string_view json, const std::string& file) {
 }
 
 std::string write_json(const Header& header) {
-  std::string json = header.metadata.empty() ? "" : written(header.metadata);
+  const auto text = [](const auto& value) { return nlohmann::json(value).dump(); };
+  std::string json =
+      header.metadata.empty() ? "" : fmt::format("{}:{}", text(kMetadata), text(header.metadata));
   for (const auto& entry : header.entries) {
-    json += fmt::format(R"({}{}:{{"dtype":{},"shape":[{}],"data_offsets":[{},{}]}})", json.empty() ? "" : ",",
-                        json_text(entry.name), json_text(entry.dtype), fmt::join(entry.shape, ","),
-                        entry.begin, entry.end);
+    json += fmt::format(R"({}{}:{{"dtype":{},"shape":{},"data_offsets":[{},{}]}})", json.empty() ? "" : ",",
+                        text(entry.name), text(entry.dtype), text(entry.shape), entry.begin, entry.end);
   }
   return "{" + json + "}";
 }

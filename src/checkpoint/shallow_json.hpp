@@ -1,8 +1,16 @@
 #pragma once
 
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/input_file.hpp"
 
 namespace lockstep {
 
@@ -15,6 +23,22 @@ inline nlohmann::json parse_shallow_json(std::string_view text, int deepest) {
     return true;
   };
   return nlohmann::json::parse(text, shallow);
+}
+
+/// The text of a file that is no `kind` ("a manifest") if it has more than `longest` bytes. Throws DataError.
+inline std::string read_short_file(const std::filesystem::path& path, std::uint64_t longest,
+                                   const char* kind) {
+  InputFile file(path);
+  if (file.size() > longest) throw DataError(fmt::format("'{}' is too long for {}.", path.string(), kind));
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size());
+  return text;
+}
+
+/// Whether a file that is named in such JSON stays in its folder.
+inline bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
 }
 
 }  // namespace lockstep

@@ -1,9 +1,7 @@
 #include "shards.hpp"
 
-#include <cstdio>
+#include <fmt/core.h>
 
-#include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "shallow_json.hpp"
 
 namespace lockstep::shards {
@@ -39,25 +37,15 @@ std::vector<Names> split(const TensorSizes& tensors, std::uint64_t largest) {
 }
 
 std::string numbered(const std::string& file, std::size_t index, std::size_t count) {
-  char numbers[64];
-  std::snprintf(numbers, sizeof numbers, "-%05zu-of-%05zu", index + 1, count);
   const fs::path path(file);
-  return path.stem().string() + numbers + path.extension().string();
+  return fmt::format("{}-{:05}-of-{:05}{}", path.stem().string(), index + 1, count,
+                     path.extension().string());
 }
 
 std::string checked_name(const std::string& name, const fs::path& index) {
-  const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-                     name.find('\0') == std::string::npos;
-  if (plain) return name;
-  throw DataError("'" + index.string() + "' names the file '" + name + "', which is not a plain file name.");
-}
-
-std::string text_of(const fs::path& path) {
-  InputFile file(path);
-  if (file.size() > kLongestIndex) throw DataError("'" + path.string() + "' is too long for an index.");
-  std::string text(file.size(), '\0');
-  file.read(text.data(), text.size());
-  return text;
+  if (is_plain_file_name(name)) return name;
+  throw DataError(
+      fmt::format("'{}' names the file '{}', which is not a plain file name.", index.string(), name));
 }
 
 }  // namespace
@@ -83,7 +71,7 @@ std::string index_text(const Plan& plan) {
 }
 
 std::map<std::string, std::string> read_index(const fs::path& path) {
-  const std::string text = text_of(path);
+  const std::string text = read_short_file(path, kLongestIndex, "an index");
   try {
     std::map<std::string, std::string> files;
     const json document = parse_shallow_json(text, kDeepest);
@@ -93,7 +81,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {
-    throw DataError("'" + path.string() + "' is not an index of a model's files: " + error.what());
+    throw DataError(fmt::format("'{}' is not an index of a model's files: {}", path.string(), error.what()));
   }
 }
 

@@ -7,7 +7,6 @@
 #include "config_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"
-#include "module_state.hpp"
 
 namespace lockstep::models {
 
@@ -151,7 +150,7 @@ at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input
 
 BartForConditionalGeneration load_bart(const std::filesystem::path& folder) {
   BartForConditionalGeneration model(BartConfig::from_file(folder));
-  load_pretrained(folder, state_of(*model),
+  load_pretrained(folder, parallel::named_state_of(*model),
                   {.base_prefix = "model.",
                    .new_heads = {"final_logits_bias"},
                    .other_heads = {"lm_head.", "classification_head.", "qa_outputs."}});
@@ -159,7 +158,7 @@ BartForConditionalGeneration load_bart(const std::filesystem::path& folder) {
 }
 
 void save_pretrained(BartForConditionalGeneration& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, state_of(*model), model->config().to_json());
+  save_pretrained(folder, parallel::named_state_of(*model), model->config().to_json());
 }
 
 }  // namespace lockstep::models

@@ -15,7 +15,6 @@
 #include "lockstep/models/class_names.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "module_state.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -66,9 +65,10 @@ std::string BertConfig::to_json(const std::string& architecture) const {
                                  {"model_type", "bert"},
                                  {"num_attention_heads", num_attention_heads},
                                  {"num_hidden_layers", num_hidden_layers},
-                                 {"pad_token_id", pad_token_id},
+                                 {"pad_token_id", nullptr},
                                  {"type_vocab_size", type_vocab_size},
                                  {"vocab_size", vocab_size}};
+  if (pad_token_id) json["pad_token_id"] = *pad_token_id;
   nlohmann::ordered_json names;
   std::map<std::string, std::int64_t> ids;
   std::int64_t label = 0;
@@ -325,7 +325,7 @@ PretrainedNames names_of_bert() {
 
 BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer) {
   BertModel model(BertConfig::from_file(folder), add_pooling_layer);
-  load_pretrained(folder, state_of(*model), names_of_bert());
+  load_pretrained(folder, parallel::named_state_of(*model), names_of_bert());
   return model;
 }
 
@@ -339,7 +339,7 @@ BertForSequenceClassification load_bert_classifier(const std::filesystem::path& 
   BertForSequenceClassification model(config);
   auto names = names_of_bert();
   names.new_heads.push_back("classifier.");
-  auto tensors = state_of(*model);
+  auto tensors = parallel::named_state_of(*model);
   // A classifier with other classes is a different head, even with the same name.
   const auto is_head = [](const NamedTensor& entry) { return entry.name.starts_with("classifier."); };
   if (new_head) tensors.erase(std::remove_if(tensors.begin(), tensors.end(), is_head), tensors.end());
@@ -350,11 +350,12 @@ BertForSequenceClassification load_bert_classifier(const std::filesystem::path& 
 }
 
 void save_pretrained(BertModel& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, state_of(*model), model->config().to_json("BertModel"));
+  save_pretrained(folder, parallel::named_state_of(*model), model->config().to_json("BertModel"));
 }
 
 void save_pretrained(BertForSequenceClassification& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, state_of(*model), model->config().to_json("BertForSequenceClassification"));
+  save_pretrained(folder, parallel::named_state_of(*model),
+                  model->config().to_json("BertForSequenceClassification"));
 }
 
 }  // namespace lockstep::models

@@ -1,6 +1,8 @@
 #include "config_file.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "core/json.hpp"
 #include "lockstep/core/error.hpp"
@@ -45,6 +47,13 @@ void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t lea
   value = found->get<std::int64_t>();
 }
 
+void ConfigFile::number(const char* field, std::optional<std::int64_t>& value, std::int64_t least) const {
+  if (!json_.contains(field)) return;
+  std::int64_t found = 0;
+  number(field, found, least);
+  value = find(field) != nullptr ? std::optional(found) : std::nullopt;
+}
+
 void ConfigFile::real(const char* field, double& value, double most) const {
   const auto* found = find(field);
   if (!found) return;
@@ -71,15 +80,9 @@ void ConfigFile::choice(const char* field, std::string& value,
                         std::initializer_list<const char*> known) const {
   std::string chosen = value;
   text(field, chosen);
-  std::string names;
-  for (const char* name : known) {
-    if (chosen == name) {
-      value = chosen;
-      return;
-    }
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  fail(field, "one of " + names);
+  if (std::find(known.begin(), known.end(), chosen) == known.end())
+    fail(field, fmt::format("one of {}", fmt::join(known, ", ")));
+  value = chosen;
 }
 
 void ConfigFile::require(const char* field, bool value) const {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ class ConfigFile {
   void require_type(const std::string& type) const;
   /// An integer of at least `least`.
   void number(const char* field, std::int64_t& value, std::int64_t least = 1) const;
+  /// Same; null in the file is no value.
+  void number(const char* field, std::optional<std::int64_t>& value, std::int64_t least) const;
   /// A number from 0 to `most`.
   void real(const char* field, double& value, double most) const;
   void text(const char* field, std::string& value) const;

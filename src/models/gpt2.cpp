@@ -14,7 +14,6 @@
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "module_state.hpp"
 
 namespace lockstep::models {
 
@@ -292,7 +291,7 @@ at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, Generat
 
 Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder) {
   Gpt2LMHeadModel model(Gpt2Config::from_file(folder));
-  load_pretrained(folder, state_of(*model),
+  load_pretrained(folder, parallel::named_state_of(*model),
                   {.base_prefix = "transformer.",
                    .other_heads = {"lm_head.", "score."},
                    .constants = {".attn.bias", ".attn.masked_bias"}});
@@ -300,7 +299,7 @@ Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder) {
 }
 
 void save_pretrained(Gpt2LMHeadModel& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, state_of(*model), model->config().to_json());
+  save_pretrained(folder, parallel::named_state_of(*model), model->config().to_json());
 }
 
 }  // namespace lockstep::models

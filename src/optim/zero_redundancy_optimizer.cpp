@@ -1,5 +1,7 @@
-#include <ATen/ops/cat.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <fmt/format.h>
 #include <torch/optim/lbfgs.h>
 #include <algorithm>
@@ -23,13 +25,10 @@ constexpr std::size_t kLarge = 1 << 20;
 /// A single contiguous parameter is its own buffer; others are sent through one.
 at::Tensor buffer_of(const Tensors& tensors, bool is_owner) {
   if (tensors.size() == 1 && tensors.front().is_contiguous()) return tensors.front();
-  Tensors flat;
+  if (is_owner) return at::flatten_dense_tensors(tensors);
   std::int64_t elements = 0;
-  for (const auto& tensor : tensors) {
-    if (is_owner) flat.push_back(tensor.reshape(-1));
-    elements += tensor.numel();
-  }
-  return is_owner ? at::cat(flat) : at::empty({elements}, tensors.front().options());
+  for (const auto& tensor : tensors) elements += tensor.numel();
+  return at::empty({elements}, tensors.front().options());
 }
 
 bool fits(const at::Tensor& one, const at::Tensor& other) {
@@ -74,15 +73,11 @@ SentBucket::SentBucket(const ProcessGroup& group, const ShareBucket& bucket, int
 void SentBucket::finish() {
   work_.wait();
   if (is_owner_) return;
-  std::int64_t begin = 0;
-  for (const auto& tensor : tensors_) {
-    if (flat_.is_same(tensor)) {
-      // Collectives do not increment versions, on which autograd and DataParallel rely.
-      tensor.unsafeGetTensorImpl()->bump_version();
-    } else {
-      tensor.copy_(flat_.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    }
-    begin += tensor.numel();
+  if (flat_.is_same(tensors_.front())) {
+    // Collectives do not increment versions, on which autograd and DataParallel rely.
+    flat_.unsafeGetTensorImpl()->bump_version();
+  } else {
+    at::_foreach_copy_(tensors_, at::unflatten_dense_tensors(flat_, tensors_));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/core.h>
 #include <algorithm>
@@ -57,12 +58,7 @@ std::string CompressWrapper::name() const {
 FinishBucket CompressWrapper::start(const GradientBucket& bucket, const ProcessGroup& group) {
   GradientBucket narrow = bucket;
   narrow.buffer = bucket.buffer.to(type_);
-  std::int64_t offset = 0;
-  for (auto& gradient : narrow.gradients) {
-    const std::int64_t size = gradient.numel();
-    gradient = narrow.buffer.narrow(0, offset, size).view(gradient.sizes());
-    offset += size;
-  }
+  narrow.gradients = at::unflatten_dense_tensors(narrow.buffer, bucket.gradients);
   return [buffer = bucket.buffer, finish = inner_->start(narrow, group)] { return buffer.copy_(finish()); };
 }
 

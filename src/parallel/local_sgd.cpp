@@ -1,5 +1,7 @@
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <fmt/core.h>
 
 #include "lockstep/core/error.hpp"
@@ -10,16 +12,12 @@ namespace lockstep {
 namespace {
 
 void average(const ProcessGroup& group, const std::vector<at::Tensor>& parameters) {
-  std::vector<at::Tensor> rows;
-  for (const auto& parameter : parameters) rows.push_back(parameter.detach().reshape(-1));
-  if (rows.empty()) return;
-  const at::Tensor flat = at::cat(rows).div_(group.size());
+  if (parameters.empty()) return;
+  std::vector<at::Tensor> values;
+  for (const auto& parameter : parameters) values.push_back(parameter.detach());
+  const at::Tensor flat = at::flatten_dense_tensors(values).div_(group.size());
   group.all_reduce(flat);
-  std::int64_t offset = 0;
-  for (const auto& parameter : parameters) {
-    parameter.detach().copy_(flat.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
-    offset += parameter.numel();
-  }
+  at::_foreach_copy_(values, at::unflatten_dense_tensors(flat, values));
 }
 
 }  // namespace

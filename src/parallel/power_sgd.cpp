@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -7,6 +8,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/core.h>
 #include <algorithm>
@@ -124,12 +126,10 @@ void wait_for(std::optional<Work>& work) {
 }
 
 void unpack_means(const Compressed& compressed, int ranks) {
+  if (compressed.uncompressed.empty()) return;
   compressed.flat.div_(ranks);
-  std::int64_t offset = 0;
-  for (const auto& gradient : compressed.uncompressed) {
-    gradient.copy_(compressed.flat.narrow(0, offset, gradient.numel()).view_as(gradient));
-    offset += gradient.numel();
-  }
+  at::_foreach_copy_(compressed.uncompressed,
+                     at::unflatten_dense_tensors(compressed.flat, compressed.uncompressed));
 }
 
 void decompress(const Batch& batch) {

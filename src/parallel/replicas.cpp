@@ -1,6 +1,8 @@
 #include "lockstep/parallel/replicas.hpp"
 
-#include <ATen/ops/cat.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/flatten_dense_tensors.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -73,14 +75,13 @@ struct Pair {
 
 /// Copies one piece through one buffer: one transfer per small tensor costs more than the bytes.
 void copy_in_one(const std::vector<Pair>& piece) {
-  std::vector<at::Tensor> flat;
-  for (const auto& pair : piece) flat.push_back(pair.source.reshape(-1));
-  const at::Tensor there = at::cat(flat).to(piece.front().own.device());
-  std::int64_t begin = 0;
+  std::vector<at::Tensor> sources, own;
   for (const auto& pair : piece) {
-    pair.own.copy_(there.narrow(0, begin, pair.own.numel()).view(pair.own.sizes()));
-    begin += pair.own.numel();
+    sources.push_back(pair.source);
+    own.push_back(pair.own);
   }
+  const at::Tensor there = at::flatten_dense_tensors(sources).to(own.front().device());
+  at::_foreach_copy_(own, at::unflatten_dense_tensors(there, own));
 }
 
 bool travel_together(const Pair& one, const Pair& other) {

@@ -142,9 +142,8 @@ Accelerator::Accelerator(const World& world, const ProcessGroup& group, const Ac
       state_(std::make_shared<State>(world, group, options)) {
   state_->training.set_loss_scaling(gradients()->scaling());
   if (world.rank != group.rank() || world.world_size != group.size()) {
-    throw UsageError("the world says rank " + std::to_string(world.rank) + " of " +
-                     std::to_string(world.world_size) + ", but the process group says rank " +
-                     std::to_string(group.rank()) + " of " + std::to_string(group.size()));
+    throw UsageError(fmt::format("the world says rank {} of {}, but the process group says rank {} of {}",
+                                 world.rank, world.world_size, group.rank(), group.size()));
   }
 }
 
@@ -157,7 +156,7 @@ void Accelerator::wait_for_everyone() const { state_->group.barrier(); }
 
 MainProcessFirst Accelerator::main_process_first() const {
   return {state_->store,
-          {.name = "main_process_first #" + std::to_string(++state_->main_first),
+          {.name = fmt::format("main_process_first #{}", ++state_->main_first),
            .rank = world().rank,
            .main_rank = 0,
            .members = world().world_size,
@@ -166,8 +165,8 @@ MainProcessFirst Accelerator::main_process_first() const {
 
 MainProcessFirst Accelerator::local_main_process_first() const {
   return {state_->store,
-          {.name = "local_main_process_first #" + std::to_string(++state_->local_main_first) + " on node " +
-                   std::to_string(world().group_rank),
+          {.name = fmt::format("local_main_process_first #{} on node {}", ++state_->local_main_first,
+                               world().group_rank),
            .rank = world().rank,
            .main_rank = world().local_main_rank(),
            .members = world().local_world_size,

@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <unistd.h>
 #include <iostream>
 #include <utility>
@@ -50,7 +51,7 @@ namespace fs = std::filesystem;
 /// A unique name. If the file is left behind, a later start removes it.
 std::string probe_name() {
   static int counter = 0;
-  return ".lockstep-probe-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) + ".tmp";
+  return fmt::format(".lockstep-probe-{}-{}.tmp", ::getpid(), counter++);
 }
 
 }  // namespace
@@ -83,7 +84,7 @@ void run_on_writers(const Accelerator& accelerator, bool takes_part, const std::
   if (own) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {
     if (failures[rank].empty()) continue;
-    throw RemoteError("rank " + std::to_string(rank) + " could not write: " + failures[rank],
+    throw RemoteError(fmt::format("rank {} could not write: {}", rank, failures[rank]),
                       static_cast<int>(rank));
   }
 }

@@ -100,12 +100,11 @@ void Checkpoints::State::check_lease() const {
 void Checkpoints::State::take_over(const Checkpoint& checkpoint) {
   step = saved_step = checkpoint.info.step;
   resumed_from = checkpoint.path;
-  accelerator.print("resumed from ", checkpoint.path.string(), ": step ", step, ", epoch ",
-                    checkpoint.info.epoch,
-                    checkpoint.info.world_size == accelerator.num_processes()
-                        ? ""
-                        : ", written by " + std::to_string(checkpoint.info.world_size) +
-                              " rank(s): random numbers start over");
+  accelerator.print(
+      "resumed from ", checkpoint.path.string(), ": step ", step, ", epoch ", checkpoint.info.epoch,
+      checkpoint.info.world_size == accelerator.num_processes()
+          ? ""
+          : fmt::format(", written by {} rank(s): random numbers start over", checkpoint.info.world_size));
 }
 
 void Checkpoints::State::resume_newest() {

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/ops/cat.h>
+#include <fmt/format.h>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -32,10 +33,9 @@ void check_forms(const char* operation, int rank, const std::vector<json>& forms
   if (std::all_of(forms.begin(), forms.end(), same)) return;
   std::string text;
   for (std::size_t r = 0; r < forms.size(); ++r) {
-    text += (r == 0 ? "" : "; ") + ("rank " + std::to_string(r)) + " has " + to_text(forms[r]);
+    text += fmt::format("{}rank {} has {}", r == 0 ? "" : "; ", r, to_text(forms[r]));
   }
-  throw CommunicationError("rank " + std::to_string(rank) + ": " + operation +
-                           " of tensors that do not fit: " + text);
+  throw CommunicationError(fmt::format("rank {}: {} of tensors that do not fit: {}", rank, operation, text));
 }
 
 at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
@@ -52,11 +52,12 @@ at::Tensor valid_rows(const at::Tensor& tensor, const Batch& batch) {
   const auto known = static_cast<std::int64_t>(std::max(batch.indices.size(), batch.valid.size()));
   const auto samples = known == 0 ? batch.size() : known;
   if (tensor.dim() == 0 || (samples == 0 ? tensor.size(0) != 0 : tensor.size(0) % samples != 0)) {
-    throw UsageError("gather_for_metrics: the batch has " + std::to_string(samples) +
-                     " samples, but a tensor of it has " +
-                     (tensor.dim() == 0 ? "no rows: it is a scalar"
-                                        : std::to_string(tensor.size(0)) + " rows, which is not a multiple") +
-                     ". Give it values for each sample.");
+    throw UsageError(
+        fmt::format("gather_for_metrics: the batch has {} samples, but a tensor of it has {}. Give it values "
+                    "for each sample.",
+                    samples,
+                    tensor.dim() == 0 ? "no rows: it is a scalar"
+                                      : fmt::format("{} rows, which is not a multiple", tensor.size(0))));
   }
   if (std::find(batch.valid.begin(), batch.valid.end(), false) == batch.valid.end()) return tensor;
   at::Tensor mask = at::ones({samples}, at::kBool);
@@ -192,8 +193,7 @@ std::int64_t first_size_of(const std::vector<at::Tensor>& tensors) {
   for (const auto& tensor : tensors) {
     if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
   }
-  throw UsageError("find_batch_size: none of the " + std::to_string(tensors.size()) +
-                   " tensors has a dimension.");
+  throw UsageError(fmt::format("find_batch_size: none of the {} tensors has a dimension.", tensors.size()));
 }
 
 std::vector<at::Tensor> concatenated(const std::vector<std::vector<at::Tensor>>& parts) {
@@ -203,8 +203,8 @@ std::vector<at::Tensor> concatenated(const std::vector<std::vector<at::Tensor>>&
     std::vector<at::Tensor> pieces;
     for (const auto& part : parts) {
       if (part.size() != parts.front().size()) {
-        throw UsageError("concatenate: one collection has " + std::to_string(parts.front().size()) +
-                         " tensors and another " + std::to_string(part.size()) + ".");
+        throw UsageError(fmt::format("concatenate: one collection has {} tensors and another {}.",
+                                     parts.front().size(), part.size()));
       }
       pieces.push_back(part[place]);
     }
@@ -219,8 +219,8 @@ namespace lockstep {
 
 SplitRange split_range(std::int64_t length, int num_processes, int rank, bool apply_padding) {
   if (num_processes < 1 || rank < 0 || rank >= num_processes) {
-    throw UsageError("split_between_processes: rank " + std::to_string(rank) + " of " +
-                     std::to_string(num_processes) + " processes does not exist.");
+    throw UsageError(
+        fmt::format("split_between_processes: rank {} of {} processes does not exist.", rank, num_processes));
   }
   const auto each = length / num_processes;
   const auto extras = length % num_processes;
@@ -265,12 +265,12 @@ Batch split_part(const Batch& batch, const SplitRange& range) {
 }
 
 std::int64_t common_split_length(const std::vector<std::int64_t>& lengths) {
-  std::string text;
-  for (const auto length : lengths) text += (text.empty() ? "" : ", ") + std::to_string(length);
   for (const auto length : lengths) {
     if (length == lengths.front()) continue;
-    throw UsageError("split_between_processes: the parts have different lengths (" + text +
-                     "); they must be equal, so that what belongs together stays together.");
+    throw UsageError(
+        fmt::format("split_between_processes: the parts have different lengths ({}); they must be equal, so "
+                    "that what belongs together stays together.",
+                    fmt::join(lengths, ", ")));
   }
   return lengths.empty() ? 0 : lengths.front();
 }

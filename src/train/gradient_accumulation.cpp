@@ -231,10 +231,10 @@ void GradientState::derive_steps(std::int64_t batch_size) {
   if (options_.global_batch_size == 0) return;
   const std::int64_t at_once = batch_size * group_.size();
   if (options_.global_batch_size % at_once != 0) {
-    throw UsageError("a global batch of " + std::to_string(options_.global_batch_size) +
-                     " samples is not a multiple of " + std::to_string(group_.size()) +
-                     " ranks with batches of " + std::to_string(batch_size) +
-                     ". Change the batch size of the loader, or the global batch.");
+    throw UsageError(
+        fmt::format("a global batch of {} samples is not a multiple of {} ranks with batches of {}. Change "
+                    "the batch size of the loader, or the global batch.",
+                    options_.global_batch_size, group_.size(), batch_size));
   }
   steps_ = options_.global_batch_size / at_once;
   options_.global_batch_size = 0;
@@ -269,7 +269,7 @@ void GradientState::begin_step() { begin(progress()); }
 void GradientState::begin(const std::optional<DataLoaderProgress>& progress) {
   const bool follows = options_.sync_with_dataloader && progress.has_value();
   // If a pass is abandoned in the middle of a window, the window is discarded.
-  if (follows && progress->pass != pass_) done_ = 0;
+  if (follows && progress->pass != pass_ && done_ > 0) discard_window();
   if (done_ == 0) {
     length_ = steps_;
     if (follows) length_ = std::min(length_, progress->size - progress->position + 1);
@@ -280,6 +280,12 @@ void GradientState::begin(const std::optional<DataLoaderProgress>& progress) {
   ++done_;
   inside_ = true;
   syncs_ = done_ >= length_ || (follows && progress->position >= progress->size);
+}
+
+/// Its gradients would become part of the next step, divided by another number or weight.
+void GradientState::discard_window() {
+  done_ = 0;
+  for (const auto& model : models_) model.zero_grad();
 }
 
 void GradientState::end() noexcept {

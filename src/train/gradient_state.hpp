@@ -64,6 +64,7 @@ class GradientState {
   void look_ahead() const;
   std::optional<DataLoaderProgress> progress() const;
   void begin(const std::optional<DataLoaderProgress>& progress);
+  void discard_window();
   void demand_kind(bool weighted);
   void backward_by_own(const at::Tensor& sum, const at::Tensor& weight);
   at::Tensor scaled(const at::Tensor& loss);

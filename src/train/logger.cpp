@@ -1,6 +1,7 @@
 #include "lockstep/train/logger.hpp"
 #include "lockstep/core/progress_bar.hpp"
 
+#include <fmt/core.h>
 #include <ctime>
 #include <iostream>
 
@@ -25,8 +26,9 @@ std::string time_of_day() {
 void Logger::write(LogLevel level, LogFrom from, const std::string& text) const {
   const int rank = accelerator_.process_index();
   const bool for_all = from == LogFrom::main_process || (from == LogFrom::each_node && rank == 0);
-  const std::string who = for_all ? "" : "[RANK " + std::to_string(rank) + "] ";
-  const std::string line = time_of_day() + " " + level_name(level) + " " + who + name_ + ": " + text + "\n";
+  const std::string who = for_all ? "" : fmt::format("[RANK {}] ", rank);
+  const std::string line =
+      fmt::format("{} {} {}{}: {}\n", time_of_day(), level_name(level), who, name_, text);
   if (from == LogFrom::main_process && rank != 0) return;
   if (from == LogFrom::each_node && !accelerator_.is_local_main_process()) return;
   const int turns = from == LogFrom::in_order ? accelerator_.num_processes() : 1;

@@ -1,10 +1,11 @@
+#include <fmt/core.h>
 #include <algorithm>
 #include <map>
 #include <regex>
 #include <set>
-#include <sstream>
 
 #include "../checkpoint/shards.hpp"
+#include "../parallel/module_agreement.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -28,8 +29,8 @@ TensorSource open_parts(const std::filesystem::path& index) {
     all.metadata.merge(part.metadata);
     // merge() leaves entries whose names exist already.
     if (part.forms.empty()) continue;
-    throw DataError(index.string() + ": the tensor '" + part.forms.begin()->first +
-                    "' is in two files, one of them " + name);
+    throw DataError(fmt::format("{}: the tensor '{}' is in two files, one of them {}", index.string(),
+                                part.forms.begin()->first, name));
   }
   all.get_tensor = [readers = std::move(readers)](const std::string& name) { return readers.at(name)(name); };
   return all;
@@ -48,9 +49,7 @@ TensorSource open_model_file(const std::filesystem::path& file) {
 }
 
 std::string tensor_form(const at::Tensor& tensor) {
-  std::ostringstream text;
-  text << tensor.scalar_type() << ' ' << tensor.sizes();
-  return text.str();
+  return c10::str(tensor.scalar_type(), ' ', tensor.sizes());
 }
 
 void MismatchReport::add(const std::string& text) {
@@ -60,8 +59,8 @@ void MismatchReport::add(const std::string& text) {
 void MismatchReport::throw_if_any(const std::filesystem::path& file) const {
   if (count_ == 0) return;
   const int more = count_ - kComplaintsShown;
-  throw DataError(file.string() + " does not fit the model: " + text_ +
-                  (more > 0 ? "; and " + std::to_string(more) + " more" : ""));
+  throw DataError(fmt::format("{} does not fit the model: {}{}", file.string(), text_,
+                              more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 
 namespace {
@@ -88,21 +87,11 @@ bool has_name(const std::vector<NamedTensor>& tensors, const std::string& name) 
                      [&](const NamedTensor& entry) { return entry.name == name; });
 }
 
-/// Each shared tensor once, under its first name.
-std::vector<NamedTensor> each_once(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> result;
-  std::set<const void*> seen;
-  for (const auto& entry : tensors) {
-    if (seen.insert(identity(entry)).second) result.push_back(entry);
-  }
-  return result;
-}
-
 std::vector<NamedTensor> with_names(const std::vector<NamedTensor>& tensors,
                                     const std::vector<std::string>& names) {
   const std::set<std::string> wanted(names.begin(), names.end());
   std::vector<NamedTensor> result;
-  for (const auto& entry : each_once(tensors)) {
+  for (const auto& entry : parallel::without_repeats(tensors)) {
     if (wanted.contains(entry.name)) result.push_back(entry);
   }
   return result;
@@ -123,10 +112,6 @@ void remove_others(const std::filesystem::path& folder, const shards::Plan& plan
   }
 }
 
-}  // namespace
-
-namespace {
-
 TensorMap map_of(const std::vector<NamedTensor>& tensors) {
   TensorMap result;
   for (const auto& entry : tensors) result.emplace(entry.name, entry.tensor);
@@ -139,7 +124,8 @@ GetTensor reader_of(const std::vector<NamedTensor>& tensors) {
 
 shards::Plan plan_of(const std::vector<NamedTensor>& forms, std::uint64_t max_shard_bytes) {
   shards::TensorSizes sizes;
-  for (const auto& entry : each_once(forms)) sizes.emplace_back(entry.name, entry.tensor.nbytes());
+  for (const auto& entry : parallel::without_repeats(forms))
+    sizes.emplace_back(entry.name, entry.tensor.nbytes());
   return shards::plan(sizes, max_shard_bytes, kModelFileName);
 }
 
@@ -147,7 +133,7 @@ shards::Plan plan_of(const std::vector<NamedTensor>& forms, std::uint64_t max_sh
 
 FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& forms,
                             const GetTensor& get_tensor) {
-  return save_file_from({map_of(each_once(forms)), get_tensor, {{"format", "pt"}}}, path);
+  return save_file_from({map_of(parallel::without_repeats(forms)), get_tensor, {{"format", "pt"}}}, path);
 }
 
 FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
@@ -191,15 +177,15 @@ TensorSource open_for_model(const std::filesystem::path& path, const std::vector
   for (const auto& entry : tensors) {
     const auto place = found.find(identity(entry));
     if (place == found.end()) {
-      complaints.add("'" + entry.name + "' (" + tensor_form(entry.tensor) + ") is missing");
+      complaints.add(fmt::format("'{}' ({}) is missing", entry.name, tensor_form(entry.tensor)));
     } else if (!same_form(*place->second, entry.tensor)) {
-      complaints.add("'" + entry.name + "' is " + tensor_form(*place->second) + ", expected " +
-                     tensor_form(entry.tensor));
+      complaints.add(fmt::format("'{}' is {}, expected {}", entry.name, tensor_form(*place->second),
+                                 tensor_form(entry.tensor)));
     }
   }
   for (const auto& [name, tensor] : content.forms) {
     if (!has_name(tensors, name))
-      complaints.add("'" + name + "' (" + tensor_form(tensor) + ") is not part of the model");
+      complaints.add(fmt::format("'{}' ({}) is not part of the model", name, tensor_form(tensor)));
   }
   complaints.throw_if_any(file);
   return content;

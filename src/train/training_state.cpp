@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 #include <torch/version.h>
 #include <algorithm>
 #include <map>
@@ -6,10 +7,10 @@
 
 #include "broadcast_tensors.hpp"
 #include "checkpoint_writer.hpp"
+#include "core/json.hpp"
 #include "host_copies.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "lockstep/core/version.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
 #include "model_content.hpp"
@@ -29,7 +30,7 @@ DataLoaderState older_state_from(const json& document) {
                           document.at("num_replicas").get<double>();
   const bool whole = consumed >= static_cast<double>(length);
   return {.samples = whole ? length : static_cast<std::int64_t>(consumed),
-          .dataset = std::to_string(length) + " samples"};
+          .dataset = fmt::format("{} samples", length)};
 }
 
 }  // namespace
@@ -63,24 +64,13 @@ FileDigest write_json(const std::filesystem::path& path, const json& document) {
   return write_atomically(path, document.dump(2) + "\n");
 }
 
-json read_json(const std::filesystem::path& path) {
-  InputFile file(path);
-  std::string text(file.size(), '\0');
-  file.read(text.data(), text.size());
-  try {
-    return json::parse(text);
-  } catch (const json::exception& error) {
-    throw DataError("'" + path.string() + "' is not JSON: " + error.what());
-  }
-}
-
 namespace {
 
 namespace fs = std::filesystem;
 
 /// Accelerate's names: the first of a kind has no number, the others count from 1.
 std::string numbered(const std::string& stem, std::size_t index, const std::string& ending) {
-  return stem + (index == 0 ? "" : "_" + std::to_string(index)) + ending;
+  return index == 0 ? stem + ending : fmt::format("{}_{}{}", stem, index, ending);
 }
 
 std::string model_file(std::size_t index) { return numbered("model", index, ".safetensors"); }
@@ -90,7 +80,7 @@ std::string optimizer_file(std::size_t index, const char* ending) {
 std::string scheduler_file(std::size_t index) { return numbered("scheduler", index, ".json"); }
 std::string sampler_file(std::size_t index) { return numbered("sampler", index, ".json"); }
 std::string object_file(const std::string& name) { return "custom_checkpoint_" + name + ".safetensors"; }
-std::string random_file(std::size_t rank) { return "random_states_" + std::to_string(rank) + ".safetensors"; }
+std::string random_file(std::size_t rank) { return fmt::format("random_states_{}.safetensors", rank); }
 
 constexpr const char* kScalerFile = "scaler.json";
 constexpr const char* kBucketsFile = "buckets.json";
@@ -127,7 +117,7 @@ const torch::optim::Optimizer& described(torch::optim::Optimizer& optimizer) {
 
 std::vector<BucketLayout> read_buckets(const fs::path& path, std::size_t models) {
   try {
-    auto buckets = read_json(path).get<std::vector<BucketLayout>>();
+    auto buckets = read_json_document(path).get<std::vector<BucketLayout>>();
     buckets.resize(models);
     return buckets;
   } catch (const json::exception& error) {
@@ -143,7 +133,7 @@ std::size_t size_of(const BucketLayout& layout) {
 
 DataLoaderState read_position(const fs::path& path) {
   try {
-    return loader_state_from(read_json(path));
+    return loader_state_from(read_json_document(path));
   } catch (const json::exception& error) {
     throw DataError("'" + path.string() + "' is not the position of a loader: " + error.what());
   }
@@ -194,8 +184,7 @@ std::vector<NamedTensor> TrainingState::parameter_names() const {
     for (const auto& entry : models_[model].tensors()) {
       const auto [place, is_new] = taken.emplace(entry.name, entry.tensor.unsafeGetTensorImpl());
       const bool clash = !is_new && place->second != entry.tensor.unsafeGetTensorImpl();
-      names.push_back(
-          {clash ? "model_" + std::to_string(model) + "." + entry.name : entry.name, entry.tensor});
+      names.push_back({clash ? fmt::format("model_{}.{}", model, entry.name) : entry.name, entry.tensor});
     }
   }
   return names;
@@ -405,7 +394,8 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     const auto file = path / optimizer_file(i, ".safetensors");
     TensorSource tensors = safe_open(file);
-    content.optimizers.push_back({tensors.forms, read_json(path / optimizer_file(i, ".json")).dump()});
+    content.optimizers.push_back(
+        {tensors.forms, read_json_document(path / optimizer_file(i, ".json")).dump()});
     check_optimizer_state(described(*optimizers_[i]), names, content.optimizers[i], "'" + file.string() + "'",
                           whole_forms(sharded_models(), names));
     // Without sharded models, the state is read immediately, so that an unreadable file changes nothing.
@@ -416,9 +406,9 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
     }
   }
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
-    content.schedulers.push_back(read_json(path / scheduler_file(i)).dump());
+    content.schedulers.push_back(read_json_document(path / scheduler_file(i)).dump());
   if (scaling_ != nullptr && fs::exists(path / kScalerFile)) {
-    content.scaler = read_json(path / kScalerFile).dump();
+    content.scaler = read_json_document(path / kScalerFile).dump();
   }
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
     content.loaders.push_back(read_position(path / sampler_file(i)));

@@ -26,8 +26,6 @@ DataLoaderState loader_state_from(const nlohmann::json& document);
 
 /// Writes a JSON document to a file, atomically.
 FileDigest write_json(const std::filesystem::path& path, const nlohmann::json& document);
-/// Throws DataError if the file cannot be read or is not JSON.
-nlohmann::json read_json(const std::filesystem::path& path);
 
 /// A prepared model.
 struct PreparedModel {

@@ -260,13 +260,20 @@ class Links(MadeUpTree):
 
 class Snippets(MadeUpTree):
     def test_lines_of_the_named_file(self):
-        self.give(README_md="<!-- from examples/a.cpp -->\n```cpp\n  f();\n```\n", examples__a_cpp="int a;\n  f();\n")
-        self.no_problem(snippets.problems)
+        for code in ("  f();\n", "f();\n", "f();\n\n{\n  g();\n}\n"):
+            self.give(README_md=f"<!-- from examples/a.cpp -->\n```cpp\n{code}```\n",
+                      examples__a_cpp="int a;\n  f();\n\n  {\n    g();\n  }\n")
+            self.no_problem(snippets.problems)
+
+    def test_pages(self):
+        self.give(README_md="", docs__a_md="```cpp\nf();\n```\n")
+        self.assertIn("docs/a.md:1: a block of C++ must say", self.only_problem(snippets.problems))
 
     def test_others(self):
         for head, code, reason in (("", "f();", "must say where it is from"),
                                    ("<!-- from examples/b.cpp -->\n", "f();", "is not there"),
-                                   ("<!-- from examples/a.cpp -->\n", "g();", "do not stand in examples/a.cpp")):
+                                   ("<!-- from examples/a.cpp -->\n", "g();", "do not stand in examples/a.cpp"),
+                                   ("<!-- from examples/a.cpp -->\n", "();", "do not stand in examples/a.cpp")):
             self.give(README_md=f"{head}```cpp\n{code}\n```\n", examples__a_cpp="f();\n")
             self.assertIn(reason, self.only_problem(snippets.problems))
 

@@ -36,6 +36,7 @@ Model on(Model model, const std::string& device) {
 /// A model's function of tokens: hidden states [rows, tokens, width], or scores [rows, classes].
 struct Network {
   std::function<at::Tensor(const Tokens&)> run;
+  /// Any token will do, because the mask hides it.
   std::int64_t padding = 0;
   /// The names of the classes by number; empty if the model has none.
   std::vector<std::string> classes = {};
@@ -58,7 +59,7 @@ Network states_of(const Options& options, const std::string& device) {
   return {[bert](const Tokens& tokens) mutable {
             return bert(tokens.ids, tokens.mask, tokens.types).last_hidden_state;
           },
-          bert->config().pad_token_id};
+          bert->config().pad_token_id.value_or(0)};
 }
 
 Network scores_of(const Options& options, const std::string& device) {
@@ -73,7 +74,8 @@ Network scores_of(const Options& options, const std::string& device) {
   }
   const auto& names = bert->config().id2label;
   return {[bert](const Tokens& tokens) mutable { return bert(tokens.ids, tokens.mask, tokens.types); },
-          bert->config().pad_token_id, models::are_class_names(names) ? names : std::vector<std::string>()};
+          bert->config().pad_token_id.value_or(0),
+          models::are_class_names(names) ? names : std::vector<std::string>()};
 }
 
 /// A vector of length one per text: the mean of its tokens' last hidden states.

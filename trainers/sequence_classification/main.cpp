@@ -80,12 +80,15 @@ lockstep::Loss loss_of(const Batch& outputs, const Batch& batch, double smoothin
 
 /// What loading the data needs to know about the model; checks its vocabulary and length first.
 ModelFacts facts_of_model(const Options& options) {
-  if (texts::is_script(options.model))
-    return {texts::first_token_of(lockstep::load_tokenizer(options.tokenizer), {"[PAD]", "<pad>"}), {}};
+  const auto padding_of_tokenizer = [&] {
+    return texts::first_token_of(lockstep::load_tokenizer(options.tokenizer), {"[PAD]", "<pad>"});
+  };
+  if (texts::is_script(options.model)) return {padding_of_tokenizer(), {}};
   const auto config = models::BertConfig::from_file(options.model);
   check_lengths(config, options);
-  if (options.new_classifier) return {config.pad_token_id, {}};
-  return {config.pad_token_id, texts::Classes{.names = config.id2label, .count = config.num_labels}};
+  const std::int64_t padding = config.pad_token_id ? *config.pad_token_id : padding_of_tokenizer();
+  if (options.new_classifier) return {padding, {}};
+  return {padding, texts::Classes{.names = config.id2label, .count = config.num_labels}};
 }
 
 int train(const Accelerator& accelerator, const Options& options) {

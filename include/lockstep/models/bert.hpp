@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ struct BertConfig {
   std::int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
-  std::int64_t pad_token_id = 0;
+  /// Its embedding gets no gradient. None, as "pad_token_id": null in a file: all embeddings are trained.
+  std::optional<std::int64_t> pad_token_id = 0;
   /// Number of classes of a BertForSequenceClassification.
   std::int64_t num_labels = 2;
   /// Names of the classes by number, num_labels of them; empty: LABEL_0, LABEL_1, ... (see class_names.hpp).

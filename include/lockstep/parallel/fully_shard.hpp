@@ -129,7 +129,8 @@ class FullyShardedDataParallelBase {
 
   FullParameters full_parameters() { return FullParameters(*this); }
 
-  /// Drops the gradients of all parameters, or fills them with zeros. *Local*.
+  /// Drops the gradients of all parameters, or fills them with zeros. Drops those that were accumulated under
+  /// no_sync(), which an optimizer's zero_grad() does not see. *Local*.
   void zero_grad(bool set_to_none = true);
 
   /// Scales all gradients so that their norm over all ranks is at most `max_norm`, and returns the norm

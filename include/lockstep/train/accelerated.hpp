@@ -74,9 +74,7 @@ class AcceleratedModel {
     return ddp_ ? ddp_->parameters() : fsdp_->parameters();
   }
   WrappedModel::NoSync no_sync() { return WrappedModel::NoSync(wrapped()); }
-  void zero_grad(bool set_to_none = true) {
-    ddp_ ? ddp_->zero_grad(set_to_none) : fsdp_->zero_grad(set_to_none);
-  }
+  void zero_grad(bool set_to_none = true) { wrapped().zero_grad(set_to_none); }
 
   // The same as in DistributedDataParallel. They throw UsageError if the model is fully sharded.
 

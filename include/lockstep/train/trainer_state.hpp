@@ -74,12 +74,19 @@ struct TrainerState {
   double unlogged_loss = 0;
   std::int64_t unlogged_steps = 0;
   double total_loss = 0;
+  /// Of the last step before a checkpoint, for an epoch whose log is due when training resumes: its learning
+  /// rate, and its gradient norm if there is one.
+  double learning_rate = 0;
+  std::optional<double> grad_norm = {};
   /// Seconds spent in train() over all restarts, from the first step on: steps, evaluations and checkpoints,
   /// by rank 0's clock. The time of a killed job after its last checkpoint is not included.
   double train_seconds = 0;
   /// Work that a signal interrupted and that is done first when the training resumes: should_log,
   /// should_evaluate and should_save of global_step.
   TrainerControl unfinished = {};
+  /// Whether `unfinished` belongs to a step: if should_epoch_stop or should_training_stop ends the epoch with
+  /// it, on_epoch_end follows, with what is due at the end of an epoch.
+  bool unfinished_step = false;
   /// Whether this rank is the first of the job, and of its node.
   bool is_world_process_zero = true;
   bool is_local_process_zero = true;

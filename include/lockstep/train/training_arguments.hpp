@@ -100,6 +100,8 @@ struct TrainingArguments {
   ///   warmup_stable_decay: num_decay_steps (required), num_stable_steps, min_lr_ratio, warmup_type,
   ///     decay_type, num_cycles
   ///   reduce_lr_on_plateau: mode, factor, patience, threshold, threshold_mode, cooldown, min_lr, eps
+  /// The default of mode follows greater_is_better. In transformers it is always min, which lowers the rate
+  /// while an accuracy improves.
   /// The others take none. See ScheduleOptions and PlateauOptions, which have the same names.
   std::string lr_scheduler_kwargs = "{}";
   /// Steps in which the rate increases from 0.
@@ -195,6 +197,8 @@ struct TrainingArguments {
 
   // ---- Data
 
+  /// Drop the last, smaller batch of an epoch. Evaluations and predictions use all samples nevertheless,
+  /// unlike in transformers: their results would depend on the batch size and the number of ranks.
   bool dataloader_drop_last = false;
   /// Threads that read ahead; 0: read between the steps.
   int dataloader_num_workers = 0;

@@ -44,6 +44,9 @@ class WrappedModel {
   };
 
   NoSync no_sync() const { return NoSync(*this); }
+  void zero_grad(bool set_to_none = true) const {
+    fsdp_ != nullptr ? fsdp_->zero_grad(set_to_none) : ddp_->zero_grad(set_to_none);
+  }
 
  private:
   DistributedDataParallelBase* ddp_ = nullptr;

@@ -152,6 +152,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
 parallel::UnitHooks* FullyShardedDataParallelBase::root_hooks() const { return state_->root_hooks.get(); }
 
 void FullyShardedDataParallelBase::zero_grad(bool set_to_none) {
+  state_->drop_unsynchronised();
   for (const auto& entry : state_->trained) {
     at::Tensor& gradient = entry.tensor.mutable_grad();
     if (set_to_none) {

@@ -234,6 +234,8 @@ void FullySharded::end_backward() {
 
   // A parameter without a gradient on any rank gets none, because an optimizer would change it even with
   // zeros.
+  order_ = c10::hash_combine(order_, calls_.size());
+  for (const auto& call : calls_) order_ = c10::hash_combine(order_, call.unit);
   std::vector<std::uint8_t> used;
   for_each_segment([&](ShardedSegment& segment) {
     used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());
@@ -243,7 +245,7 @@ void FullySharded::end_backward() {
     return;
   }
   const std::size_t parameters = used.size();
-  add_order(used);
+  add_order(std::exchange(order_, 0), used);
   const at::Tensor flags = at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte).to(groups.all.device());
   groups.all.all_reduce(flags, ReduceOp::max);
   const at::Tensor agreed = flags.cpu();
@@ -260,9 +262,7 @@ void FullySharded::end_backward() {
 
 /// Adds two numbers, the hash of the order of the forwards and its complement. Their maxima over all ranks
 /// add up to all ones if the order is the same everywhere.
-void FullySharded::add_order(std::vector<std::uint8_t>& bytes) const {
-  std::size_t order = calls_.size();
-  for (const auto& call : calls_) order = c10::hash_combine(order, call.unit);
+void FullySharded::add_order(std::size_t order, std::vector<std::uint8_t>& bytes) {
   for (const std::size_t number : {order, ~order})
     for (std::size_t i = 0; i < sizeof number; ++i) bytes.push_back(number >> (8 * i) & 0xFF);
 }
@@ -306,6 +306,11 @@ at::Tensor FullySharded::take_part(const at::Tensor& parameter, const at::Tensor
   ++generation_;
   return with_place(
       parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
+}
+
+void FullySharded::drop_unsynchronised() {
+  order_ = 0;
+  for_each_segment([](ShardedSegment& segment) { segment.drop_gradients(); });
 }
 
 void FullySharded::show_whole() {

@@ -57,6 +57,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   std::optional<at::ScalarType> output_dtype(std::size_t unit) const {
     return unit == kRoot ? options.mp_policy.output_dtype : std::nullopt;
   }
+  /// Drops the gradients that were accumulated under no_sync().
+  void drop_unsynchronised();
   void show_whole();
   void show_shards_again() noexcept;
   /// This rank's part of new values of a parameter or of optimizer state. Throws UsageError while parameters
@@ -82,7 +84,7 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void leave(std::size_t unit, const ForwardCall& next);
   void prefetch(const ForwardCall& call);
   void end_backward();
-  void add_order(std::vector<std::uint8_t>& bytes) const;
+  static void add_order(std::size_t order, std::vector<std::uint8_t>& bytes);
   void check_order(std::span<const std::uint8_t> greatest) const;
   void reduce(std::size_t unit);
   void finish_reducing();
@@ -101,6 +103,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   /// The forwards since the module's last forward began, ordered by their end. Their backwards run in reverse
   /// order.
   std::vector<ForwardCall> calls_;
+  /// The hash of the orders of the forwards whose gradients no rank has reduced yet.
+  std::size_t order_ = 0;
   std::int64_t clock_ = 0;
   std::int64_t generation_ = 0;
   bool in_backward_ = false;

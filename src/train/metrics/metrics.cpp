@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -12,8 +13,7 @@ namespace lockstep::metrics {
 
 void Accuracy::update(std::int64_t correct, std::int64_t samples) {
   if (correct < 0 || correct > samples) {
-    throw UsageError("Accuracy: " + std::to_string(correct) + " right answers of " + std::to_string(samples) +
-                     " samples cannot be.");
+    throw UsageError(fmt::format("Accuracy: {} right answers of {} samples cannot be.", correct, samples));
   }
   correct_ += correct;
   samples_ += samples;
@@ -25,7 +25,7 @@ double Accuracy::compute() const {
 }
 
 void Perplexity::update(double loss_sum, std::int64_t tokens) {
-  if (tokens < 0) throw UsageError("Perplexity: " + std::to_string(tokens) + " tokens cannot be.");
+  if (tokens < 0) throw UsageError(fmt::format("Perplexity: {} tokens cannot be.", tokens));
   loss_sum_ += loss_sum;
   tokens_ += tokens;
 }
@@ -54,9 +54,8 @@ double dot(const Counts& one, const Counts& other) {
 
 void check_class(const char* what, std::int64_t number, std::size_t place, std::size_t classes) {
   if (number >= 0 && static_cast<std::size_t>(number) < classes) return;
-  throw DataError("Classification: " + std::string(what) + " " + std::to_string(number) + " of sample " +
-                  std::to_string(place) + " is not a class: expected 0 to " + std::to_string(classes - 1) +
-                  ".");
+  throw DataError(fmt::format("Classification: {} {} of sample {} is not a class: expected 0 to {}.", what,
+                              number, place, classes - 1));
 }
 
 /// A weighted mean that leaves out NaN.
@@ -86,16 +85,15 @@ struct Classification::Shares {
 
 Classification::Classification(std::int64_t num_classes) {
   if (num_classes < 2) {
-    throw UsageError("Classification: expected two classes or more, but got " + std::to_string(num_classes) +
-                     ".");
+    throw UsageError(fmt::format("Classification: expected two classes or more, but got {}.", num_classes));
   }
   for (auto* counts : {&hits_, &predicted_, &actual_}) counts->resize(static_cast<std::size_t>(num_classes));
 }
 
 void Classification::update(std::span<const std::int64_t> predictions, std::span<const std::int64_t> labels) {
   if (predictions.size() != labels.size()) {
-    throw UsageError("Classification: " + std::to_string(predictions.size()) + " predictions for " +
-                     std::to_string(labels.size()) + " labels.");
+    throw UsageError(
+        fmt::format("Classification: {} predictions for {} labels.", predictions.size(), labels.size()));
   }
   // All classes are checked before any is counted, so that a rejected batch changes nothing.
   for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -146,8 +144,10 @@ double Classification::score(const ScoreOptions& options, double Shares::*which)
   }
   if (options.average != Average::binary) return mean_over_classes(options, which);
   if (hits_.size() != 2) {
-    throw UsageError("Classification: Average::binary is for two classes, but there are " +
-                     std::to_string(hits_.size()) + ": choose micro, macro or weighted.");
+    throw UsageError(
+        fmt::format("Classification: Average::binary is for two classes, but there are {}: choose micro, "
+                    "macro or weighted.",
+                    hits_.size()));
   }
   return shares_of(hits_[1], predicted_[1], actual_[1], options.zero_division).*which;
 }
@@ -185,15 +185,14 @@ double mean_of(const Outputs& outputs, const Reading& reading) {
 
 Regression::Regression(std::int64_t outputs) {
   if (outputs < 1)
-    throw UsageError("Regression: expected one output or more, but got " + std::to_string(outputs) + ".");
+    throw UsageError(fmt::format("Regression: expected one output or more, but got {}.", outputs));
   outputs_.resize(static_cast<std::size_t>(outputs));
 }
 
 void Regression::update(std::span<const double> predictions, std::span<const double> targets) {
   if (predictions.size() != targets.size() || targets.size() % outputs_.size() != 0) {
-    throw UsageError("Regression: " + std::to_string(predictions.size()) + " predictions for " +
-                     std::to_string(targets.size()) + " targets of " + std::to_string(outputs_.size()) +
-                     " output(s) each.");
+    throw UsageError(fmt::format("Regression: {} predictions for {} targets of {} output(s) each.",
+                                 predictions.size(), targets.size(), outputs_.size()));
   }
   for (std::size_t i = 0; i < targets.size(); ++i) {
     Output& output = outputs_[i % outputs_.size()];

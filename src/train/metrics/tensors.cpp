@@ -1,6 +1,7 @@
 // How metrics read tensors and sum their state over ranks.
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <string>
 
@@ -71,8 +72,8 @@ void Classification::update(const at::Tensor& predictions, const at::Tensor& lab
   check_shapes("Classification", predictions, labels);
   const auto classes = static_cast<std::int64_t>(hits_.size());
   if (predictions.is_floating_point() && predictions.size(-1) != classes) {
-    throw UsageError("Classification: scores " + shape_of(predictions) + " are not of " +
-                     std::to_string(classes) + " classes.");
+    throw UsageError(
+        fmt::format("Classification: scores {} are not of {} classes.", shape_of(predictions), classes));
   }
   const at::Tensor answers = on_host(classes_of(predictions), at::kLong);
   const at::Tensor truth = on_host(labels, at::kLong);
@@ -124,9 +125,9 @@ void Regression::update(const at::Tensor& predictions, const at::Tensor& targets
   const auto outputs = static_cast<std::int64_t>(outputs_.size());
   const bool rows = targets.dim() == 2 ? targets.size(1) == outputs : targets.dim() == 1 && outputs == 1;
   if (!rows || predictions.sizes() != targets.sizes()) {
-    throw UsageError("Regression: expected predictions and targets of one shape [rows, " +
-                     std::to_string(outputs) + "], got " + shape_of(predictions) + " and " +
-                     shape_of(targets) + ".");
+    throw UsageError(
+        fmt::format("Regression: expected predictions and targets of one shape [rows, {}], got {} and {}.",
+                    outputs, shape_of(predictions), shape_of(targets)));
   }
   const at::Tensor answers = on_host(predictions, at::kDouble);
   const at::Tensor truth = on_host(targets, at::kDouble);

@@ -1,4 +1,4 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -150,12 +150,6 @@ const Keys& keys_of(const std::string& schedule) {
   return keys.at(schedule);
 }
 
-std::string listed(const Keys& keys) {
-  std::string text;
-  for (const auto& key : keys) text += (text.empty() ? "" : ", ") + key;
-  return text.empty() ? "nothing" : text;
-}
-
 void check_keys(const TrainingArguments& args) {
   const auto kwargs = nlohmann::json::parse(args.lr_scheduler_kwargs, nullptr, false);
   if (!kwargs.is_object()) {
@@ -167,7 +161,8 @@ void check_keys(const TrainingArguments& args) {
   for (const auto& [key, value] : kwargs.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     throw UsageError(fmt::format("training arguments: {} has '{}', but the schedule {} takes {}", kName, key,
-                                 args.lr_scheduler_type, listed(known)));
+                                 args.lr_scheduler_type,
+                                 known.empty() ? "nothing" : fmt::format("{}", fmt::join(known, ", "))));
   }
 }
 

@@ -161,7 +161,8 @@ void add_saving(Table& table) {
 
 void add_data(Table& table) {
   table.section("data")
-      .add("dataloader-drop-last", &Args::dataloader_drop_last, "Drop the last, smaller batch.")
+      .add("dataloader-drop-last", &Args::dataloader_drop_last,
+           "Drop the last, smaller batch of the training data.")
       .add("dataloader-num-workers", &Args::dataloader_num_workers, "Threads that prefetch batches.",
            at_least(0))
       .add("dataloader-pin-memory", &Args::dataloader_pin_memory,

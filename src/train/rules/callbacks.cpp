@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
@@ -53,8 +54,9 @@ EarlyStoppingCallback::EarlyStoppingCallback(std::int64_t patience, double thres
     : patience_(patience), threshold_(threshold) {
   if (patience < 1 || !(threshold >= 0))
     throw UsageError(
-        "EarlyStoppingCallback: the patience must be 1 or more and the threshold 0 or more, not " +
-        std::to_string(patience) + " and " + std::to_string(threshold));
+        fmt::format("EarlyStoppingCallback: the patience must be 1 or more and the threshold 0 or more, not "
+                    "{} and {}",
+                    patience, threshold));
 }
 
 void EarlyStoppingCallback::on_prepare(CallbackContext& /*event*/) { counter_ = 0; }

@@ -44,21 +44,26 @@ LogEntry entry_from(const Json& document) {
 /// transformers rejects unknown keys, but keeps the state of any callback.
 constexpr const char* kOwn = "LockstepTrainer";
 
-Json unfinished_json(const TrainerControl& control) {
-  return {{"should_evaluate", control.should_evaluate},
+Json unfinished_json(const TrainerState& state) {
+  const TrainerControl& control = state.unfinished;
+  return {{"should_epoch_stop", control.should_epoch_stop},
+          {"should_evaluate", control.should_evaluate},
           {"should_log", control.should_log},
           {"should_save", control.should_save},
-          {"should_training_stop", control.should_training_stop}};
+          {"should_training_stop", control.should_training_stop},
+          {"step", state.unfinished_step}};
 }
 
 Json own_json(const TrainerState& state) {
   return {{"args", Json::object()},
           {"attributes",
-           {{"num_samples_seen", state.num_samples_seen},
+           {{"grad_norm", optional_json(state.grad_norm)},
+            {"learning_rate", state.learning_rate},
+            {"num_samples_seen", state.num_samples_seen},
             {"total_batch_size", state.total_batch_size},
             {"total_loss", state.total_loss},
             {"train_seconds", state.train_seconds},
-            {"unfinished", unfinished_json(state.unfinished)},
+            {"unfinished", unfinished_json(state)},
             {"unlogged_loss", state.unlogged_loss},
             {"unlogged_steps", state.unlogged_steps}}}};
 }
@@ -111,11 +116,15 @@ void read_own(const Json& own, TrainerState& state) {
   // Missing in older checkpoints.
   state.train_seconds = own.value("train_seconds", 0.0);
   state.num_samples_seen = own.value("num_samples_seen", std::int64_t{0});
+  state.learning_rate = own.value("learning_rate", 0.0);
+  read_optional(own, "grad_norm", state.grad_norm);
   const Json unfinished = own.value("unfinished", Json::object());
   state.unfinished.should_log = unfinished.value("should_log", false);
   state.unfinished.should_evaluate = unfinished.value("should_evaluate", false);
   state.unfinished.should_save = unfinished.value("should_save", false);
   state.unfinished.should_training_stop = unfinished.value("should_training_stop", false);
+  state.unfinished.should_epoch_stop = unfinished.value("should_epoch_stop", false);
+  state.unfinished_step = unfinished.value("step", false);
 }
 
 TrainerState state_from(const Json& document) {

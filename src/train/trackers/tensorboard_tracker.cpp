@@ -1,8 +1,7 @@
+#include <fmt/core.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
-#include <cstdio>
 
 #include "core/host_name.hpp"
 #include "events.hpp"
@@ -15,10 +14,8 @@ namespace {
 /// TensorBoard reads the files of a folder in the order of their names, which begin with the time.
 std::string file_name() {
   static std::atomic<int> counter{0};
-  std::array<char, 24> time{};
-  std::snprintf(time.data(), time.size(), "%010lld", static_cast<long long>(wall_time()));
-  return std::string("events.out.tfevents.") + time.data() + "." + host_name() + "." +
-         std::to_string(::getpid()) + "." + std::to_string(counter++);
+  return fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<std::int64_t>(wall_time()),
+                     host_name(), ::getpid(), counter++);
 }
 
 class TensorBoardTracker final : public Tracker {

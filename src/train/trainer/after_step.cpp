@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,13 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Which folders of weights are kept.
-struct WeightsRotation {
-  /// Like RotationOptions: at most this many; the newest and `protect` are always kept.
-  std::int64_t total_limit = 0;
-  std::string protect = {};
-};
-
 /// The step in the name of a folder of weights; null for any other path.
 std::optional<std::int64_t> step_of(const fs::path& path) {
   const auto step = step_in_name(path.filename());
@@ -44,27 +38,17 @@ std::vector<fs::path> folders_of_weights(const fs::path& folder) {
   return folders;
 }
 
-void rotate_weights(const fs::path& folder, const WeightsRotation& rotation) {
-  if (rotation.total_limit <= 0) return;
-  auto left = folders_of_weights(folder);
-  for (std::size_t i = left.size();
-       i-- > 1 && left.size() > static_cast<std::size_t>(rotation.total_limit);) {
-    if (left[i].filename() == rotation.protect) continue;
-    remove_folder(left[i]);
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-}
-
 /// Writes `folder`/checkpoint-<step> atomically, with the weights and the files that `add` creates, and
 /// removes the oldest of its kind. It has no manifest, so that no run resumes from it automatically.
 void save_weights_only(const fs::path& folder, std::int64_t step, const std::vector<NamedTensor>& tensors,
-                       const std::function<void(const fs::path&)>& add, const WeightsRotation& rotation) {
+                       const std::function<void(const fs::path&)>& add, const RotationOptions& rotation) {
   const fs::path path = folder / checkpoint_name(step);
   AtomicDirectory written(path);
   write_model(written.path(), tensors);
   add(written.path());
   written.commit();
-  rotate_weights(folder, rotation);
+  auto folders = folders_of_weights(folder);
+  remove_oldest(folders, rotation, std::identity());
 }
 
 /// Removes what save_weights_only() wrote for the step, if anything.
@@ -82,9 +66,9 @@ namespace {
 /// As transformers: the state of the only callback of its name, or a list.
 std::string state_of(const std::vector<TrainerCallback*>& callbacks) {
   if (callbacks.size() == 1) return callbacks.front()->state_dict();
-  std::string states;
-  for (const auto* callback : callbacks) states += (states.empty() ? "" : ", ") + callback->state_dict();
-  return "[" + states + "]";
+  std::vector<std::string> states;
+  for (const auto* callback : callbacks) states.push_back(callback->state_dict());
+  return fmt::format("[{}]", fmt::join(states, ", "));
 }
 
 /// Checks on rank 0's file system.
@@ -153,10 +137,11 @@ std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) cons
   const auto name = best_metric_name(impl_.args);
   if (!name) return std::nullopt;
   if (const auto value = LogEntry{metrics}.find(*name)) return value;
-  std::string names;
-  for (const auto& entry : metrics) names += (names.empty() ? "" : ", ") + entry.first;
-  throw UsageError("metric_for_best_model is '" + *name +
-                   "', which the evaluation does not have: there are " + names);
+  std::vector<std::string> names;
+  for (const auto& entry : metrics) names.push_back(entry.first);
+  throw UsageError(
+      fmt::format("metric_for_best_model is '{}', which the evaluation does not have: there are {}", *name,
+                  fmt::join(names, ", ")));
 }
 
 /// Records the evaluation's metric and whether it is strictly better than all before. As in transformers, the
@@ -181,6 +166,8 @@ void TrainingRun::save() {
   TrainerState& state = impl_.state;
   fold_losses();
   state.train_seconds = train_seconds();
+  state.learning_rate = learning_rate_;
+  if (grad_norm_.defined()) state.grad_norm = grad_norm_.item<double>();
   if (state.best_global_step) {
     const std::string best = checkpoint_name(*state.best_global_step);
     const auto folder = std::filesystem::path(impl_.args.output_dir) / best;

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <cctype>
 #include <cmath>
@@ -152,15 +153,15 @@ void NanGuardCallback::on_pre_optimizer_step(CallbackContext& event) {
   const std::int64_t step = event.state.global_step + 1;
   if (step % every_ != 0) return;
   const at::Tensor all = event.trainer.accelerator().gather(sum).cpu();
-  std::string ranks;
+  std::vector<std::int64_t> ranks;
   for (std::int64_t rank = 0; rank < all.numel(); ++rank) {
-    if (!std::isfinite(all[rank].item<double>())) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    if (!std::isfinite(all[rank].item<double>())) ranks.push_back(rank);
   }
   if (ranks.empty()) return;
   throw Error(
-      "step " + std::to_string(step) + ": the loss of rank(s) " + ranks +
-      " is not finite. The weights are those of the step before. Look at the samples of this step, try a "
-      "smaller learning_rate, or max_grad_norm");
+      fmt::format("step {}: the loss of rank(s) {} is not finite. The weights are those of the step before. "
+                  "Look at the samples of this step, try a smaller learning_rate, or max_grad_norm",
+                  step, fmt::join(ranks, ", ")));
 }
 
 namespace {
@@ -268,7 +269,7 @@ void LearningRateMonitor::on_log(CallbackContext& event) {
 
 EmaCallback::EmaCallback(double decay, bool apply_at_end) : decay_(decay), apply_at_end_(apply_at_end) {
   if (!(decay > 0 && decay < 1))
-    throw UsageError("EmaCallback: the decay must be between 0 and 1, not " + std::to_string(decay));
+    throw UsageError(fmt::format("EmaCallback: the decay must be between 0 and 1, not {}", decay));
 }
 
 void EmaCallback::on_prepare(CallbackContext& event) {

@@ -139,45 +139,40 @@ class FunctionMetrics final : public EvaluationMetrics {
     values_.clear();
     error_ = nullptr;
   }
+  /// compute() passes an exception to the other ranks.
   void update(const Batch& outputs, const Batch& batch) override {
+    failure_ = "an exception that says nothing about itself";
     try {
       values_ = function_({outputs, batch});
+    } catch (const std::exception& error) {
+      failure_ = error.what();
+      error_ = std::current_exception();
     } catch (...) {
-      error_ = std::current_exception();  // compute() passes it to the other ranks.
+      error_ = std::current_exception();
     }
   }
+  /// Values are sent as bits, because JSON has no NaN.
   Metrics compute(const ProcessGroup& group) override {
-    const nlohmann::json all = group.broadcast_object(document());
+    nlohmann::json all{{"values", nlohmann::json::array()}};
+    for (const auto& [name, value] : values_)
+      all["values"].push_back({name, std::bit_cast<std::uint64_t>(value)});
+    if (error_) all["error"] = failure_;
+    all = group.broadcast_object(all);
     if (error_) std::rethrow_exception(error_);
     if (all.contains("error"))
       throw RemoteError("rank 0 failed in compute_metrics: " + all["error"].get<std::string>(), 0);
     Metrics values;
-    for (const auto& [name, bits] : all["values"].get<std::vector<std::pair<std::string, std::uint64_t>>>())
-      values.emplace_back(name, std::bit_cast<double>(bits));
+    for (const auto& entry : all["values"])
+      values.emplace_back(entry[0], std::bit_cast<double>(entry[1].get<std::uint64_t>()));
     return values;
   }
   bool needs_all_samples() const override { return true; }
 
  private:
-  /// Values are sent as bits, because JSON has no NaN.
-  nlohmann::json document() const {
-    if (error_) {
-      try {
-        std::rethrow_exception(error_);
-      } catch (const std::exception& error) {
-        return {{"error", error.what()}};
-      } catch (...) {
-        return {{"error", "an exception that says nothing about itself"}};
-      }
-    }
-    std::vector<std::pair<std::string, std::uint64_t>> bits;
-    for (const auto& [name, value] : values_) bits.emplace_back(name, std::bit_cast<std::uint64_t>(value));
-    return {{"values", bits}};
-  }
-
   std::function<Metrics(const EvaluationPrediction&)> function_;
   Metrics values_;
   std::exception_ptr error_;
+  std::string failure_;
 };
 
 /// Several metrics, one after the other.

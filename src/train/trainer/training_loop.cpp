@@ -56,7 +56,7 @@ void TrainingRun::say_if_finished() {
   const bool is_ended =
       std::exchange(impl_.control.should_training_stop, impl_.control.should_training_stop || at_limit);
   const TrainerControl& left = state.unfinished;
-  const bool has_work = left.should_log || left.should_evaluate || left.should_save;
+  const bool has_work = left.should_log || left.should_evaluate || left.should_save || state.unfinished_step;
   if (checkpoints_->resumed_from().empty() || has_work || !(at_limit || is_ended)) return;
   impl_.accelerator.print(fmt::format(
       "already finished: step {} of {}. To train on, {}; to start over, set resume_from_checkpoint to "
@@ -120,9 +120,10 @@ void TrainingRun::check_evaluations() const {
   const TrainerComponents& parts = impl_.parts;
   if (impl_.args.eval_strategy == IntervalStrategy::no) return;
   if (!parts.eval_dataset && parts.eval_datasets.empty() && !parts.eval_stream) {
-    throw UsageError("eval_strategy is " + option_word(impl_.args.eval_strategy) +
-                     ", but there is no data set to evaluate on: give one (--validation-file; "
-                     "TrainerComponents::eval_dataset), or set eval_strategy to no");
+    throw UsageError(
+        fmt::format("eval_strategy is {}, but there is no data set to evaluate on: give one "
+                    "(--validation-file; TrainerComponents::eval_dataset), or set eval_strategy to no",
+                    option_word(impl_.args.eval_strategy)));
   }
   if (const auto metric = best_metric_name(impl_.args)) check_is_known(*metric);
 }
@@ -169,6 +170,7 @@ void TrainingRun::run_epochs() {
 void TrainingRun::run_epoch() {
   const std::int64_t epoch = batches_->epoch();
   impl_.control.should_epoch_stop = false;
+  in_epoch_ = true;
   call(&TrainerCallback::on_epoch_begin);
   const bool from_start = batches_->position() == 0;
   bool is_empty = true;
@@ -180,14 +182,19 @@ void TrainingRun::run_epoch() {
   if (impl_.control.should_epoch_stop || impl_.control.should_training_stop) discard_window();
   if (preempted_) return;
   if (from_start && is_empty) {
-    throw DataError("the training data gives this rank no batch in epoch " + std::to_string(epoch) +
-                    ": a stream that is empty, or has too few files or rows for the ranks.");
+    throw DataError(
+        fmt::format("the training data gives this rank no batch in epoch {}: a stream that is empty, or has "
+                    "too few files or rows for the ranks.",
+                    epoch));
   }
+  between_steps([&] { end_epoch(epoch); });
+}
+
+void TrainingRun::end_epoch(std::int64_t epoch) {
+  in_epoch_ = false;
   if (impl_.control.should_epoch_stop) batches_->set_epoch(epoch + 1);
-  between_steps([this] {
-    call(&TrainerCallback::on_epoch_end);
-    log_evaluate_save();
-  });
+  call(&TrainerCallback::on_epoch_end);
+  log_evaluate_save();
 }
 
 /// Returns false if a signal interrupted an evaluation in `work`.
@@ -207,22 +214,28 @@ void TrainingRun::between_steps(const std::function<void()>& work) {
   if (impl_.control.should_log) log_step();
   impl_.control.should_log = false;
   impl_.state.unfinished = impl_.control;
+  impl_.state.unfinished_step = in_epoch_;
   is_outdated_ = true;
   preempt();
 }
 
-/// Finishes what a signal interrupted after the previous run's last step.
+/// Finishes what a signal interrupted after the previous run's last step, and the epoch if that ends with it.
 void TrainingRun::finish_unfinished() {
   const TrainerControl left = std::exchange(impl_.state.unfinished, {});
-  const Raised raised(impl_.resumes_evaluation);
+  in_epoch_ = std::exchange(impl_.state.unfinished_step, false);
   impl_.control.should_log = left.should_log;
   impl_.control.should_evaluate = left.should_evaluate;
   impl_.control.should_save = left.should_save;
+  impl_.control.should_epoch_stop = in_epoch_ && left.should_epoch_stop;
   impl_.control.should_training_stop = impl_.control.should_training_stop || left.should_training_stop;
-  if (!left.should_log && !left.should_evaluate && !left.should_save) return;
-  is_outdated_ = true;
-  log_evaluate_save();
-  if (is_outdated_) write_checkpoint();
+  if (left.should_log || left.should_evaluate || left.should_save) {
+    const Raised raised(impl_.resumes_evaluation);
+    is_outdated_ = true;
+    log_evaluate_save();
+    if (is_outdated_) write_checkpoint();
+  }
+  const bool epoch_ends = impl_.control.should_epoch_stop || impl_.control.should_training_stop;
+  if (in_epoch_ && epoch_ends) end_epoch(batches_->epoch());
 }
 
 bool TrainingRun::time_is_up() const {
@@ -322,8 +335,10 @@ void load_states(const std::string& name, const std::vector<TrainerCallback*>& c
   if (callbacks.size() == 1) return callbacks.front()->load_state_dict(text);
   const auto states = nlohmann::json::parse(text);
   if (!states.is_array() || states.size() != callbacks.size()) {
-    throw DataError("the checkpoint does not have a list of " + std::to_string(callbacks.size()) +
-                    " states for the callbacks '" + name + "': add as many as when it was written");
+    throw DataError(
+        fmt::format("the checkpoint does not have a list of {} states for the callbacks '{}': add as many as "
+                    "when it was written",
+                    callbacks.size(), name));
   }
   for (std::size_t i = 0; i < callbacks.size(); ++i) callbacks[i]->load_state_dict(states[i].dump());
 }
@@ -352,6 +367,8 @@ void TrainingRun::take_state(const TrainerState& saved) {
   first_step_ = saved.global_step;
   first_sample_ = saved.num_samples_seen;
   seconds_before_ = saved.train_seconds;
+  learning_rate_ = saved.learning_rate;
+  if (saved.grad_norm) grad_norm_ = at::scalar_tensor(*saved.grad_norm, at::kDouble);
   last_logged_step_ = saved.global_step - saved.unlogged_steps;
   if (const std::string best = best_saved(); !best.empty()) checkpoints_->protect(best);
   for (const auto& [name, callbacks] : impl_.stateful_callbacks()) {

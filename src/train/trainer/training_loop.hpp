@@ -77,6 +77,7 @@ class TrainingRun {
   void take_state(const TrainerState& saved);
   void run_epochs();
   void run_epoch();
+  void end_epoch(std::int64_t epoch);
   void run_micro_batch(const Batch& batch);
   void discard_window();
   void finish_step();
@@ -125,11 +126,13 @@ class TrainingRun {
   /// This rank's, since the last sum over ranks.
   double flops_ = 0;
   double samples_ = 0;
+  /// Of the last step; the norm is on the device, and read only when it is logged or saved.
   double learning_rate_ = 0;
-  /// Of the last step, on the device; read only when it is logged.
   at::Tensor grad_norm_;
   std::optional<double> metric_of_step_;
   bool preempted_ = false;
+  /// Whether on_epoch_end is still to come for the epoch of the last step.
+  bool in_epoch_ = false;
   /// An existing checkpoint of this step does not contain the work that remains after it.
   bool is_outdated_ = false;
 };

@@ -421,6 +421,23 @@ TEST(Pretrained, ClassNamesAreReadAndSavedAsByTransformers) {
   EXPECT_TRUE(testing::contains_all(BertConfig{}.to_json("BertModel"), {"\"LABEL_1\": 1"}));
 }
 
+/// As in transformers, where null is None.
+TEST(Pretrained, WithoutAPaddingTokenEveryEmbeddingIsTrained) {
+  const testing::TemporaryFolder folder;
+  for (const std::string id : {"null", "3"}) {
+    testing::write_bytes(folder.path() / "config.json",
+                         R"({"vocab_size": 5, "hidden_size": 4, "num_hidden_layers": 1, "pad_token_id": )" +
+                             id + R"(, "num_attention_heads": 1})");
+    const BertConfig config = BertConfig::from_file(folder.path());
+    BertModel bert(config);
+    bert(at::arange(5).unsqueeze(0)).last_hidden_state.square().mul(at::arange(4)).sum().backward();
+    const at::Tensor gradient = bert->named_parameters()["embeddings.word_embeddings.weight"].grad();
+    for (std::int64_t token = 0; token < 5; ++token)
+      EXPECT_EQ(gradient[token].any().item<bool>(), token != config.pad_token_id) << id << " " << token;
+    EXPECT_TRUE(testing::contains_all(config.to_json("BertModel"), {"\"pad_token_id\": " + id}));
+  }
+}
+
 TEST(Pretrained, ClassNamesAreTheirClassifiers) {
   const testing::TemporaryFolder folder;
   const std::vector<std::string> names{"b", "a", "c"};

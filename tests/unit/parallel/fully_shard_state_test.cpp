@@ -163,8 +163,43 @@ TEST(FullyShard, WhatWouldGiveWrongGradientsIsRefused) {
     EXPECT_THROWS(net_loss(model, group.rank(), 0).backward(), CommunicationError, "in the same order");
     net->order = {0, 1, 2};
     net_loss(model, group.rank(), 0).backward();
+    // Gradients that are reduced with those of a later forward.
+    const auto accumulate_in_other_order = [&] {
+      const auto quiet = model.no_sync();
+      net->order = group.rank() == 1 ? std::vector<std::size_t>{1, 0, 2} : std::vector<std::size_t>{0, 1, 2};
+      net_loss(model, group.rank(), 0).backward();
+      net->order = {0, 1, 2};
+    };
+    accumulate_in_other_order();
+    EXPECT_THROWS(net_loss(model, group.rank(), 0).backward(), CommunicationError, "in the same order");
+    // Those that are dropped do no harm.
+    accumulate_in_other_order();
+    model.zero_grad();
+    net_loss(model, group.rank(), 0).backward();
     net->to(at::kDouble);
     EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "'first.weight' has other data", "before sharding");
+  });
+}
+
+/// As in DistributedDataParallel: gradients that were accumulated under no_sync() are dropped, too.
+TEST(FullyShard, DropsGradientsThatWereNotReduced) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    const auto gradients = [&](bool accumulate) {
+      if (accumulate) {
+        const auto quiet = model.no_sync();
+        net_loss(model, group.rank(), 1).backward();
+      }
+      model.zero_grad();
+      net_loss(model, group.rank(), 0).backward();
+      Tensors values;
+      for (const auto& parameter : net->parameters()) values.push_back(parameter.grad().clone());
+      model.zero_grad();
+      return values;
+    };
+    const Tensors expected = gradients(false);
+    expect_equal(gradients(true), expected, "gradient");
   });
 }
 

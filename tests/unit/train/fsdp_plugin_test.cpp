@@ -83,6 +83,33 @@ TEST(FsdpPlugin, DividesAModelWithinEachNode) {
     EXPECT_TRUE(torch::allclose(tensor, other.at(name), 1e-3, 1e-6)) << name;
 }
 
+/// A pass that ends within a window leaves no gradient behind for the next step.
+TEST(FsdpPlugin, AWindowOfAnAbandonedPassIsDiscarded) {
+  for (const bool on : {true, false}) {
+    run_accelerators(
+        2,
+        [&](Accelerator& accelerator) {
+          const auto gradient_after = [&](bool abandon) {
+            Job job(accelerator);
+            const auto accumulate = [&](int micro_batches) {
+              for (auto& batch : job.loader) {
+                const auto micro = accelerator.accumulate(job.model);
+                accelerator.backward(torch::mse_loss(job.model(batch["x"]), batch["y"]));
+                if (--micro_batches == 0) break;
+              }
+              job.loader.rewind();
+            };
+            if (abandon) accumulate(1);
+            accumulate(2);
+            return job.net->last->weight.grad().clone();
+          };
+          const at::Tensor expected = gradient_after(false);
+          EXPECT_TRUE(torch::equal(gradient_after(true), expected)) << (on ? "sharded" : "whole");
+        },
+        sharded(on, 2));
+  }
+}
+
 TEST(FsdpPlugin, AShardedModuleIsNotWrappedAgain) {
   testing::run_group(2, [](const ProcessGroup& group) {
     torch::nn::Linear layer(2, 2);

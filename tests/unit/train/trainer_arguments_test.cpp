@@ -90,7 +90,7 @@ using A = TrainingArguments;
 std::vector<Argument> loader_arguments() {
   return {
       {"dataloader_drop_last", [](A& a) { a.dataloader_drop_last = true; },
-       [](const Told& told) { return told.train.drop_last; }},
+       [](const Told& told) { return told.train.drop_last && !told.eval.drop_last; }},
       {"dataloader_num_workers", [](A& a) { a.dataloader_num_workers = 2; },
        [](const Told& told) { return told.train.num_workers == 2 && told.eval.num_workers == 2; }},
       {"dataloader_pin_memory", [](A& a) { a.dataloader_pin_memory = false; },

@@ -9,6 +9,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "rules/schedule_kwargs.hpp"
 #include "rules/training_plan.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -175,8 +176,11 @@ TEST(TrainingArguments, NameTheMetricOfTheBestModel) {
   args.metric_for_best_model = "accuracy";
   EXPECT_EQ(best_metric_name(args), "eval_accuracy");
   EXPECT_TRUE(greater_metric_is_better(args));
+  args.lr_scheduler_type = "reduce_lr_on_plateau";
+  EXPECT_EQ(plateau_options(args).mode, "max");
   args.greater_is_better = false;
   EXPECT_FALSE(greater_metric_is_better(args));
+  EXPECT_EQ(plateau_options(args).mode, "min");
 }
 
 TEST(TrainingPlan, CountsAsTransformersDoes) {
@@ -218,7 +222,9 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   state.stateful_callbacks = {{"Mine", R"({"seen":"NaN \" Infinity"})"}};
   state.unlogged_loss = 0.75;
   state.train_seconds = 12.5;
-  state.unfinished.should_evaluate = true;
+  state.unfinished.should_evaluate = state.unfinished.should_epoch_stop = state.unfinished_step = true;
+  state.learning_rate = 1e-4;
+  state.grad_norm = 1.25;
   const std::string text = trainer_state_text(state);
   EXPECT_TRUE(testing::contains_all(text, {"\"loss\": NaN", "\"grad_norm\": Infinity", "\"step\": 30"}));
   const TrainerState read = trainer_state_from(text, "trainer_state.json");
@@ -231,7 +237,11 @@ TEST(TrainerState, ReadsBackWhatItWrites) {
   EXPECT_EQ(read.unlogged_loss, 0.75);
   EXPECT_EQ(read.train_seconds, 12.5);
   EXPECT_TRUE(read.unfinished.should_evaluate);
+  EXPECT_TRUE(read.unfinished.should_epoch_stop);
+  EXPECT_TRUE(read.unfinished_step);
   EXPECT_FALSE(read.unfinished.should_save);
+  EXPECT_EQ(read.learning_rate, 1e-4);
+  EXPECT_EQ(read.grad_norm, 1.25);
   EXPECT_EQ(trainer_state_text(read), text);
 }
 
