@@ -87,7 +87,7 @@ constexpr double kLongestTime = 1e9;
 
 /// Removes the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
 std::string_view unquoted(std::string_view text) {
-  text = stripped(text);
+  text = variables::stripped(text);
   const bool quoted = text.size() >= 2 && (text.front() == '\'' || text.front() == '"');
   return quoted && text.back() == text.front() ? text.substr(1, text.size() - 2) : text;
 }
@@ -122,8 +122,8 @@ const std::map<std::string_view, RendezvousTimes::Time RendezvousTimes::*> kTime
 
 void read_item(std::string_view item, RendezvousConfig& config, std::vector<std::string>& notices) {
   const auto equals = std::min(item.find('='), item.size());
-  const auto key = stripped(item.substr(0, equals));
-  const auto value = stripped(item.substr(std::min(equals + 1, item.size())));
+  const auto key = variables::stripped(item.substr(0, equals));
+  const auto value = variables::stripped(item.substr(std::min(equals + 1, item.size())));
   if (key.empty() || value.empty()) throw refusal(item, "KEY=VALUE,KEY=VALUE,...");
   if (const auto time = kTimes.find(key); time != kTimes.end()) {
     config.times.*time->second = RendezvousTimes::Time(std::llround(number_of(item, value) * 1000));
@@ -181,7 +181,8 @@ RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string
   }
   config.backend = backend_of(options, config.max_nodes);
   if (const auto items = unquoted(options.rdzv_conf); !items.empty()) {
-    for (const auto item : variables::split_list(items)) read_item(stripped(item), config, notices);
+    for (const auto item : variables::split_list(items))
+      read_item(variables::stripped(item), config, notices);
   }
   plan_node_rank(parsed, config);
   config.endpoint = endpoint_of(config.backend, parsed);

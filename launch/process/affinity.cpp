@@ -242,7 +242,7 @@ std::optional<std::vector<std::string>> listed_devices(const Environment& enviro
   if (!list) return std::nullopt;
   std::vector<std::string> entries;
   for (const auto item : variables::split_list(*list)) {
-    const std::string_view entry = stripped(item);
+    const std::string_view entry = variables::stripped(item);
     const bool is_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
     if (!is_name && !whole_number(entry, 0, gpus - 1)) break;
     entries.emplace_back(entry);

@@ -51,13 +51,6 @@ std::string readable_frame(const std::string& line) {
 
 }  // namespace
 
-std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const auto first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
 std::string substituted(std::string_view text, const std::map<std::string, std::string>& macros) {
   std::string result;
   while (!text.empty()) {
