@@ -39,11 +39,15 @@ void make_folder(const std::filesystem::path& folder) {
 /// One error instead of one per rank from its interpreter.
 void check_script(const LaunchConfig& config) {
   constexpr int kPythonsStatus = 2;
-  if (config.script.empty() || access(config.script.c_str(), F_OK) == 0) return;
-  throw SpawnError(fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on "
-                               "this host; a module is started by --module.",
-                               config.script, config.script.starts_with('/') ? "" : " in this folder"),
-                   kPythonsStatus);
+  for (int rank = 0; rank < config.local_world_size; ++rank) {
+    const std::string script = substituted(config.script, {{"local_rank", std::to_string(rank)}});
+    if (script.empty() || access(script.c_str(), F_OK) == 0) continue;
+    throw SpawnError(
+        fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on "
+                    "this host; a module is started by --module.",
+                    script, script.starts_with('/') ? "" : " in this folder"),
+        kPythonsStatus);
+  }
 }
 
 /// A crashed program could not demangle the names of its functions.

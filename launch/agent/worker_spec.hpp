@@ -37,8 +37,9 @@ std::string error_file(const WorkerSpec& spec, int local_rank);
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                const Environment& parent);
 
-/// The command of one rank. `${local_rank}` and `$local_rank` in the program's arguments are replaced by the
-/// number. Unlike torchrun, `$$` is kept: `sh -c 'echo $$'` works as written.
+/// The command of one rank. `${local_rank}` and `$local_rank` are replaced by the number in the program's
+/// arguments and, as in torchrun, in the name of a Python script or module. Unlike torchrun, `$$` is kept:
+/// `sh -c 'echo $$'` works as written.
 std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank);
 
 /// Opens the files and pipes of one rank: `stdout.log` and `stderr.log` next to its error file. Throws

@@ -81,10 +81,9 @@ struct RankOutput {
 struct LaunchConfig : RendezvousConfig {
   /// The options as given; derived values are below.
   RunOptions options;
-  /// The command to execute, including the interpreter.
+  /// The command to execute, including the interpreter. `${local_rank}` is replaced in all words but the
+  /// first.
   std::vector<std::string> command;
-  /// Index of the program's first own argument in `command`; `${local_rank}` is replaced from there on.
-  std::size_t first_argument = 1;
   /// The program's name in messages.
   std::string program;
   /// The Python script of the ranks; empty: none. Checked once, before they start.
