@@ -85,7 +85,7 @@ void Agent::run_round(const Assignment& place) {
            .repeat = again ? spec_.repeat + 1 : 0,
            .master = place.own_store.value_or(coordinator_.master()),
            .agent_store = !place.own_store,
-           .folder = config_.log_dir.empty() ? supervisor_.folder.path() : config_.log_dir};
+           .folder = config_.log_dir.empty() ? supervisor_.reaper.folder() : config_.log_dir};
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);

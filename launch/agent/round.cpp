@@ -72,7 +72,7 @@ void Round::prepare() {
   check_script(config_);
   oom_kills_before_ = oom_kills();
   const bool alone = spec_.place.group_world_size == 1;
-  monitor_.emplace(supervisor_.folder.path(), spec_.place, config_.local_world_size,
+  monitor_.emplace(supervisor_.reaper.folder(), spec_.place, config_.local_world_size,
                    alone ? "" : host_name());
   next_look_ = net::Clock::now() + HeartbeatMonitor::kInterval;
 }

@@ -1,5 +1,3 @@
-#include "cli/facts.hpp"
-
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -123,6 +121,20 @@ fs::path library_folder() {
   return {};
 }
 
+/// What the library reports: its version, LibTorch's, the CUDA devices and NCCL. If it cannot be loaded, the
+/// only fact is the reason.
+Facts library_facts() {
+  void* library = ::dlopen((library_folder() / kLibrary).c_str(), RTLD_LAZY | RTLD_LOCAL);
+  using Entry = const char* (*)();
+  const auto entry =
+      library == nullptr ? nullptr : reinterpret_cast<Entry>(::dlsym(library, "lockstep_library_facts"));
+  if (entry == nullptr) return {{"library", fmt::format("not loaded: {}", ::dlerror())}};
+  Facts facts;
+  for (const auto& fact : nlohmann::json::parse(entry())) facts.emplace_back(fact.at(0), fact.at(1));
+  // Stays loaded: LibTorch's threads and exit handlers do not survive unloading.
+  return facts;
+}
+
 std::string cuda_feature(const Facts& library, const fs::path& folder, bool has_driver) {
   if (!has_driver)
     return "no: NVIDIA's driver is not loaded. Training runs on the CPU. For a GPU, install its driver; "
@@ -199,18 +211,6 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
 }
 
 }  // namespace
-
-Facts library_facts() {
-  void* library = ::dlopen((library_folder() / kLibrary).c_str(), RTLD_LAZY | RTLD_LOCAL);
-  using Entry = const char* (*)();
-  const auto entry =
-      library == nullptr ? nullptr : reinterpret_cast<Entry>(::dlsym(library, "lockstep_library_facts"));
-  if (entry == nullptr) return {{"library", fmt::format("not loaded: {}", ::dlerror())}};
-  Facts facts;
-  for (const auto& fact : nlohmann::json::parse(entry())) facts.emplace_back(fact.at(0), fact.at(1));
-  // Stays loaded: LibTorch's threads and exit handlers do not survive unloading.
-  return facts;
-}
 
 Facts host_facts() {
   Facts facts = {{"host", host_name()},

@@ -43,7 +43,7 @@ int launch(const LaunchConfig& config, Environment environment) {
   const JobSecret secret = secret_for(config, environment);
   const auto coordinator = open_coordinator(config, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value;
-  supervision.tag.add_to(environment);
+  supervision.reaper.add_tag(environment);
   Agent agent(config, environment, supervision, *coordinator, console);
   const int status = exit_status(config, agent.run());
   if (agent.was_forced()) exit_soon(status);
