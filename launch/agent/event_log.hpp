@@ -8,7 +8,7 @@
 #include "config/launch_config.hpp"
 #include "logs/console.hpp"
 #include "net/deadline.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 

@@ -8,7 +8,7 @@
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 #include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {

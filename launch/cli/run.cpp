@@ -12,7 +12,7 @@
 #include "lockstep/core/environment.hpp"
 #include "net/signal_free_thread.hpp"
 #include "process/process_supervisor.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {
