@@ -277,7 +277,7 @@ std::string program_of_lockstep(const std::string& name) {
 LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   const RunOptions& options = parsed.options;
   LaunchConfig config;
-  static_cast<RendezvousConfig&>(config) = rendezvous_config(parsed, config.notices);
+  set_rendezvous(parsed, config);
   set_command(options, environment, config);
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   config.options = options;
