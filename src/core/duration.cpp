@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/option_values.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -37,7 +38,7 @@ Duration::Duration(double value, Unit unit) : value_(value), unit_(unit) {
   const bool whole = unit != Unit::steps || value == std::trunc(value);
   if (std::isfinite(value) && value >= 0 && whole && (unit != Unit::share || value <= 1)) return;
   throw UsageError("a duration must be 0 or more, whole if it counts steps, and at most 1dur; not " +
-                   variables::number_text(value));
+                   number_text(value));
 }
 
 Duration::Duration(std::string_view text) {
@@ -60,7 +61,7 @@ Duration::Duration(std::string_view text) {
 
 std::string Duration::text() const {
   const auto* ending = std::ranges::find(kEndings, unit_, &Ending::second);
-  return variables::number_text(value_) + std::string(unit_ == Unit::steps ? "" : ending->first);
+  return number_text(value_) + std::string(unit_ == Unit::steps ? "" : ending->first);
 }
 
 std::int64_t Duration::steps(const DurationScale& scale) const {

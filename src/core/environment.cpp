@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstdlib>
 
 #include "core/variables.hpp"
@@ -48,15 +46,6 @@ constexpr int kMostEntries = 65'536;
 }
 
 }  // namespace
-
-std::string number_text(double number) {
-  // "1000000" is more readable than "1e+06", which to_chars prefers.
-  if (std::abs(number) < 1e15 && number == std::trunc(number))
-    return fmt::format("{}", static_cast<std::int64_t>(number));
-  char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
-  return {buffer, end};
-}
 
 std::string_view stripped(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";

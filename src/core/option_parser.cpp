@@ -13,6 +13,7 @@
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
+#include "option_values.hpp"
 #include "suggestion.hpp"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ class Rewriter {
         read_long(std::string_view(*word_).substr(2));
       } else if (looks_like_flag(*word_)) {
         read_letters(std::string_view(*word_).substr(1));
-      } else if (set_.grammar.stop_at_first_positional) {
+      } else if (set_.grammar().stop_at_first_positional) {
         break;
       } else {
         positional.push_back(*word_);
@@ -79,8 +80,8 @@ class Rewriter {
   void read_letters(std::string_view letters) {
     while (!letters.empty() && !help) {
       const std::string flag{'-', letters.front()};
-      const auto option = std::ranges::find(set_.specs, flag[1], &OptionSpec::short_name);
-      if (option == set_.specs.end()) refuse_unknown(flag, std::string(letters));
+      const auto option = std::ranges::find(set_.specs(), flag[1], &OptionSpec::short_name);
+      if (option == set_.specs().end()) refuse_unknown(flag, std::string(letters));
       letters.remove_prefix(1);
       std::optional<std::string> value;
       if (!option->is_switch() && !letters.empty()) {
@@ -105,15 +106,16 @@ class Rewriter {
         next == end_ ? "nothing follows it."
                      : fmt::format("'{0}' follows it. Write a value that begins with '-' as --{1}={0}.",
                                    *next, option.name);
-    throw UsageError(fmt::format("{} needs a value ({}), but {}", place, option.expected(), what_follows));
+    throw UsageError(
+        fmt::format("{} needs a value ({}), but {}", place, expected_text(option), what_follows));
   }
 
   const OptionSpec& resolve(const std::string& name) const {
     if (const auto* spec = set_.find(name)) return *spec;
     std::vector<const OptionSpec*> candidates;
     Words names;
-    for (const auto& spec : set_.specs) {
-      if (!set_.grammar.unique_prefixes || !spec.by_prefix || !spec.name.starts_with(name)) continue;
+    for (const auto& spec : set_.specs()) {
+      if (!set_.grammar().unique_prefixes || !spec.by_prefix || !spec.name.starts_with(name)) continue;
       candidates.push_back(&spec);
       names.push_back("--" + spec.name);
     }
@@ -125,12 +127,12 @@ class Rewriter {
 
   [[noreturn]] void refuse_unknown(const std::string& flag, const std::string& name) const {
     Words names;
-    for (const auto& spec : set_.specs) {
+    for (const auto& spec : set_.specs()) {
       names.push_back(spec.name);
       if (spec.is_switch() && spec.field) names.push_back("no-" + spec.name);
     }
     const bool before_a_program =
-        set_.grammar.stop_at_first_positional && !std::all_of(word_, end_, looks_like_flag);
+        set_.grammar().stop_at_first_positional && !std::all_of(word_, end_, looks_like_flag);
     throw UsageError(fmt::format("unknown flag {}{}. {}", flag, did_you_mean(name, names, "--"),
                                  before_a_program
                                      ? "Flags of the program itself come after its name; see --help."
@@ -152,12 +154,12 @@ struct Setting {
 
 std::vector<Setting> environment_settings(const OptionSet& set, const Environment& environment) {
   std::vector<Setting> settings;
-  if (set.grammar.environment_prefix.empty()) return settings;
-  for (const auto& spec : set.specs) {
+  if (set.grammar().environment_prefix.empty()) return settings;
+  for (const auto& spec : set.specs()) {
     if (!spec.from_environment) continue;
     std::string name = spec.key();
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
-    name = set.grammar.environment_prefix + name;
+    name = set.grammar().environment_prefix + name;
     std::string value = find_variable(environment, name).value_or("");
     // Blanks may be part of an item of a list.
     if (!std::holds_alternative<Words*>(spec.type)) value = variables::stripped(value);
@@ -170,12 +172,12 @@ std::vector<Setting> environment_settings(const OptionSet& set, const Environmen
 
 /// Parses rewritten words by cxxopts.
 cxxopts::ParseResult parsed(const OptionSet& set, const Words& words) {
-  cxxopts::Options options(set.program);
-  for (const auto& spec : set.specs) {
+  cxxopts::Options options(set.program());
+  for (const auto& spec : set.specs()) {
     const auto text = cxxopts::value<std::string>();
     options.add_option("", {spec.name, "", spec.is_switch() ? text->implicit_value("true") : text});
   }
-  std::vector<const char*> argv{set.program.c_str()};
+  std::vector<const char*> argv{set.program().c_str()};
   for (const auto& word : words) argv.push_back(word.c_str());
   return options.parse(static_cast<int>(argv.size()), argv.data());
 }
@@ -184,7 +186,7 @@ void apply(const std::vector<Setting>& settings, void* options, ParseReport& rep
   for (const auto& [option, place, value] : settings) {
     if (!option->refusal.empty())
       throw UsageError(fmt::format("{} is not supported: {}", place, option->refusal));
-    option->assign(options, value, place);
+    assign_text(*option, option->field(options), value, place);
     report.given[option->name] = place;
   }
 }
@@ -192,28 +194,29 @@ void apply(const std::vector<Setting>& settings, void* options, ParseReport& rep
 /// Assigns the positional arguments, of which the last one may be a list.
 void apply_arguments(const OptionSet& set, const Words& words, void* options) {
   auto word = words.begin();
-  for (const auto& argument : set.arguments) {
+  for (const auto& argument : set.arguments()) {
     if (word == words.end()) {
       if (!argument.required) continue;
       throw UsageError(
           fmt::format("the {} is missing: expected {}. See --help.", argument.name, set.usage()));
     }
-    if (const OptionField field = argument.field(options); auto* const* list = std::get_if<Words*>(&field)) {
+    const OptionField field = argument.field(options);
+    if (auto* const* list = std::get_if<Words*>(&field)) {
       (*list)->assign(word, words.end());
       word = words.end();
     } else {
-      argument.assign(options, *word++, argument.name);
+      assign_text(argument, field, *word++, argument.name);
     }
   }
   if (word == words.end()) return;
   throw UsageError(
       fmt::format("unexpected argument '{}'{}: {}. See --help; a value with blanks needs quotes.", *word,
                   word->starts_with("-") ? " after '--'" : "",
-                  set.arguments.empty() ? set.program + " takes flags only" : "expected " + set.usage()));
+                  set.arguments().empty() ? set.program() + " takes flags only" : "expected " + set.usage()));
 }
 
 void apply_file(const OptionSet& set, const std::string& file, void* options) {
-  const std::string place = fmt::format("--{} {}: ", set.grammar.config_option, file);
+  const std::string place = fmt::format("--{} {}: ", set.grammar().config_option, file);
   std::ifstream stream(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   if (!stream) throw UsageError(place + "the file cannot be read");
@@ -237,16 +240,17 @@ ParseReport OptionSet::parse(void* options, const Words& words, const Environmen
     const auto& each = found.arguments()[i];
     settings.push_back({find(each.key()), rewritten.places[i], each.value()});
   }
-  // What the last of them names; the environment and the command line override the file.
-  std::string file;
-  for (const auto& setting : settings) {
-    if (setting.option->name == grammar.config_option) file = setting.value;
-  }
-  if (!file.empty()) apply_file(*this, file, options);
   apply(settings, options, report);
+  const OptionSpec* config = grammar_.config_option.empty() ? nullptr : find(grammar_.config_option);
+  const std::string file = config == nullptr ? "" : value_text(config->field(options)).value_or("");
+  if (!file.empty()) {
+    apply_file(*this, file, options);
+    // The environment and the command line override the file.
+    apply(settings, options, report);
+  }
   apply_arguments(*this, found.unmatched(), options);
-  for (const auto& spec : specs) {
-    if (!spec.required || !spec.text(options).empty()) continue;
+  for (const auto& spec : specs_) {
+    if (!spec.required || !value_text(spec.field(options)).value_or("").empty()) continue;
     throw UsageError(fmt::format("--{} is required: {} See --help.", spec.name, spec.help));
   }
   return report;

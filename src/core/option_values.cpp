@@ -1,19 +1,18 @@
-// The values of options: their types, how text and JSON become one, and what is demanded of it.
+#include "option_values.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/options.hpp"
 #include "suggestion.hpp"
 
 namespace lockstep {
 
-using variables::number_text;
 using Json = nlohmann::json;
 using Texts = std::vector<std::string>;
 
@@ -35,10 +34,9 @@ struct Type {
 
 const Json kNotOfTheType = Json::value_t::discarded;
 
-Json read_bool(const std::string& text) {
-  std::string word = text;
-  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto is_one_of = [&](const auto&... words) { return ((word == words) || ...); };
+Json read_bool(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto is_one_of = [&](const auto&... words) { return ((text == words) || ...); };
   if (is_one_of("true", "1", "yes", "on")) return true;
   if (is_one_of("false", "0", "no", "off")) return false;
   return kNotOfTheType;
@@ -49,8 +47,6 @@ Json read_number(const std::string& text) {
   const auto number = variables::parse_number<Number>(text);
   return number ? Json(*number) : kNotOfTheType;
 }
-
-Json read_string(const std::string& text) { return text; }
 
 Json read_duration(const std::string& text) {
   try {
@@ -86,19 +82,23 @@ std::string list_text(const Json& items) {
 }
 
 struct TypeOf {
-  Type operator()(const bool*) const { return {"true or false", "BOOL", read_bool}; }
+  Type operator()(const bool*) const {
+    return {"true or false", "BOOL", [](auto& text) { return read_bool(text); }};
+  }
   Type operator()(const int*) const { return {"a 32-bit integer", "N", read_number<int>}; }
   Type operator()(const std::int64_t*) const { return {"a 64-bit integer", "N", read_number<std::int64_t>}; }
   Type operator()(const std::uint64_t*) const {
     return {"an unsigned 64-bit integer", "N", read_number<std::uint64_t>};
   }
   Type operator()(const double*) const { return {"a number", "X", read_number<double>}; }
-  Type operator()(const std::string*) const { return {"a string", "TEXT", read_string}; }
-  Type operator()(const OptionEnum&) const { return {"a string", "TEXT", read_string}; }
+  Type operator()(const std::string*) const {
+    return {"a string", "TEXT", [](auto& text) { return Json(text); }};
+  }
   Type operator()(const Texts*) const { return {"comma-separated strings", "A,B", read_list}; }
   Type operator()(const Duration*) const {
     return {"a duration: steps, or a number followed by ep, ba, sp, dur or sec", "DURATION", read_duration};
   }
+  Type operator()(const OptionEnum&) const { return (*this)(static_cast<const std::string*>(nullptr)); }
   template <class T>
   Type operator()(const std::optional<T>*) const {
     return (*this)(static_cast<const T*>(nullptr));
@@ -106,8 +106,6 @@ struct TypeOf {
 };
 
 Type type_of(const OptionSpec& spec) { return std::visit(TypeOf(), spec.type); }
-
-bool is_duration(const OptionSpec& spec) { return type_of(spec).read == read_duration; }
 
 template <class Target>
 constexpr bool kIsOptional = requires(Target target) {
@@ -150,6 +148,8 @@ std::string text_of(const Json& value) {
   return value.is_number_float() ? number_text(value) : value.dump();
 }
 
+bool is_duration(const OptionSpec& spec) { return type_of(spec).read == read_duration; }
+
 bool meets_demands(const OptionSpec& spec, const Json& value) {
   if (value.is_array()) {
     return std::all_of(value.begin(), value.end(),
@@ -162,11 +162,16 @@ bool meets_demands(const OptionSpec& spec, const Json& value) {
   return std::ranges::all_of(spec.checks, [&](const OptionCheck& check) { return check.accepts(checked); });
 }
 
-/// Throws UsageError, with the text of the value, if it is not allowed.
 void demand(const OptionSpec& spec, const Json& value, const std::string& text, const std::string& place) {
   if (!value.is_discarded() && meets_demands(spec, value)) return;
-  throw UsageError(
-      fmt::format("{} '{}': expected {}{}.", place, text, spec.expected(), did_you_mean(text, spec.choices)));
+  throw UsageError(fmt::format("{} '{}': expected {}{}.", place, text, expected_text(spec),
+                               did_you_mean(text, spec.choices)));
+}
+
+void assign(const OptionSpec& spec, OptionField field, const Json& value, const std::string& text,
+            const std::string& place) {
+  demand(spec, value, text, place);
+  store(field, value);
 }
 
 /// Whether a JSON value has the option's own type: "3" is not a number, and 1 is not true.
@@ -179,113 +184,74 @@ bool has_type(const OptionSpec& spec, const Json& value) {
          std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); });
 }
 
-OptionSetting check(std::string expected, std::function<bool(const Json&)> accepts, bool in_help = true) {
-  return [check = OptionCheck{std::move(expected), std::move(accepts), in_help}](OptionSpec& spec) {
-    spec.checks.push_back(check);
-  };
-}
-
-/// `long double` holds each 64-bit integer exactly on x86-64 and aarch64.
-template <class Accepts>
-OptionSetting check_number(std::string expected, Accepts accepts) {
-  return check(std::move(expected), [accepts](const Json& value) {
-    return value.is_number() && accepts(value.get<long double>());
-  });
-}
-
-template <class Compare>
-OptionSetting check_bound(const char* words, double bound, Compare compare) {
-  return check_number(fmt::format("{} {}", words, number_text(bound)),
-                      [compare, bound](long double x) { return compare(x, bound); });
-}
-
 }  // namespace
 
-OptionSetting at_least(double bound) { return check_bound("at least", bound, std::greater_equal<>()); }
-OptionSetting at_most(double bound) { return check_bound("at most", bound, std::less_equal<>()); }
-OptionSetting more_than(double bound) { return check_bound("more than", bound, std::greater<>()); }
-OptionSetting less_than(double bound) { return check_bound("less than", bound, std::less<>()); }
-OptionSetting between(double low, double high) {
-  return check_number(fmt::format("from {} to {}", number_text(low), number_text(high)),
-                      [low, high](long double x) { return x >= low && x <= high; });
-}
-OptionSetting matching(std::string expected, std::function<bool(const std::string&)> accepts) {
-  return check(std::move(expected), [accepts = std::move(accepts)](const Json& value) {
-    return value.is_string() && accepts(value.get_ref<const std::string&>());
-  });
-}
-OptionSetting not_empty() {
-  return check(
-      "a non-empty string", [](const Json& value) { return value.is_string() && value != ""; }, false);
+void assign_text(const OptionSpec& spec, OptionField field, const std::string& text,
+                 const std::string& place) {
+  assign(spec, field, type_of(spec).read(text), text, place);
 }
 
-void OptionSpec::assign(void* options, const std::string& text, const std::string& place) const {
-  const Json value = type_of(*this).read(text);
-  demand(*this, value, text, place);
-  store(field(options), value);
-}
-
-void OptionSpec::assign_json(void* options, const Json& value) const {
-  const std::string place = fmt::format("JSON key '{}'", key());
-  if (value.is_null() && std::visit([](auto target) { return kIsOptional<decltype(target)>; }, type))
-    return store(field(options), value);
-  if (!has_type(*this, value)) {
-    throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected(),
+void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
+  const std::string place = fmt::format("JSON key '{}'", spec.key());
+  const bool optional = std::visit([](auto target) { return kIsOptional<decltype(target)>; }, field);
+  if (value.is_null() && optional) return store(field, value);
+  if (!has_type(spec, value)) {
+    throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec),
                                  value.dump(-1, ' ', false, Json::error_handler_t::replace)));
   }
-  if (!value.is_array())
-    return assign(options, value.is_string() ? value.get<std::string>() : value.dump(), place);
-  demand(*this, value, list_text(value), place);
-  store(field(options), value);
+  if (value.is_array()) return assign(spec, field, value, list_text(value), place);
+  assign_text(spec, field, value.is_string() ? value.get<std::string>() : value.dump(), place);
 }
 
-Json OptionSpec::json(void* options) const {
-  const Json value = stored(field(options));
+Json json_of(OptionField field) {
+  const Json value = stored(field);
   // The library would write null, which is read back as "not set".
   const bool finite = !value.is_number_float() || std::isfinite(value.get<double>());
   return finite ? value : Json(text_of(value));
 }
 
-std::string OptionSpec::text(void* options) const {
-  const Json value = stored(field(options));
-  return value.is_null() ? "" : text_of(value);
+std::optional<std::string> value_text(OptionField field) {
+  const Json value = stored(field);
+  if (value.is_null()) return std::nullopt;
+  return text_of(value);
 }
 
-void OptionSpec::check(void* options) const {
-  const Json value = stored(field(options));
-  if (!value.is_null()) demand(*this, value, text_of(value), "option " + key());
+void check_value(const OptionSpec& spec, OptionField field) {
+  const Json value = stored(field);
+  if (!value.is_null()) demand(spec, value, text_of(value), "option " + spec.key());
 }
 
-std::string OptionSpec::demands(bool in_help) const {
-  Texts texts;
-  for (const auto& each : checks) {
-    if (each.in_help || !in_help) texts.push_back(each.expected);
+std::string demands_text(const OptionSpec& spec, bool in_help) {
+  Texts demands;
+  for (const auto& check : spec.checks) {
+    if (check.in_help || !in_help) demands.push_back(check.expected);
   }
   // Without its own metavar, the choices are shown in place of the value.
-  const bool shows_choices = !choices.empty() && !(in_help && metavar.empty());
-  if (shows_choices) texts.push_back(fmt::format("one of {}", fmt::join(choices, ", ")));
-  return fmt::format("{}", fmt::join(texts, ", "));
+  const bool choices = !spec.choices.empty() && !(in_help && spec.metavar.empty());
+  if (choices) demands.push_back(fmt::format("one of {}", fmt::join(spec.choices, ", ")));
+  return fmt::format("{}", fmt::join(demands, ", "));
 }
 
-std::string OptionSpec::expected() const {
-  const std::string name_of_type = type_of(*this).name;
-  const std::string demanded = demands();
-  if (demanded.empty()) return name_of_type;
+std::string expected_text(const OptionSpec& spec) {
+  const std::string type = type_of(spec).name;
+  const std::string demands = demands_text(spec);
+  if (demands.empty()) return type;
   // Every argument is a string, so the constraint alone says more.
-  return name_of_type == "a string" ? demanded : name_of_type + ", " + demanded;
+  return type == "a string" ? demands : type + ", " + demands;
 }
 
-std::string OptionSpec::placeholder() const {
-  if (!metavar.empty()) return metavar;
-  return choices.empty() ? type_of(*this).metavar : fmt::format("{{{}}}", fmt::join(choices, ","));
+std::string metavar_of(const OptionSpec& spec) {
+  if (!spec.metavar.empty()) return spec.metavar;
+  return spec.choices.empty() ? type_of(spec).metavar : fmt::format("{{{}}}", fmt::join(spec.choices, ","));
 }
 
-std::string OptionSpec::key() const {
-  std::string result = name;
-  std::ranges::replace(result, '-', '_');
-  return result;
+std::string number_text(double number) {
+  // "1000000" is more readable than "1e+06", which to_chars prefers.
+  if (std::abs(number) < 1e15 && number == std::trunc(number))
+    return fmt::format("{}", static_cast<std::int64_t>(number));
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
+  return {buffer, end};
 }
-
-bool OptionSpec::is_switch() const { return type_of(*this).read == read_bool; }
 
 }  // namespace lockstep

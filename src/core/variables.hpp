@@ -23,9 +23,6 @@ std::optional<Number> parse_number(std::string_view text) {
   return failure == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
-/// The shortest text that parses to the same number; integers below 1e15 without an exponent.
-std::string number_text(double number);
-
 /// The text without leading and trailing blanks.
 std::string_view stripped(std::string_view text);
 

@@ -90,25 +90,6 @@ struct OptionSpec {
   std::string key() const;
   /// Whether the option is a switch: `--name` and `--no-name`, without a value.
   bool is_switch() const;
-
-  // What the table does with the value in a struct. All throw UsageError and leave the field unchanged.
-
-  /// Parses `text`, checks it and stores it. `place` names its source: "--epochs", "PET_NNODES".
-  void assign(void* options, const std::string& text, const std::string& place) const;
-  /// The same for a JSON value, whose type must be the field's own: "3" is not a number, and 1 is not true.
-  void assign_json(void* options, const nlohmann::json& value) const;
-  void check(void* options) const;
-  /// Null for an optional without a value; non-finite numbers are strings, because JSON has no such numbers.
-  nlohmann::json json(void* options) const;
-  /// In the syntax of a flag; empty for an optional without a value.
-  std::string text(void* options) const;
-
-  /// The type and the constraints: "a 32-bit integer, at least 1".
-  std::string expected() const;
-  /// The constraints; `in_help`: only those that `--help` shows.
-  std::string demands(bool in_help = false) const;
-  /// Of the value in `--help`: the option's metavar, otherwise one for its choices or type.
-  std::string placeholder() const;
 };
 
 /// A property of an option, passed after its help text:
@@ -182,7 +163,8 @@ struct ParseReport {
 /// A table of options without its struct type: the base of `OptionTable`, which documents the functions.
 /// Every `void*` points to a struct of the type for which the options were declared; a function that throws
 /// leaves it partly filled.
-struct OptionSet {
+class OptionSet {
+ public:
   /// `defaults` points to a struct that is never modified.
   OptionSet(std::string program, std::string description, std::shared_ptr<void> defaults);
 
@@ -190,25 +172,35 @@ struct OptionSet {
   ParseReport parse(void* options, const std::vector<std::string>& words,
                     const Environment& environment) const;
   void check(void* options) const;
+  void to_json(void* options, nlohmann::json& json) const;
   std::string to_json_text(void* options) const;
+  void from_json(void* options, const nlohmann::json& json) const;
   void from_json_text(void* options, std::string_view text) const;
+
+  /// The text of `--help`, with the defaults of a default-constructed struct.
   std::string help() const;
+  /// The same as a Markdown table for the documentation.
   std::string markdown_table() const;
   /// "program [options] NAME [FILES]".
   std::string usage() const;
   /// The option of that name, with hyphens or underscores; null if there is none.
   const OptionSpec* find(std::string_view name) const;
-
-  std::string program;
-  std::string description;
-  std::shared_ptr<void> defaults;
-  /// The section of the options that are added from here on.
-  std::string current_section = {};
   /// `--help`, then the options in the order of declaration.
-  std::vector<OptionSpec> specs = {};
+  const std::vector<OptionSpec>& specs() const noexcept { return specs_; }
   /// The positional arguments in order; a list takes all that remain.
-  std::vector<OptionSpec> arguments = {};
-  OptionGrammar grammar = {};
+  const std::vector<OptionSpec>& arguments() const noexcept { return arguments_; }
+  const std::string& program() const noexcept { return program_; }
+  const OptionGrammar& grammar() const noexcept { return grammar_; }
+
+ protected:
+  std::string program_;
+  std::string description_;
+  std::shared_ptr<void> defaults_;
+  /// The section of the options that are added from here on.
+  std::string section_;
+  std::vector<OptionSpec> specs_;
+  std::vector<OptionSpec> arguments_;
+  OptionGrammar grammar_;
 };
 
 /// The options of a program: one declaration per field of a plain struct defines its command-line flag, its
@@ -237,7 +229,7 @@ struct OptionSet {
 /// `Options` must be default-constructible and copyable. All members are *Local*; a complete table may be
 /// used by several threads at once.
 template <class Options>
-class OptionTable {
+class OptionTable : private OptionSet {
  public:
   /// The parsed options and the report.
   struct Parsed : ParseReport {
@@ -246,20 +238,18 @@ class OptionTable {
 
   /// `program` is the name in the usage line; `description` is one or two sentences.
   OptionTable(std::string program, std::string description)
-      : set_(std::move(program), std::move(description), std::make_shared<Options>()) {}
+      : OptionSet(std::move(program), std::move(description), std::make_shared<Options>()) {}
 
-  /// The text of `--help`, with the defaults of a default-constructed struct.
-  std::string help() const { return set_.help(); }
-  /// The same as a Markdown table for the documentation.
-  std::string markdown_table() const { return set_.markdown_table(); }
-  const std::vector<OptionSpec>& specs() const noexcept { return set_.specs; }
+  using OptionSet::help;
+  using OptionSet::markdown_table;
+  using OptionSet::specs;
 
   /// Declares an option. `name` is the flag with hyphens ("learning-rate"), `help` one or two sentences.
   /// Throws std::logic_error if the name (or its alias) is taken or not a valid flag name: a bug in the
   /// program.
   template <class Field, class... Settings>
   OptionTable& add(std::string name, Field Options::*field, std::string help, const Settings&... settings) {
-    set_.add(spec(std::move(name), field, std::move(help), settings...));
+    OptionSet::add(spec(std::move(name), field, std::move(help), settings...));
     return *this;
   }
 
@@ -277,7 +267,7 @@ class OptionTable {
           return inner(static_cast<Part*>(static_cast<Options*>(options)));
         };
       }
-      set_.add(std::move(spec));
+      OptionSet::add(std::move(spec));
     }
     return *this;
   }
@@ -290,7 +280,7 @@ class OptionTable {
     if (takes_value) refused.type = static_cast<std::string*>(nullptr);
     refused.refusal = std::move(text);
     (settings(refused), ...);
-    set_.add(std::move(refused));
+    OptionSet::add(std::move(refused));
     return *this;
   }
 
@@ -299,7 +289,7 @@ class OptionTable {
   template <class Field, class... Settings>
   OptionTable& argument(std::string name, Field Options::*field, std::string help,
                         const Settings&... settings) {
-    set_.arguments.push_back(spec(std::move(name), field, std::move(help), required(), settings...));
+    arguments_.push_back(spec(std::move(name), field, std::move(help), required(), settings...));
     return *this;
   }
 
@@ -312,13 +302,13 @@ class OptionTable {
 
   /// Options added from here on are listed under `title` in `--help`.
   OptionTable& section(std::string title) {
-    set_.current_section = std::move(title);
+    section_ = std::move(title);
     return *this;
   }
 
   /// How command lines are parsed; see OptionGrammar.
   OptionTable& grammar(OptionGrammar grammar) {
-    set_.grammar = std::move(grammar);
+    grammar_ = std::move(grammar);
     return *this;
   }
 
@@ -331,22 +321,26 @@ class OptionTable {
   /// The same for given words and a given environment.
   Parsed parse(const std::vector<std::string>& arguments, const Environment& environment = {}) const {
     Parsed parsed;
-    static_cast<ParseReport&>(parsed) = set_.parse(&parsed.options, arguments, environment);
+    static_cast<ParseReport&>(parsed) = OptionSet::parse(&parsed.options, arguments, environment);
     return parsed;
   }
 
   /// Checks the constraints on a struct that code has filled. Throws UsageError.
-  void check(Options options) const { set_.check(&options); }
+  void check(Options options) const { OptionSet::check(&options); }
 
-  /// An object with one key per option ("learning_rate"), indented by two blanks, with the keys in
-  /// alphabetical order. Optionals without a value are null; non-finite numbers are the strings "nan", "inf"
-  /// and "-inf". Positional arguments are not included.
-  std::string to_json_text(Options options) const { return set_.to_json_text(&options); }
-  /// Returns `base` updated with the keys of the object. Throws UsageError for an unknown key, a wrong type,
-  /// a value out of bounds, or text that is not a JSON object. `base` is a copy, so nothing is partly
-  /// changed.
+  /// Writes an object with one key per option ("learning_rate"). Optionals without a value are null;
+  /// non-finite numbers are the strings "nan", "inf" and "-inf". Positional arguments are not included.
+  void to_json(nlohmann::json& json, Options options) const { OptionSet::to_json(&options, json); }
+  /// Returns `base` updated with the keys of `json`. Throws UsageError for an unknown key, a wrong type, a
+  /// value out of bounds, or if `json` is not an object. `base` is a copy, so nothing is partly changed.
+  Options from_json(const nlohmann::json& json, Options base = {}) const {
+    OptionSet::from_json(&base, json);
+    return base;
+  }
+  /// The same as text: indented by two blanks, one line per option, keys in alphabetical order.
+  std::string to_json_text(Options options) const { return OptionSet::to_json_text(&options); }
   Options from_json_text(std::string_view text, Options base = {}) const {
-    set_.from_json_text(&base, text);
+    OptionSet::from_json_text(&base, text);
     return base;
   }
 
@@ -377,8 +371,6 @@ class OptionTable {
     (settings(result), ...);
     return result;
   }
-
-  OptionSet set_;
 };
 
 }  // namespace lockstep

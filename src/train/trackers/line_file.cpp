@@ -7,7 +7,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "core/variables.hpp"
+#include "core/option_values.hpp"
 #include "line_file.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -97,7 +97,7 @@ double wall_time() {
 
 std::string value_text(double number) {
   // Drops the sign of a NaN, which is meaningless; 0.0 / 0.0 has one.
-  return std::isnan(number) ? "nan" : variables::number_text(number);
+  return std::isnan(number) ? "nan" : number_text(number);
 }
 
 }  // namespace lockstep

@@ -277,11 +277,13 @@ struct Painted {
 TEST(Options, AnEnumIsReadAndWrittenByItsWords) {
   const auto table = OptionTable<Painted>("paint", "Paints.").add("color", &Painted::color, "Which.");
   EXPECT_EQ(table.parse({"--color", "red"}).options.color, Color::red);
-  EXPECT_EQ(table.from_json_text(R"({"color": "red"})").color, Color::red);
-  EXPECT_EQ(nlohmann::json::parse(table.to_json_text({})), (nlohmann::json{{"color", "dark_green"}}));
+  EXPECT_EQ(table.from_json({{"color", "red"}}).color, Color::red);
+  nlohmann::json json;
+  table.to_json(json, {});
+  EXPECT_EQ(json, (nlohmann::json{{"color", "dark_green"}}));
   EXPECT_THROWS(table.parse({"--color", "dark_gren"}), UsageError, "one of red, dark_green",
                 "did you mean 'dark_green'");
-  EXPECT_THROWS(table.from_json_text(R"({"color": 1})"), UsageError, "one of red, dark_green");
+  EXPECT_THROWS(table.from_json({{"color", 1}}), UsageError, "one of red, dark_green");
   EXPECT_THROWS(table.check({static_cast<Color>(2)}), UsageError, "'2'", "one of red, dark_green");
   EXPECT_NE(table.help().find("{red,dark_green}"), std::string::npos);
 }
