@@ -18,6 +18,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/host_name.hpp"
 #include "lockstep/core/version.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "process/affinity.hpp"
 #include "process/process_facts.hpp"
 
@@ -25,8 +26,6 @@ namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
 
 std::string system_text() {
   utsname name{};
@@ -40,24 +39,24 @@ std::string cpus_text() {
   std::set<int> cores;
   for (const auto& entry : topology.cpus) cores.insert(entry.second.core);
   return fmt::format("{} usable of {} logical, {} cores, {} NUMA node(s)", allowed_cpus().size(),
-                     std::thread::hardware_concurrency(), cores.size(), topology.nodes.size());
+                     std::thread::hardware_concurrency(), cores.size(), topology.nodes().size());
 }
 
 /// /proc/meminfo is in KiB.
 std::string memory_text() {
-  const std::string total = value_in("/proc/meminfo", "MemTotal");
-  const std::string free = value_in("/proc/meminfo", "MemAvailable");
-  if (total.empty() || free.empty()) return "";
-  return fmt::format("{}, {} available", gib(std::strtod(total.c_str(), nullptr) * 1024),
-                     gib(std::strtod(free.c_str(), nullptr) * 1024));
+  const auto bytes_of = [](const char* key) {
+    return std::strtoull(value_in("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+  };
+  if (bytes_of("MemTotal") == 0) return "";
+  return fmt::format("{}, {} available", bytes_text(bytes_of("MemTotal")),
+                     bytes_text(bytes_of("MemAvailable")));
 }
 
 std::string shared_memory_text() {
   struct statvfs status {};
   if (::statvfs("/dev/shm", &status) != 0) return "";
-  const auto unit = static_cast<double>(status.f_frsize);
-  return fmt::format("{}, {} free", gib(unit * static_cast<double>(status.f_blocks)),
-                     gib(unit * static_cast<double>(status.f_bavail)));
+  return fmt::format("{}, {} free", bytes_text(status.f_frsize * status.f_blocks),
+                     bytes_text(status.f_frsize * status.f_bavail));
 }
 
 std::string gpus_text() {

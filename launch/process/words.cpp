@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <sstream>
 
 #include "core/cpu_set.hpp"
+#include "net/sha256.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -78,10 +78,7 @@ std::string shell_word(const std::string& word) {
 }
 
 std::string random_id(int length) {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < length; ++i) id += fmt::format("{:x}", random() % 16);
-  return id;
+  return net::hex(net::random_bytes(static_cast<std::size_t>(length) / 2));
 }
 
 std::string seconds_text(std::chrono::milliseconds time) {

@@ -26,7 +26,7 @@ std::string substituted(std::string_view text, const std::map<std::string, std::
 /// The word, quoted for a shell if necessary.
 std::string shell_word(const std::string& word);
 
-/// A number of random hexadecimal digits.
+/// Random hexadecimal digits, an even number.
 std::string random_id(int length);
 
 /// "30 s", "0.25 s".
