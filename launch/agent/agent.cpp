@@ -84,7 +84,6 @@ void Agent::run_round(const Assignment& place) {
   spec_ = {.place = place,
            .repeat = again ? spec_.repeat + 1 : 0,
            .master = place.own_store.value_or(coordinator_.master()),
-           .agent_store = !place.own_store,
            .folder = config_.log_dir.empty() ? supervisor_.reaper.folder() : config_.log_dir};
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
@@ -100,7 +99,6 @@ void Agent::run_round(const Assignment& place) {
   events_.ended(round_->workers());
   report_end();
   round_.reset();
-  events_.waiting();
   if (force_kill_ && !exit_code_) exit_code_ = 128 + end_signal_;
   if (end_signal_ != 0) shutdown_deadline_ = net::Clock::now() + config_.shutdown_timeout + kFinishAckTime;
 }

@@ -19,9 +19,8 @@ struct WorkerSpec {
   Assignment place{.round = 0};
   /// Counts the starts with the same restart count; 0 is the first.
   int repeat = 0;
-  /// Address of the ranks' store, and whether the coordinator's launcher serves it; otherwise rank 0 does.
+  /// Address of the ranks' store.
   net::HostPort master = {};
-  bool agent_store = true;
   /// Private folder of the ranks' error files.
   std::string folder = {};
 };
