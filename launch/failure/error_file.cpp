@@ -94,7 +94,9 @@ std::string pass_on_error(nlohmann::json error, const Environment& environment, 
   const std::string file = find_variable(environment, "TORCHELASTIC_ERROR_FILE").value_or("");
   if (file.empty() || error.is_null()) return "";
   if (error.is_string()) {
-    const Json extra = {{"timestamp", fmt::to_string(std::time(nullptr))}};
+    Json extra = {{"timestamp", fmt::to_string(std::time(nullptr))}};
+    // After a signal: if an outer launcher sent it, something else was the cause.
+    if (exit_code > 128) extra["is_secondary"] = true;
     error = {{"message", {{"message", error}, {"extraInfo", extra}}}};
   }
   Json& message = error["message"];

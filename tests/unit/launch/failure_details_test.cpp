@@ -83,10 +83,12 @@ TEST(ErrorFile, HasTheLaunchersOwnReasonIfNoRankIsTheCause) {
   stopped.signal(SIGTERM);
   EXPECT_EQ(stopped.wait().status, 143);
   EXPECT_EQ(passed_on(file), std::pair(std::string("the job was asked to end by SIGTERM"), 143));
+  EXPECT_TRUE(is_secondary(error_content(file))) << "an outer launcher that stops it looks for another cause";
 
   EXPECT_EQ(launch({"run", "/no/such/program"}, environment).status, 127);
   EXPECT_EQ(passed_on(file).second, 127);
   EXPECT_TRUE(passed_on(file).first.starts_with("cannot start '/no/such/program'"));
+  EXPECT_FALSE(is_secondary(error_content(file)));
 
   const std::vector<std::string> lonely{"run",
                                         "--nnodes",
