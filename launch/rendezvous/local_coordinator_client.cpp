@@ -38,7 +38,8 @@ void LocalCoordinatorClient::allow(const MakeStoreNodes& make) {
 }
 
 CoordinatorClient::Time LocalCoordinatorClient::deadline() const {
-  if (!inbox_.empty()) return Time::min();
+  // It may have begun to wait for torchrun since `work` looked last.
+  if (!inbox_.empty() || (coordinator_.waits_for_torchrun() && !next_store_look_)) return Time::min();
   Time next = std::min(coordinator_.deadline(), next_store_look_.value_or(Time::max()));
   for (const auto& peer : peers_) {
     if (!peer.joined) next = std::min(next, peer.since + kJoinTime);

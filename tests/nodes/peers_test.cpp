@@ -112,8 +112,11 @@ TEST_F(Peers, TheEndOfTorchrunsAgentIsNoticed) {
 TEST_F(Peers, TorchrunsAgentThatIsKilledIsNotAwaited) {
   make_hosts(2);
   auto first = lockstep(0, static_job(0, "2", "1") + Words{"true"});
-  auto second = torchrun(1, static_job(1, "2", "1") + Words{"--no-python"} + sleeper("100"));
+  // In a file, as torchrun makes one '$' of the two.
+  const std::string script = folder().write("sleeper.sh", sleeper("100").back());
+  auto second = torchrun(1, static_job(1, "2", "1") + Words{"--no-python", "sh", script});
   const pid_t rank = await_number(folder().file("pid"), kPythonLimit);
+  ASSERT_GT(rank, 1);
   second->signal(SIGKILL);
   const Finished end = first->wait();
   EXPECT_EQ(end.status, 1);

@@ -156,7 +156,9 @@ TEST(LocalCoordinatorClient, TorchrunsAgentThatIsGoneEndsTheJobAtOnce) {
   };
   ASSERT_TRUE(got(Assignment{}));
   host.client.send(RoundEnded{.round = 1, .ok = true}, Clock::now());
+  EXPECT_LE(host.client.deadline(), Clock::now()) << "nothing else wakes the agent";
   host.work();
+  EXPECT_LE(host.client.deadline(), Clock::now() + 1s);
   EXPECT_TRUE(std::holds_alternative<Assignment>(host.heard.back())) << "it may still succeed";
   torchrun.reset();
   ASSERT_TRUE(got(Finish{}));
