@@ -152,7 +152,8 @@ TEST(LocalCoordinatorClient, TorchrunsAgentThatIsGoneEndsTheJobAtOnce) {
   torchrun->set("none/torchelastic/role_info/1", R"({"role": "default", "rank": 1, "local_world_size": 1})",
                 soon());
   const auto got = [&]<class Message>(Message) {
-    return host.eventually([&] { return std::holds_alternative<Message>(host.heard.back()); });
+    return host.eventually(
+        [&] { return !host.heard.empty() && std::holds_alternative<Message>(host.heard.back()); });
   };
   ASSERT_TRUE(got(Assignment{}));
   host.client.send(RoundEnded{.round = 1, .ok = true}, Clock::now());
