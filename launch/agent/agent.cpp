@@ -7,6 +7,7 @@
 #include <csignal>
 #include <exception>
 #include <filesystem>
+#include <ranges>
 #include <utility>
 
 #include "core/host_name.hpp"
@@ -31,7 +32,6 @@ std::optional<net::HostPort> own_store(const LaunchConfig& config, const Environ
 }
 
 NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
-  const auto arguments = config.command.begin() + static_cast<std::ptrdiff_t>(config.first_argument);
   return {.run_id = config.run_id,
           .host = host_name(),
           .pid = getpid(),
@@ -42,7 +42,7 @@ NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
           .role = config.options.role,
           // The folder may differ between nodes.
           .program = std::filesystem::path(config.program).filename(),
-          .arguments = fmt::format("{}", fmt::join(arguments, config.command.end(), " ")),
+          .arguments = fmt::format("{}", fmt::join(config.options.program | std::views::drop(1), " ")),
           .own_store = own_store(config, environment)};
 }
 
@@ -73,6 +73,7 @@ int Agent::run() {
   // The coordinator's own node stays until all others have left.
   while (!coordinator_.finished() && !force_kill_) wait_for_event();
   events_.finished(end_signal_);
+  pass_on_cause();
   return *exit_code_;
 }
 
@@ -83,8 +84,7 @@ void Agent::run_round(const Assignment& place) {
   spec_ = {.place = place,
            .repeat = again ? spec_.repeat + 1 : 0,
            .master = place.own_store.value_or(coordinator_.master()),
-           .agent_store = !place.own_store,
-           .folder = config_.log_dir.empty() ? supervisor_.folder.path() : config_.log_dir};
+           .folder = config_.log_dir.empty() ? supervisor_.reaper.folder() : config_.log_dir};
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
@@ -99,7 +99,6 @@ void Agent::run_round(const Assignment& place) {
   events_.ended(round_->workers());
   report_end();
   round_.reset();
-  events_.waiting();
   if (force_kill_ && !exit_code_) exit_code_ = 128 + end_signal_;
   if (end_signal_ != 0) shutdown_deadline_ = net::Clock::now() + config_.shutdown_timeout + kFinishAckTime;
 }
@@ -278,19 +277,22 @@ void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
 
 void Agent::on_finish(const Finish& finish) {
   exit_code_ = finish.exit_code;
+  error_ = finish.error;
   if (round_) round_->stop(SIGTERM);
-  if (finish.exit_code == 0) return;
-  const std::string file = find_variable(environment_, "TORCHELASTIC_ERROR_FILE").value_or("");
-  try {
-    pass_on_error_file(finish.error, file, finish.exit_code);
-  } catch (const Error& failure) {
-    console_.say("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what());
-  }
+}
+
+void Agent::pass_on_cause() {
+  if (*exit_code_ == 0) return;
+  if (error_.is_null() && end_signal_ != 0 && *exit_code_ == 128 + end_signal_)
+    error_ = "received " + signal_name(end_signal_);
+  const std::string problem = pass_on_error(error_, environment_, *exit_code_);
+  if (!problem.empty()) console_.say(problem);
 }
 
 void Agent::on_lost(const std::string& why) {
   if (exit_code_) return;
   console_.say("FAILED: " + why);
+  error_ = why;
   exit_code_ = end_signal_ == 0 ? 1 : 128 + end_signal_;
   if (round_) round_->stop_at_once();
 }

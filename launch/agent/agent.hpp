@@ -61,6 +61,7 @@ class Agent {
   void pass_on_stacks(const StackDump::Answer& stacks);
   void on_finish(const Finish& finish);
   void on_lost(const std::string& why);
+  void pass_on_cause();
   void send(const NodeMessage& message);
   void report_end();
 
@@ -82,6 +83,8 @@ class Agent {
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.
   std::optional<int> exit_code_;
+  /// Why it failed: the content of a rank's error file, or a text; null: unknown.
+  nlohmann::json error_;
   /// The first signal that asked the job to end; 0: none did.
   int end_signal_ = 0;
   /// A second signal was received: nothing is awaited.

@@ -85,6 +85,7 @@ void EventLog::started(const WorkerSpec& spec, const std::vector<Worker>& worker
 
 void EventLog::ended(const std::vector<Worker>& workers) {
   ends_ = workers;
+  waiting_since_ = net::Clock::now();
   for (auto& worker : ends_) worker.status = worker.status.value_or(SIGKILL);
 }
 

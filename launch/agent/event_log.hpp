@@ -8,7 +8,7 @@
 #include "config/launch_config.hpp"
 #include "logs/console.hpp"
 #include "net/deadline.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 
@@ -21,13 +21,11 @@ class EventLog {
   /// Both must outlive it. Run times are measured from here.
   EventLog(const LaunchConfig& config, Console& console) : config_(config), console_(console) {}
 
-  /// The agent starts waiting for a round.
-  void waiting() { waiting_since_ = net::Clock::now(); }
   /// The rendezvous is complete, and a round starts.
   void met() { met_ = net::Clock::now(); }
   /// The ranks have numbers and were started.
   void started(const WorkerSpec& spec, const std::vector<Worker>& workers);
-  /// All ranks of the round have ended.
+  /// All ranks of the round have ended: the agent starts waiting for the next one.
   void ended(const std::vector<Worker>& workers);
   /// The job is over; `signal_number` is the signal that ended it, or 0.
   void finished(int signal_number);

@@ -7,7 +7,7 @@
 
 #include "agent/stack_dump.hpp"
 #include "failure/hang.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 #include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {

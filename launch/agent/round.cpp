@@ -1,15 +1,23 @@
 #include "agent/round.hpp"
 
 #include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
 #include <filesystem>
+#include <thread>
 
 #include "core/host_name.hpp"
+#include "core/runtime/process_handle.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/core/runtime/stop_signals.hpp"
 #include "process/affinity.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
@@ -39,11 +47,15 @@ void make_folder(const std::filesystem::path& folder) {
 /// One error instead of one per rank from its interpreter.
 void check_script(const LaunchConfig& config) {
   constexpr int kPythonsStatus = 2;
-  if (config.script.empty() || access(config.script.c_str(), F_OK) == 0) return;
-  throw SpawnError(fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on "
-                               "this host; a module is started by --module.",
-                               config.script, config.script.starts_with('/') ? "" : " in this folder"),
-                   kPythonsStatus);
+  for (int rank = 0; rank < config.local_world_size; ++rank) {
+    const std::string script = substituted(config.script, {{"local_rank", std::to_string(rank)}});
+    if (script.empty() || access(script.c_str(), F_OK) == 0) continue;
+    throw SpawnError(
+        fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on "
+                    "this host; a module is started by --module.",
+                    script, script.starts_with('/') ? "" : " in this folder"),
+        kPythonsStatus);
+  }
 }
 
 /// A crashed program could not demangle the names of its functions.
@@ -61,48 +73,112 @@ Round::Round(const LaunchConfig& config, const Environment& environment, const W
       environment_(environment),
       spec_(spec),
       supervisor_(supervisor),
-      forwarder_(forwarder),
-      group_(supervisor.signals, supervisor.reaper, config.options.keep_daemons) {}
+      forwarder_(forwarder) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+Round::~Round() {
+  // Processes still run only after an exception. The time is limited, so that a process that cannot be killed
+  // (stuck in a driver) does not block the launcher.
+  const auto deadline = net::Clock::now() + std::chrono::seconds(5);
+  while (has_children() && net::Clock::now() < deadline) {
+    kill();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    reap();
+  }
+  for (const auto& worker : workers_) supervisor_.reaper.release(worker.pid);
+}
 
 void Round::prepare() {
   check_script(config_);
   oom_kills_before_ = oom_kills();
   const bool alone = spec_.place.group_world_size == 1;
-  monitor_.emplace(supervisor_.folder.path(), spec_.place, config_.local_world_size,
+  monitor_.emplace(supervisor_.reaper.folder(), spec_.place, config_.local_world_size,
                    alone ? "" : host_name());
   next_look_ = net::Clock::now() + HeartbeatMonitor::kInterval;
 }
 
 bool Round::start_next() {
-  const int rank = static_cast<int>(workers().size());
+  const int rank = static_cast<int>(workers_.size());
   if (rank == config_.local_world_size || stage_ != Stage::running) return false;
   make_folder(rank_folder(spec_, rank));
   const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
                                                      : config_.bindings[static_cast<std::size_t>(rank)]);
   Environment environment = worker_environment(config_, spec_, rank, environment_);
   environment["LOCKSTEP_HEARTBEAT_FILE"] = monitor_->file(rank);
-  group_.start(rank, worker_command(config_, rank), environment,
-               open_output(config_, spec_, rank, forwarder_));
+  const WorkerOutput output = open_output(config_, spec_, rank, forwarder_);
+  spawned_.emplace(worker_command(config_, rank), environment, [&] {
+    output.apply();
+    supervisor_.signals.restore_in_child();
+  });
+  workers_.push_back({.local_rank = rank, .pid = spawned_->pid()});
+  supervisor_.reaper.watch(spawned_->pid());
   return true;
+}
+
+bool Round::is_starting() {
+  // Long enough for nearly every start, so that no extra turn of the event loop is needed.
+  constexpr std::chrono::milliseconds kUsual{20};
+  if (!spawned_) return false;
+  // If it was stopped meanwhile, waitpid tells what became of it.
+  if (!workers_.back().stopped) {
+    try {
+      if (!spawned_->has_begun(kUsual)) return true;
+    } catch (const SpawnError&) {
+      supervisor_.reaper.release(workers_.back().pid);
+      workers_.pop_back();
+      spawned_.reset();
+      throw;
+    }
+  }
+  spawned_.reset();
+  return false;
 }
 
 bool Round::reap() {
-  auto failed = group_.reap();
-  if (!saved_report_ && std::ranges::any_of(workers(), &Worker::preempted))
-    saved_report_ = net::Clock::now() + kSavingTime;
-  std::erase_if(failed, [this](std::size_t i) { return !workers()[i].failed(); });
+  std::vector<std::size_t> failed;
+  int status = 0;
+  rusage used{};
+  for (pid_t pid = 0; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
+    asked_.erase(pid);
+    const auto is_ended = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
+    const auto found = std::ranges::find_if(workers_, is_ended);
+    if (found == workers_.end()) continue;
+    found->status = status;
+    found->ended = std::time(nullptr);
+    found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
+    // The group still exists if the rank left processes behind. An empty one must be released, as its number
+    // may be reused.
+    if (killpg(pid, 0) != 0) supervisor_.reaper.release(pid);
+    if (found->failed()) failed.push_back(static_cast<std::size_t>(found - workers_.begin()));
+    if (found->preempted() && !saved_report_) saved_report_ = net::Clock::now() + kSavingTime;
+  }
   if (failed.empty() || first_failure_) return false;
-  first_failure_ = first_of(workers(), failed);
+  first_failure_ = first_of(workers_, failed);
   return true;
 }
 
+void Round::signal(int number, bool stopping) {
+  for (auto& worker : workers_) {
+    if (worker.status) continue;
+    killpg(worker.pid, number);
+    // A stopped (SIGSTOP) process would not handle it.
+    if (stopping) killpg(worker.pid, SIGCONT);
+    worker.stopped = worker.stopped || stopping;
+    worker.killed = worker.killed || number == SIGKILL;
+  }
+}
+
 void Round::stop_at_once() {
-  group_.end_after_failure();
-  begin_stopping();
+  for (const auto& worker : workers_) {
+    // The SIGTERM sent below merges with this one while it is pending.
+    if (!worker.status) ::sigqueue(worker.pid, SIGTERM, {.sival_int = kTerminateNow});
+  }
+  stop(SIGTERM);
 }
 
 void Round::stop(int signal_number) {
-  group_.signal(signal_number, true);
+  signal(signal_number, true);
   begin_stopping();
 }
 
@@ -115,12 +191,37 @@ void Round::begin_stopping() {
 void Round::kill() {
   if (stage_ != Stage::killing) shutdown_deadline_ = net::Clock::now() + kKillTime;
   stage_ = Stage::killing;
-  group_.kill();
+  signal(SIGKILL, true);
+  if (!has_children()) return;
+  for (const pid_t pid : orphans()) ::kill(pid, SIGKILL);
+}
+
+bool Round::any_rank_runs() const {
+  return std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.status; });
+}
+
+bool Round::has_children() const {
+  if (config_.options.keep_daemons) return any_rank_runs() || !orphans().empty();
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+std::vector<pid_t> Round::orphans() const {
+  std::vector<pid_t> result = all_processes();
+  std::erase_if(result, [this](pid_t pid) {
+    if (process_stat(pid).parent != getpid() || pid == supervisor_.reaper.pid()) return true;
+    const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
+    // Each rank leads its own session, which contains what it starts unless that leaves.
+    const bool is_daemon = std::ranges::find(workers_, getsid(pid), &Worker::pid) == workers_.end();
+    return std::ranges::any_of(workers_, is_rank) || (config_.options.keep_daemons && is_daemon);
+  });
+  return result;
 }
 
 net::Deadline Round::deadline() const {
   const auto next_look = stage_ == Stage::running ? next_look_ : net::Deadline::max();
-  return std::min({group_.start_deadline(), shutdown_deadline_, next_look});
+  const auto start_deadline = spawned_ ? spawned_->deadline() : net::Deadline::max();
+  return std::min({start_deadline, shutdown_deadline_, next_look});
 }
 
 std::vector<RankStatus> Round::on_deadline() {
@@ -135,7 +236,7 @@ std::vector<RankStatus> Round::on_deadline() {
 /// Nothing else would say what the job waits for.
 void Round::report_saved_ranks() {
   std::vector<int> saved, running;
-  for (const auto& worker : workers()) {
+  for (const auto& worker : workers_) {
     if (worker.preempted()) saved.push_back(spec_.place.first_rank + worker.local_rank);
     if (!worker.status) running.push_back(spec_.place.first_rank + worker.local_rank);
   }
@@ -155,7 +256,7 @@ bool Round::blame(int rank, const std::string& text) {
 
 bool Round::has_rank(int rank) const {
   return rank >= spec_.place.first_rank &&
-         static_cast<std::size_t>(rank - spec_.place.first_rank) < workers().size();
+         static_cast<std::size_t>(rank - spec_.place.first_rank) < workers_.size();
 }
 
 void Round::on_shutdown_deadline() {
@@ -172,24 +273,26 @@ void Round::on_shutdown_deadline() {
 }
 
 bool Round::end_orphans() {
-  group_.reap();
-  if (abandoned_ || !group_.has_children()) return false;
+  reap();
+  if (abandoned_ || !has_children()) return false;
   if (stage_ == Stage::killing) {
-    group_.kill();
-  } else {
-    group_.terminate_orphans();
+    kill();
+    return true;
+  }
+  for (const pid_t pid : orphans()) {
+    if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
   }
   if (stage_ == Stage::running) stop(SIGTERM);
   return true;
 }
 
 bool Round::succeeded() const {
-  return std::ranges::all_of(workers(), [](const Worker& worker) { return worker.status == 0; });
+  return std::ranges::all_of(workers_, [](const Worker& worker) { return worker.status == 0; });
 }
 
 bool Round::preempted() const {
   const auto saved = [](const Worker& worker) { return worker.status == 0 || worker.preempted(); };
-  return !succeeded() && std::ranges::all_of(workers(), saved);
+  return !succeeded() && std::ranges::all_of(workers_, saved);
 }
 
 ProcessFailure Round::record_for(int local_rank) const {
@@ -203,7 +306,7 @@ ProcessFailure Round::record_for(int local_rank) const {
 }
 
 ProcessFailure Round::not_started(const std::exception& error) const {
-  ProcessFailure result = record_for(static_cast<int>(workers().size()));
+  ProcessFailure result = record_for(static_cast<int>(workers_.size()));
   const auto* of_program = dynamic_cast<const SpawnError*>(&error);
   result.message = error.what();
   result.status = (of_program == nullptr ? 1 : of_program->exit_code()) << 8;
@@ -234,7 +337,7 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
     const std::string gone = early_leavers(statuses());
     if (!gone.empty()) result.message += "\n" + gone;
   }
-  if (!hang_text_.empty() && &worker == &workers()[*first_failure_]) {
+  if (!hang_text_.empty() && &worker == &workers_[*first_failure_]) {
     result.hung = true;
     result.message = hang_text_;
   }
@@ -245,7 +348,7 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
 std::vector<ProcessFailure> Round::records() const {
   std::vector<ProcessFailure> result;
   const auto kills = new_oom_kills();
-  for (const auto& worker : workers()) result.push_back(record(worker, kills));
+  for (const auto& worker : workers_) result.push_back(record(worker, kills));
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,17 +14,22 @@
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
 #include "process/process_supervisor.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 
 /// The ranks of this node in one round, from their start until none of their processes is left. They are
-/// stopped by a signal, and killed after the shutdown timeout.
+/// stopped by a signal, and killed after the shutdown timeout. The launcher becomes a "subreaper":
+/// descendants whose parent has ended become its children, so none is lost.
 class Round {
  public:
   /// The references must outlive the round.
   Round(const LaunchConfig& config, const Environment& environment, const WorkerSpec& spec,
         const ProcessSupervisor& supervisor, LogForwarder& forwarder);
+  /// Kills running processes.
+  ~Round();
+  Round(const Round&) = delete;
+  Round& operator=(const Round&) = delete;
 
   /// To be called before the first rank is started. Throws lockstep::Error if this host cannot start any (a
   /// full disk, a missing script).
@@ -32,35 +38,39 @@ class Round {
   /// being stopped. Both functions throw SpawnError if the program cannot be started, and other exceptions if
   /// this host cannot (too many open files); the ranks already started end with this object.
   bool start_next();
-  /// Whether the rank that was started last has not begun its program yet. To be called again when
-  /// `start_descriptor` becomes readable, and at `deadline`.
-  bool is_starting() { return group_.is_starting(); }
-  int start_descriptor() const { return group_.start_descriptor(); }
+  /// Whether the rank that was started last has not begun its program yet. Waits at most 20 ms, in which most
+  /// programs begin. To be called again when `start_descriptor` becomes readable, and at `deadline`.
+  bool is_starting();
+  /// -1: all have begun.
+  int start_descriptor() const noexcept { return spawned_ ? spawned_->descriptor() : -1; }
 
-  /// Reaps processes that have ended. Returns whether one of them is the round's first failure.
+  /// Reaps all children that have ended. Returns whether one of them is the round's first failure.
   bool reap();
   /// Forwards a signal that does not end ranks.
-  void pass_on(int signal_number) { group_.signal(signal_number, false); }
+  void pass_on(int signal_number) { signal(signal_number, false); }
   /// Forwards a signal that ends ranks; the shutdown timeout starts with the first one.
   void stop(int signal_number);
-  /// The same with SIGTERM after a failure: ranks that save their state on SIGTERM do not try.
+  /// The same with SIGTERM after a failure, with kTerminateNow: ranks that save their state on SIGTERM do not
+  /// try.
   void stop_at_once();
   bool is_stopping() const { return stage_ != Stage::running; }
+  /// Sends SIGKILL to ranks, their process groups and orphans.
   void kill();
   /// To be called at `deadline()`. Returns the status of the ranks if it is due; otherwise an empty list.
   std::vector<RankStatus> on_deadline();
   net::Deadline deadline() const;
-  std::vector<RankStatus> statuses() const { return monitor_->statuses(group_.workers()); }
+  std::vector<RankStatus> statuses() const { return monitor_->statuses(workers_); }
   /// Whether the global rank is one of this node's.
   bool has_rank(int rank) const;
   /// Makes this rank of this node the round's first failure, because of which the job ends. False if there is
   /// one already, or if the ranks are being stopped.
   bool blame(int rank, const std::string& text);
 
-  std::vector<StackTarget> stack_targets() const { return monitor_->stack_targets(group_.workers()); }
+  std::vector<StackTarget> stack_targets() const { return monitor_->stack_targets(workers_); }
   std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }
 
-  bool ranks_run() const { return group_.ranks_run() && !abandoned_; }
+  /// False also if they cannot be killed.
+  bool ranks_run() const { return any_rank_runs() && !abandoned_; }
   /// Asks processes that outlived the ranks to end. False if none is left, or if they cannot be killed.
   bool end_orphans();
 
@@ -68,15 +78,22 @@ class Round {
   /// Every rank that did not succeed has saved its state and exited.
   bool preempted() const;
   /// The record of the rank that failed first, which must exist.
-  ProcessFailure first_failure() const { return record(workers()[*first_failure_], new_oom_kills()); }
+  ProcessFailure first_failure() const { return record(workers_[*first_failure_], new_oom_kills()); }
   std::vector<ProcessFailure> records() const;
   /// After a start has thrown: the record of the rank that was not started.
   ProcessFailure not_started(const std::exception& error) const;
-  const std::vector<Worker>& workers() const noexcept { return group_.workers(); }
+  const std::vector<Worker>& workers() const noexcept { return workers_; }
 
  private:
   enum class Stage { running, stopping, killing };
 
+  /// Sends a signal to the process group of every running rank. `stopping`: it asks the ranks to end.
+  void signal(int number, bool stopping);
+  bool any_rank_runs() const;
+  /// Whether a rank, or a process that ranks left behind, still runs.
+  bool has_children() const;
+  /// Running processes that ranks left behind. Reads the status of every process of the host.
+  std::vector<pid_t> orphans() const;
   void on_shutdown_deadline();
   void report_saved_ranks();
   void begin_stopping();
@@ -90,7 +107,11 @@ class Round {
   const WorkerSpec& spec_;
   const ProcessSupervisor& supervisor_;
   LogForwarder& forwarder_;
-  WorkerGroup group_;
+  std::vector<Worker> workers_;
+  /// The rank that was started last, until its program has begun.
+  std::optional<SpawnedProcess> spawned_;
+  /// The orphans that got SIGTERM.
+  std::set<pid_t> asked_;
   Stage stage_ = Stage::running;
   net::Deadline shutdown_deadline_ = net::Deadline::max();
   std::optional<HeartbeatMonitor> monitor_;

@@ -16,7 +16,7 @@
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -68,7 +68,7 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
   result["ROLE_NAME"] = config.options.role;
   result["MASTER_ADDR"] = spec.master.host;
   result["TORCHELASTIC_RUN_ID"] = config.run_id;
-  result["TORCHELASTIC_USE_AGENT_STORE"] = spec.agent_store ? "True" : "False";
+  result["TORCHELASTIC_USE_AGENT_STORE"] = spec.place.own_store ? "False" : "True";
   result["TORCHELASTIC_ERROR_FILE"] = error_file(spec, local_rank);
   result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.options.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -82,7 +82,7 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
 
 std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank) {
   std::vector<std::string> words = config.command;
-  for (std::size_t i = config.first_argument; i < words.size(); ++i)
+  for (std::size_t i = 1; i < words.size(); ++i)
     words[i] = substituted(words[i], {{"local_rank", std::to_string(local_rank)}});
   return words;
 }

@@ -8,7 +8,7 @@
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 #include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
@@ -19,9 +19,8 @@ struct WorkerSpec {
   Assignment place{.round = 0};
   /// Counts the starts with the same restart count; 0 is the first.
   int repeat = 0;
-  /// Address of the ranks' store, and whether the coordinator's launcher serves it; otherwise rank 0 does.
+  /// Address of the ranks' store.
   net::HostPort master = {};
-  bool agent_store = true;
   /// Private folder of the ranks' error files.
   std::string folder = {};
 };
@@ -37,8 +36,9 @@ std::string error_file(const WorkerSpec& spec, int local_rank);
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                const Environment& parent);
 
-/// The command of one rank. `${local_rank}` and `$local_rank` in the program's arguments are replaced by the
-/// number. Unlike torchrun, `$$` is kept: `sh -c 'echo $$'` works as written.
+/// The command of one rank. `${local_rank}` and `$local_rank` are replaced by the number in the program's
+/// arguments and, as in torchrun, in the name of a Python script or module. Unlike torchrun, `$$` is kept:
+/// `sh -c 'echo $$'` works as written.
 std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank);
 
 /// Opens the files and pipes of one rank: `stdout.log` and `stderr.log` next to its error file. Throws

@@ -13,7 +13,7 @@
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/staging.hpp"
 #include "process/words.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {

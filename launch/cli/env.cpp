@@ -1,5 +1,3 @@
-#include "cli/facts.hpp"
-
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -20,6 +18,7 @@
 #include "core/cuda_driver.hpp"
 #include "core/host_name.hpp"
 #include "lockstep/core/version.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "process/affinity.hpp"
 #include "process/process_facts.hpp"
 
@@ -27,8 +26,6 @@ namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
 
 std::string system_text() {
   utsname name{};
@@ -42,24 +39,24 @@ std::string cpus_text() {
   std::set<int> cores;
   for (const auto& entry : topology.cpus) cores.insert(entry.second.core);
   return fmt::format("{} usable of {} logical, {} cores, {} NUMA node(s)", allowed_cpus().size(),
-                     std::thread::hardware_concurrency(), cores.size(), topology.nodes.size());
+                     std::thread::hardware_concurrency(), cores.size(), topology.nodes().size());
 }
 
 /// /proc/meminfo is in KiB.
 std::string memory_text() {
-  const std::string total = value_in("/proc/meminfo", "MemTotal");
-  const std::string free = value_in("/proc/meminfo", "MemAvailable");
-  if (total.empty() || free.empty()) return "";
-  return fmt::format("{}, {} available", gib(std::strtod(total.c_str(), nullptr) * 1024),
-                     gib(std::strtod(free.c_str(), nullptr) * 1024));
+  const auto bytes_of = [](const char* key) {
+    return std::strtoull(value_in("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+  };
+  if (bytes_of("MemTotal") == 0) return "";
+  return fmt::format("{}, {} available", bytes_text(bytes_of("MemTotal")),
+                     bytes_text(bytes_of("MemAvailable")));
 }
 
 std::string shared_memory_text() {
   struct statvfs status {};
   if (::statvfs("/dev/shm", &status) != 0) return "";
-  const auto unit = static_cast<double>(status.f_frsize);
-  return fmt::format("{}, {} free", gib(unit * static_cast<double>(status.f_blocks)),
-                     gib(unit * static_cast<double>(status.f_bavail)));
+  return fmt::format("{}, {} free", bytes_text(status.f_frsize * status.f_blocks),
+                     bytes_text(status.f_frsize * status.f_bavail));
 }
 
 std::string gpus_text() {
@@ -121,6 +118,20 @@ fs::path library_folder() {
     if (fs::exists(prefix / folder / kLibrary)) return prefix / folder;
   }
   return {};
+}
+
+/// What the library reports: its version, LibTorch's, the CUDA devices and NCCL. If it cannot be loaded, the
+/// only fact is the reason.
+Facts library_facts() {
+  void* library = ::dlopen((library_folder() / kLibrary).c_str(), RTLD_LAZY | RTLD_LOCAL);
+  using Entry = const char* (*)();
+  const auto entry =
+      library == nullptr ? nullptr : reinterpret_cast<Entry>(::dlsym(library, "lockstep_library_facts"));
+  if (entry == nullptr) return {{"library", fmt::format("not loaded: {}", ::dlerror())}};
+  Facts facts;
+  for (const auto& fact : nlohmann::json::parse(entry())) facts.emplace_back(fact.at(0), fact.at(1));
+  // Stays loaded: LibTorch's threads and exit handlers do not survive unloading.
+  return facts;
 }
 
 std::string cuda_feature(const Facts& library, const fs::path& folder, bool has_driver) {
@@ -199,18 +210,6 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
 }
 
 }  // namespace
-
-Facts library_facts() {
-  void* library = ::dlopen((library_folder() / kLibrary).c_str(), RTLD_LAZY | RTLD_LOCAL);
-  using Entry = const char* (*)();
-  const auto entry =
-      library == nullptr ? nullptr : reinterpret_cast<Entry>(::dlsym(library, "lockstep_library_facts"));
-  if (entry == nullptr) return {{"library", fmt::format("not loaded: {}", ::dlerror())}};
-  Facts facts;
-  for (const auto& fact : nlohmann::json::parse(entry())) facts.emplace_back(fact.at(0), fact.at(1));
-  // Stays loaded: LibTorch's threads and exit handlers do not survive unloading.
-  return facts;
-}
 
 Facts host_facts() {
   Facts facts = {{"host", host_name()},

@@ -5,7 +5,7 @@
 
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 #include "tools/acceptance/acceptance_options.hpp"
 #include "tools/bench/bench_options.hpp"
 
@@ -43,7 +43,9 @@ std::optional<Words> own_words(const OptionTable<Options>& table, const Words& w
     out << "\nAll other options are those of lockstep run, as in --nproc-per-node 4.\n";
     return std::nullopt;
   }
-  const Words strays = run_option_table().parse(run, process_environment()).options.program;
+  auto run_table = run_option_table();
+  run_table.grammar({.unique_prefixes = true, .environment_prefix = "PET_"});
+  const Words strays = run_table.parse(run, process_environment()).options.program;
   if (strays.empty()) return own;
   throw formatted<UsageError>("unexpected argument '{}': this command runs a program of its own. See --help.",
                               strays.front());

@@ -7,7 +7,7 @@
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace {
 

@@ -8,10 +8,11 @@
 #include "agent/worker_spec.hpp"
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
+#include "failure/error_file.hpp"
 #include "lockstep/core/environment.hpp"
 #include "net/signal_free_thread.hpp"
 #include "process/process_supervisor.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -42,21 +43,16 @@ int launch(const LaunchConfig& config, Environment environment) {
   const JobSecret secret = secret_for(config, environment);
   const auto coordinator = open_coordinator(config, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value;
-  supervision.tag.add_to(environment);
-  try {
-    Agent agent(config, environment, supervision, *coordinator, console);
-    const int status = exit_status(config, agent.run());
-    if (agent.was_forced()) exit_soon(status);
-    return status;
-  } catch (const SpawnError& error) {
-    console.say(error.what());
-    return exit_status(config, error.exit_code());
-  }
+  supervision.reaper.add_tag(environment);
+  Agent agent(config, environment, supervision, *coordinator, console);
+  const int status = exit_status(config, agent.run());
+  if (agent.was_forced()) exit_soon(status);
+  return status;
 }
 
 }  // namespace
 
-int run_command(const Words& words, std::ostream& out, std::ostream&) {
+int run_command(const Words& words, std::ostream& out, std::ostream& err) {
   const Environment environment = process_environment();
   const auto parsed = parse_or_help(run_option_table(), words, out);
   if (!parsed) return 0;
@@ -66,7 +62,19 @@ int run_command(const Words& words, std::ostream& out, std::ostream&) {
     print_config(config, environment, out);
     return 0;
   }
-  return launch(config, environment);
+  const auto pass_on = [&](const std::exception& error, int exit_code) {
+    const std::string problem = pass_on_error(error.what(), environment, exit_code);
+    if (!problem.empty()) err << "lockstep run: " << problem << '\n';
+  };
+  try {
+    return launch(config, environment);
+  } catch (const SpawnError& error) {
+    pass_on(error, error.exit_code());
+    throw SpawnError(error.what(), exit_status(config, error.exit_code()));
+  } catch (const std::exception& error) {
+    pass_on(error, 1);
+    throw;
+  }
 }
 
 }  // namespace lockstep::launch

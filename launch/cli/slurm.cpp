@@ -9,7 +9,7 @@
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 #include "slurm/script.hpp"
 
 namespace lockstep::launch {

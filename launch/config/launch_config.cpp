@@ -51,7 +51,7 @@ std::vector<bool> shown_ranks(const std::string& text, int ranks) {
   std::vector<bool> result(static_cast<std::size_t>(ranks), text.empty());
   if (text.empty()) return result;
   for (const auto part : variables::split_list(text)) {
-    const auto rank = variables::whole_number(part);
+    const auto rank = variables::whole_number(variables::stripped(part));
     if (!rank) {
       throw UsageError("--local-ranks-filter '" + text +
                        "': expected local ranks with commas between them, as in 0,1.");
@@ -165,7 +165,7 @@ std::vector<int> parse_signals(const std::string& text, std::vector<std::string>
   std::vector<int> numbers;
   if (text.empty()) return numbers;
   for (const auto item : variables::split_list(text)) {
-    const std::string name(stripped(item));
+    const std::string name(variables::stripped(item));
     const int number = signal_number(name);
     // The launcher needs SIGCHLD to detect the end of ranks.
     if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
@@ -226,11 +226,9 @@ void set_command(const RunOptions& options, const Environment& environment, Laun
   config.program = options.program.front();
   config.command = interpreter(options, environment);
   if (!config.command.empty() && (options.run_path || !options.module)) config.script = config.program;
-  config.first_argument = config.command.size() + 1;
-  config.command.insert(config.command.end(), options.program.begin(), options.program.end());
-  if (!options.use_env)
-    config.command.insert(config.command.begin() + static_cast<std::ptrdiff_t>(config.first_argument),
-                          "--local-rank=${local_rank}");
+  config.command.push_back(config.program);
+  if (!options.use_env) config.command.push_back("--local-rank=${local_rank}");
+  config.command.insert(config.command.end(), options.program.begin() + 1, options.program.end());
 }
 
 bool gives_any_of(const Parsed& parsed, std::initializer_list<const char*> names) {
@@ -279,7 +277,7 @@ std::string program_of_lockstep(const std::string& name) {
 LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   const RunOptions& options = parsed.options;
   LaunchConfig config;
-  static_cast<RendezvousConfig&>(config) = rendezvous_config(parsed, config.notices);
+  set_rendezvous(parsed, config);
   set_command(options, environment, config);
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   config.options = options;

@@ -45,21 +45,6 @@ struct RendezvousTimes {
   Time timeout{900'000};
 };
 
-/// Where and how the nodes meet.
-struct RendezvousConfig {
-  Backend backend = Backend::alone;
-  int min_nodes = 1;
-  int max_nodes = 1;
-  /// The rank of this node. c10d: the rank that it requests; nullopt: any.
-  std::optional<int> node_rank;
-  /// Where the nodes meet; alone: the address of the store for the ranks. Empty host: taken from the Slurm
-  /// step. Port 0: a free one, if possible.
-  net::HostPort endpoint;
-  RendezvousTimes times;
-  /// c10d: whether this node hosts the endpoint; nullopt: to be determined.
-  std::optional<bool> is_host;
-};
-
 /// The destination of one stream of a rank.
 enum class Sink {
   /// The launcher's own stream, directly.
@@ -78,13 +63,23 @@ struct RankOutput {
 };
 
 /// What to start, according to the command line, with all defaults filled in.
-struct LaunchConfig : RendezvousConfig {
+struct LaunchConfig {
   /// The options as given; derived values are below.
   RunOptions options;
-  /// The command to execute, including the interpreter.
+  Backend backend = Backend::alone;
+  int min_nodes = 1;
+  int max_nodes = 1;
+  /// The rank of this node. c10d: the rank that it requests; nullopt: any.
+  std::optional<int> node_rank;
+  /// Where the nodes meet; alone: the address of the store for the ranks. Empty host: taken from the Slurm
+  /// step. Port 0: a free one, if possible.
+  net::HostPort endpoint;
+  RendezvousTimes times;
+  /// c10d: whether this node hosts the endpoint; nullopt: to be determined.
+  std::optional<bool> is_host;
+  /// The command to execute, including the interpreter. `${local_rank}` is replaced in all words but the
+  /// first.
   std::vector<std::string> command;
-  /// Index of the program's first own argument in `command`; `${local_rank}` is replaced from there on.
-  std::size_t first_argument = 1;
   /// The program's name in messages.
   std::string program;
   /// The Python script of the ranks; empty: none. Checked once, before they start.
@@ -128,8 +123,8 @@ void complete_from_slurm(const Parsed& parsed, const Environment& environment, L
 
 // Parts of make_config. All throw UsageError.
 
-/// Adds a notice for each option that is accepted but has no effect.
-RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string>& notices);
+/// How the nodes find each other. Adds a notice for each option that is accepted but has no effect.
+void set_rendezvous(const Parsed& parsed, LaunchConfig& config);
 
 /// Parses "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` if there is no port.
 net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port);

@@ -72,7 +72,7 @@ net::HostPort endpoint_of(Backend backend, const Parsed& parsed) {
       "port 0 (--master-port, --rdzv-endpoint): expected one that all nodes know, as there are several.");
 }
 
-void plan_node_rank(const Parsed& parsed, RendezvousConfig& config) {
+void plan_node_rank(const Parsed& parsed, LaunchConfig& config) {
   const int rank = parsed.options.node_rank;
   if (parsed.was_given("node-rank") || config.backend == Backend::static_) config.node_rank = rank;
   if (config.backend != Backend::slurm && rank >= config.max_nodes) {
@@ -87,7 +87,7 @@ constexpr double kLongestTime = 1e9;
 
 /// Removes the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
 std::string_view unquoted(std::string_view text) {
-  text = stripped(text);
+  text = variables::stripped(text);
   const bool quoted = text.size() >= 2 && (text.front() == '\'' || text.front() == '"');
   return quoted && text.back() == text.front() ? text.substr(1, text.size() - 2) : text;
 }
@@ -120,10 +120,10 @@ const std::map<std::string_view, RendezvousTimes::Time RendezvousTimes::*> kTime
     {"timeout", &RendezvousTimes::timeout},
 };
 
-void read_item(std::string_view item, RendezvousConfig& config, std::vector<std::string>& notices) {
+void read_item(std::string_view item, LaunchConfig& config) {
   const auto equals = std::min(item.find('='), item.size());
-  const auto key = stripped(item.substr(0, equals));
-  const auto value = stripped(item.substr(std::min(equals + 1, item.size())));
+  const auto key = variables::stripped(item.substr(0, equals));
+  const auto value = variables::stripped(item.substr(std::min(equals + 1, item.size())));
   if (key.empty() || value.empty()) throw refusal(item, "KEY=VALUE,KEY=VALUE,...");
   if (const auto time = kTimes.find(key); time != kTimes.end()) {
     config.times.*time->second = RendezvousTimes::Time(std::llround(number_of(item, value) * 1000));
@@ -137,11 +137,11 @@ void read_item(std::string_view item, RendezvousConfig& config, std::vector<std:
       throw refusal(item, "store_type=tcp, as the nodes meet at an address and not in a file; leave it out");
   } else if (key == "read_timeout" || key == "heartbeat_timeout") {
     number_of(item, value);
-    notices.push_back(fmt::format(
+    config.notices.push_back(fmt::format(
         "--rdzv-conf: '{}' is not needed, as no launcher waits for a single answer of another", key));
   } else {
-    notices.push_back(fmt::format("--rdzv-conf: '{}' means nothing here{}", key,
-                                  key == "rank" ? ", give --node-rank" : " and is ignored"));
+    config.notices.push_back(fmt::format("--rdzv-conf: '{}' means nothing here{}", key,
+                                         key == "rank" ? ", give --node-rank" : " and is ignored"));
   }
 }
 
@@ -171,9 +171,8 @@ net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port
                    "': expected HOST, HOST:PORT or [IPv6]:PORT, with a port up to 65535.");
 }
 
-RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string>& notices) {
+void set_rendezvous(const Parsed& parsed, LaunchConfig& config) {
   const RunOptions& options = parsed.options;
-  RendezvousConfig config;
   std::tie(config.min_nodes, config.max_nodes) = parse_nodes(options.nnodes);
   if (options.standalone && config.max_nodes > 1) {
     throw UsageError("--standalone and --nnodes '" + options.nnodes +
@@ -181,17 +180,16 @@ RendezvousConfig rendezvous_config(const Parsed& parsed, std::vector<std::string
   }
   config.backend = backend_of(options, config.max_nodes);
   if (const auto items = unquoted(options.rdzv_conf); !items.empty()) {
-    for (const auto item : variables::split_list(items)) read_item(stripped(item), config, notices);
+    for (const auto item : variables::split_list(items)) read_item(variables::stripped(item), config);
   }
   plan_node_rank(parsed, config);
   config.endpoint = endpoint_of(config.backend, parsed);
   const bool has_master = parsed.was_given("master-addr") || parsed.was_given("master-port");
   if (config.backend == Backend::c10d && has_master)
-    notices.push_back(
+    config.notices.push_back(
         fmt::format("--master-addr and --master-port are ignored with --rdzv-backend c10d: the nodes "
                     "meet at {} (--rdzv-endpoint)",
                     config.endpoint.text()));
-  return config;
 }
 
 }  // namespace lockstep::launch

@@ -167,7 +167,9 @@ Table make_table() {
               "ends them all when one fails.");
   table.rest("program ...", &RunOptions::program,
              "The program and its arguments. A .py file is run with 'python -u' (PYTHON_EXEC names another "
-             "interpreter). ${local_rank} in an argument becomes the rank's number on this node.",
+             "interpreter). ${local_rank} in an argument, or in the name of a Python script or module, "
+             "becomes the rank's "
+             "number on this node.",
              false);
   table.grammar({.stop_at_first_positional = true, .unique_prefixes = true, .environment_prefix = "PET_"});
   add_node_options(table);

@@ -1,9 +1,13 @@
 #include "failure/error_file.hpp"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
+
+#include <ctime>
 
 #include "core/variables.hpp"
 #include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
 
@@ -86,12 +90,24 @@ bool is_secondary(const nlohmann::json& content) {
   return value_at(content, "/message/extraInfo/is_secondary") == Json(true);
 }
 
-void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_code) {
-  if (to.empty() || !content.is_object()) return;
-  Json& message = content["message"];
+std::string pass_on_error(nlohmann::json error, const Environment& environment, int exit_code) {
+  const std::string file = find_variable(environment, "TORCHELASTIC_ERROR_FILE").value_or("");
+  if (file.empty() || error.is_null()) return "";
+  if (error.is_string()) {
+    Json extra = {{"timestamp", fmt::to_string(std::time(nullptr))}};
+    // After a signal: if an outer launcher sent it, something else was the cause.
+    if (exit_code > 128) extra["is_secondary"] = true;
+    error = {{"message", {{"message", error}, {"extraInfo", extra}}}};
+  }
+  Json& message = error["message"];
   // The older format, a plain string, cannot hold the code.
   if (message.is_object()) message["errorCode"] = exit_code;
-  write_atomically(to, content.dump(-1, ' ', false, Json::error_handler_t::replace));
+  try {
+    write_atomically(file, error.dump(-1, ' ', false, Json::error_handler_t::replace));
+  } catch (const Error& failure) {
+    return fmt::format("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what());
+  }
+  return "";
 }
 
 }  // namespace lockstep::launch

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lockstep/core/environment.hpp"
+
 namespace lockstep::launch {
 
 /// The content of an error file; null if there is none, or if it is not a JSON object with a "message". Deep
@@ -24,10 +26,11 @@ std::int64_t time_of(const nlohmann::json& content);
 /// (`extraInfo.is_secondary`, which programs of the library write).
 bool is_secondary(const nlohmann::json& content);
 
-/// Copies the content of the failed rank's error file to `to`, the launcher's own TORCHELASTIC_ERROR_FILE,
-/// with the exit code in `message.errorCode`, as torchrun does. So a scheduler that runs the launcher as its
-/// own "rank" gets the cause. Does nothing if `to` is empty or `content` is null. Throws lockstep::Error that
-/// names the file if `to` cannot be written; it is then unchanged. *Local*.
-void pass_on_error_file(nlohmann::json content, const std::string& to, int exit_code);
+/// Writes why the job failed to the launcher's own TORCHELASTIC_ERROR_FILE, as torchrun does: the content of
+/// the failed rank's error file, or a text if no rank is the cause, with the exit code in
+/// `message.errorCode`. So a scheduler that runs the launcher as its own "rank" gets the cause. Does nothing
+/// without that variable, or if `error` is null. Returns why the file cannot be written; it is then
+/// unchanged. *Local*.
+std::string pass_on_error(nlohmann::json error, const Environment& environment, int exit_code);
 
 }  // namespace lockstep::launch

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "failure/error_file.hpp"
+#include "lockstep/datasets/cache_folder.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -68,9 +69,7 @@ std::string named(const ProcessFailure& failure) {
 /// "; this one had 2.5 GiB", or empty if unknown.
 std::string memory_text(const ProcessFailure& failure) {
   if (failure.peak_memory <= 0) return "";
-  const auto tenths = (failure.peak_memory * 10 + (1 << 29)) >> 30;
-  if (tenths < 10) return fmt::format("; this one had {} MiB", failure.peak_memory >> 20);
-  return fmt::format("; this one had {}.{} GiB", tenths / 10, tenths % 10);
+  return "; this one had " + bytes_text(static_cast<std::uint64_t>(failure.peak_memory));
 }
 
 /// Who may have sent a SIGKILL that the launcher did not send.

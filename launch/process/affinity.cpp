@@ -155,7 +155,8 @@ std::vector<std::size_t> ranks_by_node(const std::vector<Groups>& nodes, std::si
 }
 
 CpuSet node_cpus(const Topology& topology, const CpuSet& allowed, int node) {
-  CpuSet cpus = intersection(topology.cpus_of(node), allowed);
+  CpuSet cpus = allowed;
+  std::erase_if(cpus, [&](int cpu) { return topology.cpu(cpu).node != node; });
   if (!cpus.empty()) return cpus;
   throw formatted<UsageError>(
       "NUMA node {} of a rank's device has none of the CPUs that this job may use ({}): widen the job's "
@@ -163,15 +164,12 @@ CpuSet node_cpus(const Topology& topology, const CpuSet& allowed, int node) {
       node, cpu_list_text(allowed));
 }
 
-/// The allowed CPUs of all nodes of the same package.
+/// The allowed CPUs of the package that has the usable ones.
 CpuSet socket_cpus(const Topology& topology, const CpuSet& allowed, const CpuSet& usable) {
-  const auto package_of = [&](const CpuSet& cpus) { return topology.cpu(*cpus.begin()).package; };
-  CpuSet result;
-  for (const auto& [unused, cpus] : topology.nodes) {
-    CpuSet of_node = intersection(cpus, allowed);
-    if (!of_node.empty() && package_of(of_node) == package_of(usable)) result.merge(of_node);
-  }
-  return result;
+  const int package = topology.cpu(*usable.begin()).package;
+  CpuSet cpus = allowed;
+  std::erase_if(cpus, [&](int cpu) { return topology.cpu(cpu).package != package; });
+  return cpus;
 }
 
 CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_t place,
@@ -213,9 +211,10 @@ Cpu Topology::cpu(int number) const {
   return found == cpus.end() ? Cpu{.cache = number, .core = number} : found->second;
 }
 
-CpuSet Topology::cpus_of(int node) const {
-  const auto found = nodes.find(node);
-  return found == nodes.end() ? CpuSet{} : found->second;
+CpuSet Topology::nodes() const {
+  CpuSet nodes;
+  for (const auto& [number, cpu] : cpus) nodes.insert(cpu.node);
+  return nodes;
 }
 
 Topology read_topology(const std::string& root) {
@@ -224,15 +223,9 @@ Topology read_topology(const std::string& root) {
   for (const auto& [cpu, path] : numbered_entries(system / "cpu", "cpu"))
     topology.cpus[cpu] = read_cpu(path, cpu);
   for (const auto& [node, path] : numbered_entries(system / "node", "node")) {
-    const CpuSet cpus = parse_cpu_list(first_line(path / "cpulist"));
-    if (cpus.empty()) continue;
-    topology.nodes[node] = cpus;
-    for (const int cpu : cpus) {
+    for (const int cpu : parse_cpu_list(first_line(path / "cpulist"))) {
       if (const auto found = topology.cpus.find(cpu); found != topology.cpus.end()) found->second.node = node;
     }
-  }
-  if (topology.nodes.empty()) {
-    for (const auto& [cpu, unused] : topology.cpus) topology.nodes[0].insert(cpu);
   }
   return topology;
 }
@@ -242,7 +235,7 @@ std::optional<std::vector<std::string>> listed_devices(const Environment& enviro
   if (!list) return std::nullopt;
   std::vector<std::string> entries;
   for (const auto item : variables::split_list(*list)) {
-    const std::string_view entry = stripped(item);
+    const std::string_view entry = variables::stripped(item);
     const bool is_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
     if (!is_name && !whole_number(entry, 0, gpus - 1)) break;
     entries.emplace_back(entry);

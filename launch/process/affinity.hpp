@@ -23,13 +23,11 @@ struct Cpu {
 /// The CPU topology of this host.
 struct Topology {
   std::map<int, Cpu> cpus;
-  /// NUMA nodes that have CPUs, with all of them, usable or not.
-  std::map<int, CpuSet> nodes;
 
   /// A CPU that the kernel does not describe is its own core and cache.
   Cpu cpu(int number) const;
-  /// Empty if there is no such node.
-  CpuSet cpus_of(int node) const;
+  /// The NUMA nodes that have CPUs, usable or not.
+  CpuSet nodes() const;
 };
 
 /// Reads `<root>/devices/system/{cpu,node}`. For missing facts it assumes one node, one package, and one core

@@ -100,17 +100,20 @@ void kill_tagged(const std::string& tag) {
   prctl(PR_SET_NAME, kProcessName);
   std::set<pid_t> groups;
   pid_t message = 0;
-  // The pipe is closed when the launcher is dead.
-  while (uninterrupted([&] { return read(pipe, &message, sizeof message); }) == sizeof message) {
-    if (message == kFinish) _exit(0);
+  // The pipe is closed when the launcher was killed.
+  bool killed = true;
+  while (killed && uninterrupted([&] { return read(pipe, &message, sizeof message); }) == sizeof message) {
+    killed = message != kFinish;
     if (message > 0) {
       groups.insert(message);
     } else {
       groups.erase(-message);
     }
   }
-  for (const pid_t group : groups) killpg(group, SIGKILL);
-  if (!tag.empty()) kill_tagged(tag);
+  for (const pid_t group : groups) {
+    if (killed) killpg(group, SIGKILL);
+  }
+  if (killed && !tag.empty()) kill_tagged(tag);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   _exit(0);
@@ -173,34 +176,19 @@ bool SignalFd::ends_job(int signal_number) const noexcept {
   return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();
 }
 
-JobTag::JobTag(const Environment& environment) : value_(random_id(16)) {
-  const std::string outer = find_variable(environment, kVariable).value_or("");
-  all_ = (outer.empty() ? "" : outer + ":") + value_;
-}
-
-void JobTag::add_to(Environment& environment) const { environment[kVariable] = all_; }
-
 std::filesystem::path temporary_parent(const Environment& environment) {
   const std::string folder = find_variable(environment, "TMPDIR").value_or("");
   return std::filesystem::absolute(folder.empty() ? "/tmp" : folder);
 }
 
-TemporaryFolder::TemporaryFolder(const Environment& environment) {
+OrphanReaper::OrphanReaper(const Environment& environment, bool keep_daemons) : tag_(random_id(16)) {
   const std::string parent = temporary_parent(environment);
-  path_ = parent + "/lockstep_XXXXXX";
-  if (mkdtemp(path_.data()) == nullptr) {
+  folder_ = parent + "/lockstep_XXXXXX";
+  if (mkdtemp(folder_.data()) == nullptr) {
     throw formatted<Error>(
         "cannot make a temporary folder in '{}': {}. Set TMPDIR to a folder that can be written.", parent,
         std::strerror(errno));
   }
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-OrphanReaper::OrphanReaper(const std::string& folder, const std::string& tag) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw formatted<Error>("cannot open a pipe: {}.", std::strerror(errno));
   const net::FileDescriptor reapers_end(ends[0]);
@@ -209,12 +197,19 @@ OrphanReaper::OrphanReaper(const std::string& folder, const std::string& tag) {
   // architecture, does not matter.
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL));
   if (pid_ < 0) {
+    const int error = errno;
+    rmdir(folder_.c_str());
     throw formatted<Error>("cannot start the orphan reaper: {}. Look at the limits on processes (ulimit -u).",
-                           std::strerror(errno));
+                           std::strerror(error));
   }
   if (pid_ > 0) return;
   pipe_.reset();
-  await_launchers_end(reapers_end.get(), folder, tag);
+  await_launchers_end(reapers_end.get(), folder_, keep_daemons ? "" : tag_);
+}
+
+void OrphanReaper::add_tag(Environment& environment) const {
+  const std::string outer = find_variable(environment, kVariable).value_or("");
+  environment[kVariable] = (outer.empty() ? "" : outer + ":") + tag_;
 }
 
 OrphanReaper::~OrphanReaper() {

@@ -49,55 +49,35 @@ class SignalFd {
 /// The signal that makes `lockstep run` print the stacks of its ranks (`lockstep stacks`).
 int stacks_request() noexcept;
 
-/// Identifies the processes of one launcher's job, even if their parents have ended and they have started
-/// their own sessions: a random value in LOCKSTEP_LAUNCHERS, which children inherit. A launcher that a rank
-/// starts appends its own value, so the outer launcher still recognizes its processes.
-class JobTag {
- public:
-  explicit JobTag(const Environment& environment);
-
-  void add_to(Environment& environment) const;
-  const std::string& value() const noexcept { return value_; }
-
- private:
-  std::string value_;
-  std::string all_;
-};
-
 /// TMPDIR, otherwise /tmp; absolute.
 std::filesystem::path temporary_parent(const Environment& environment);
 
-/// A private folder below TMPDIR (otherwise /tmp). The destructor removes it with its contents.
-class TemporaryFolder {
- public:
-  /// Throws lockstep::Error that names the parent folder if it cannot be created.
-  explicit TemporaryFolder(const Environment& environment);
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-};
-
-/// A small process that outlives the launcher. If the launcher is killed (SIGKILL, OOM), the kernel kills the
-/// ranks, and the orphan reaper kills whatever they started and removes the temporary folder. It detects the
-/// launcher's end by a pipe, so it costs nothing until then.
+/// The launcher's temporary folder, and a small process that outlives the launcher. If the launcher is killed
+/// (SIGKILL, OOM), the kernel kills the ranks, and the orphan reaper kills whatever they started. It removes
+/// the folder however the launcher ends. It detects the launcher's end by a pipe, so it costs nothing until
+/// then.
+///
+/// Processes of the job are recognized, even if their parents have ended and they have started their own
+/// sessions, by a random tag in LOCKSTEP_LAUNCHERS, which children inherit. A launcher that a rank starts
+/// appends its own tag, so the outer launcher still recognizes its processes. Spared are other orphan
+/// reapers, and processes that have cleared their environment.
 ///
 /// It is a child without a termination signal, so waiting for any child does not return it. One object per
 /// process.
 class OrphanReaper {
  public:
-  /// `folder` is removed if the launcher dies before the destructor. Processes with `tag`, a JobTag, are then
-  /// killed, except other orphan reapers and processes that have cleared their environment; empty: only the
-  /// watched process groups are killed. Throws lockstep::Error.
-  OrphanReaper(const std::string& folder, const std::string& tag);
-  /// Ends the reaper, which then kills and removes nothing.
+  /// `keep_daemons`: only the watched process groups are killed. Throws lockstep::Error, which names the
+  /// parent folder if the folder cannot be created.
+  OrphanReaper(const Environment& environment, bool keep_daemons);
+  /// Ends the reaper, which then kills nothing.
   ~OrphanReaper();
   OrphanReaper(const OrphanReaper&) = delete;
   OrphanReaper& operator=(const OrphanReaper&) = delete;
+
+  /// A private folder below TMPDIR (otherwise /tmp).
+  const std::string& folder() const noexcept { return folder_; }
+  /// Adds the tag to the environment of what the launcher starts.
+  void add_tag(Environment& environment) const;
 
   /// From now on the process group is killed when the launcher dies; `release` undoes this.
   void watch(pid_t group) const noexcept { send(group); }
@@ -108,6 +88,8 @@ class OrphanReaper {
  private:
   void send(pid_t message) const noexcept;
 
+  std::string folder_;
+  std::string tag_;
   pid_t pid_ = 0;
   net::FileDescriptor pipe_;
 };
@@ -116,15 +98,9 @@ class OrphanReaper {
 /// orphan reaper, which must be forked first, watches what is started later.
 struct ProcessSupervisor {
   ProcessSupervisor(const Environment& environment, const std::vector<int>& end_signals, bool keep_daemons)
-      : signals(end_signals),
-        folder(environment),
-        tag(environment),
-        reaper(folder.path(), keep_daemons ? "" : tag.value()) {}
+      : signals(end_signals), reaper(environment, keep_daemons) {}
 
   SignalFd signals;
-  TemporaryFolder folder;
-  /// To be added to the environment of everything that is started.
-  JobTag tag;
   OrphanReaper reaper;
 };
 

@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <sstream>
 
 #include "core/cpu_set.hpp"
+#include "net/sha256.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -51,13 +51,6 @@ std::string readable_frame(const std::string& line) {
 
 }  // namespace
 
-std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const auto first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
 std::string substituted(std::string_view text, const std::map<std::string, std::string>& macros) {
   std::string result;
   while (!text.empty()) {
@@ -85,10 +78,7 @@ std::string shell_word(const std::string& word) {
 }
 
 std::string random_id(int length) {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < length; ++i) id += fmt::format("{:x}", random() % 16);
-  return id;
+  return net::hex(net::random_bytes(static_cast<std::size_t>(length) / 2));
 }
 
 std::string seconds_text(std::chrono::milliseconds time) {

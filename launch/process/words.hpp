@@ -20,16 +20,13 @@ Failure formatted(fmt::format_string<Values...> text, Values&&... values) {
   return Failure(fmt::format(text, std::forward<Values>(values)...));
 }
 
-/// The text without leading and trailing blanks.
-std::string_view stripped(std::string_view text);
-
 /// Replaces each `${name}` and `$name` of the macros by its value. Other names are kept, and so is `$$`.
 std::string substituted(std::string_view text, const std::map<std::string, std::string>& macros);
 
 /// The word, quoted for a shell if necessary.
 std::string shell_word(const std::string& word);
 
-/// A number of random hexadecimal digits.
+/// Random hexadecimal digits, an even number.
 std::string random_id(int length);
 
 /// "30 s", "0.25 s".

@@ -1,6 +1,6 @@
 #include "rendezvous/coordinator.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <csignal>
@@ -101,7 +101,7 @@ void Coordinator::on_draining(Node& node, int signal, Time now) {
   const bool goes_on = node.id != 0 && (waits || (elastic() && staying() >= options_.min_nodes));
   if (!goes_on) {
     if (nodes_.size() > 1) notify(node.text() + " got a request to stop, which ends the job");
-    if (phase_ == Phase::gathering) return finish(128 + signal, nullptr, now);
+    if (phase_ == Phase::gathering) return end_by(signal, now);
     if (end_signal_ == 0) end_signal_ = signal;
     stop(Reason::end, signal);
   } else if (waits) {
@@ -167,11 +167,20 @@ void Coordinator::check_all_ended(Time now) {
   }
 }
 
-/// Limits how long torchrun agents may continue after all other nodes have ended.
 void Coordinator::wait_for_torchrun(Time now) {
   const bool others =
       std::ranges::any_of(nodes_, [](const Node& node) { return node.running() && !node.info.is_torchrun; });
   if (!others) torchrun_deadline_ = std::min(torchrun_deadline_, now + options_.exit_barrier_timeout);
+}
+
+void Coordinator::on_torchrun_lost(Time now) {
+  std::vector<std::string> lost;
+  for (const auto& node : nodes_) {
+    if (node.running()) lost.push_back(node.text());
+  }
+  fail(fmt::format("{} left the job's store without having succeeded: look at the log of torchrun there",
+                   fmt::join(lost, ", ")),
+       now);
 }
 
 void Coordinator::after_round(Time now) {
@@ -183,7 +192,7 @@ void Coordinator::after_round(Time now) {
     case Reason::node_lost:
       return after_loss(now);
     case Reason::end:
-      return finish(128 + end_signal_, nullptr, now);
+      return end_by(end_signal_, now);
   }
 }
 
@@ -206,7 +215,7 @@ void Coordinator::after_loss(Time now) {
     return gather(now);
   }
   report("lockstep run: FAILED: " + losses_ + "\n");
-  if (!restart(now)) finish(1, summary.error, now);
+  if (!restart(now)) finish(1, summary.error.is_null() ? nlohmann::json(losses_) : summary.error, now);
 }
 
 bool Coordinator::has_torchrun_nodes() const {
@@ -371,6 +380,15 @@ void Coordinator::finish(int exit_code, const nlohmann::json& error, Time now) {
   }
 }
 
+void Coordinator::fail(const std::string& why, Time now) {
+  report("lockstep run: FAILED: " + why + "\n");
+  finish(1, why, now);
+}
+
+void Coordinator::end_by(int signal, Time now) {
+  finish(128 + signal, "the job was asked to end by " + signal_name(signal), now);
+}
+
 void Coordinator::drop_silent_nodes(Time now) {
   std::vector<NodeId> silent;
   for (const auto& node : nodes_) {
@@ -394,19 +412,17 @@ void Coordinator::on_timer(Time now) {
     close_deadline_ = Time::max();
   }
   if (phase_ == Phase::running && now >= torchrun_deadline_) {
-    report(
-        fmt::format("lockstep run: FAILED: torchrun's agents have not ended {} after all other nodes have: "
-                    "look at their logs\n",
-                    seconds_text(options_.exit_barrier_timeout)));
-    finish(1, nullptr, now);
+    fail(fmt::format("torchrun's agents have not ended {} after all other nodes have: look at their logs",
+                     seconds_text(options_.exit_barrier_timeout)),
+         now);
   }
   if (phase_ != Phase::gathering) return;
   try_start(now);
   if (phase_ != Phase::gathering) return;
   if (staying() < options_.min_nodes && now >= gathering_since_ + options_.join_timeout) {
-    report(fmt::format("lockstep run: FAILED: after {} {} ({})\n{}", seconds_text(options_.join_timeout),
-                       awaited(), options_.join_timeout_option, refused()));
-    finish(1, nullptr, now);
+    fail(fmt::format("after {} {} ({}){}", seconds_text(options_.join_timeout), awaited(),
+                     options_.join_timeout_option, refused()),
+         now);
   } else if (now >= next_notice_) {
     if (staying() < options_.min_nodes) notify(awaited());
     next_notice_ = now + kNoticeInterval;

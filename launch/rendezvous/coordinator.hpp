@@ -90,6 +90,11 @@ class Coordinator {
   void on_timer(Time now);
   Time deadline() const;
 
+  /// Whether only torchrun agents, which report nothing but their end, keep the job from ending.
+  bool waits_for_torchrun() const { return phase_ == Phase::running && torchrun_deadline_ != Time::max(); }
+  /// While it waits for them: no client of the store is left.
+  void on_torchrun_lost(Time now);
+
   /// Whether the job is over and all other nodes have left.
   bool finished() const;
 
@@ -129,6 +134,9 @@ class Coordinator {
   void pause_for(std::chrono::milliseconds pause, const std::string& what, Time now);
   std::chrono::milliseconds lived(Time now) const;
   void finish(int exit_code, const nlohmann::json& error, Time now);
+  /// Reports a failure that no rank has caused, and ends the job.
+  void fail(const std::string& why, Time now);
+  void end_by(int signal, Time now);
   void drop_silent_nodes(Time now);
   void notify(const std::string& text) { broadcast(Notice{text}); }
   template <class... Values>

@@ -129,7 +129,7 @@ std::string Coordinator::awaited() const {
 
 std::string Coordinator::refused() const {
   std::string text;
-  for (const auto& [who, why] : refused_) text += fmt::format("  refused {}: {}\n", who, why);
+  for (const auto& [who, why] : refused_) text += fmt::format("\n  refused {}: {}", who, why);
   return text;
 }
 

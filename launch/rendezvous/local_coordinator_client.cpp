@@ -38,7 +38,8 @@ void LocalCoordinatorClient::allow(const MakeStoreNodes& make) {
 }
 
 CoordinatorClient::Time LocalCoordinatorClient::deadline() const {
-  if (!inbox_.empty()) return Time::min();
+  // It may have begun to wait for torchrun since `work` looked last.
+  if (!inbox_.empty() || (coordinator_.waits_for_torchrun() && !next_store_look_)) return Time::min();
   Time next = std::min(coordinator_.deadline(), next_store_look_.value_or(Time::max()));
   for (const auto& peer : peers_) {
     if (!peer.joined) next = std::min(next, peer.since + kJoinTime);
@@ -55,7 +56,7 @@ std::vector<CoordinatorMessage> LocalCoordinatorClient::work(Time now) {
   for (auto& peer : peers_) receive(peer, now);
   remove_closed(now);
   if (now >= coordinator_.deadline()) coordinator_.on_timer(now);
-  wait_for_store_clients(now);
+  watch_store_clients(now);
   return std::exchange(inbox_, {});
 }
 
@@ -69,14 +70,18 @@ void LocalCoordinatorClient::send(const NodeMessage& message, Time now) {
 
 bool LocalCoordinatorClient::finished() const { return coordinator_.finished() && store_done_; }
 
-/// torchrun agents read the store once more after the end of the job. If it is gone, they end with a stack
-/// trace.
-void LocalCoordinatorClient::wait_for_store_clients(Time now) {
-  if (!coordinator_.finished() || store_done_) return;
-  if (!store_deadline_) store_deadline_ = now + kStoreTime;
-  store_done_ =
-      !store_nodes_ || !store_nodes_->any() || server_->counts().open == 0 || now >= *store_deadline_;
-  next_store_look_ = store_done_ ? std::nullopt : std::optional(now + kStoreLook);
+/// torchrun agents keep a connection to the store until they end, and read it once more after the end of the
+/// job. If it is gone then, they end with a stack trace.
+void LocalCoordinatorClient::watch_store_clients(Time now) {
+  const bool needed = store_nodes_ && store_nodes_->any() && server_->counts().open > 0;
+  next_store_look_.reset();
+  if (coordinator_.waits_for_torchrun() && !needed) coordinator_.on_torchrun_lost(now);
+  if (coordinator_.finished() && !store_done_) {
+    if (!store_deadline_) store_deadline_ = now + kStoreTime;
+    store_done_ = !needed || now >= *store_deadline_;
+  }
+  const bool looks = coordinator_.waits_for_torchrun() || (coordinator_.finished() && !store_done_);
+  if (looks) next_store_look_ = now + kStoreLook;
 }
 
 void LocalCoordinatorClient::accept(net::AuthenticatedPeer& arrival, Time now) {

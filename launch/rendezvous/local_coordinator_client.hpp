@@ -71,7 +71,7 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   void on_message(Peer& peer, const NodeMessage& message, Time now);
   void remove_closed(Time now);
   void guard_store(const std::function<void()>& action);
-  void wait_for_store_clients(Time now);
+  void watch_store_clients(Time now);
 
   net::FileDescriptor poll_;
   std::unique_ptr<net::Server> server_;
@@ -83,7 +83,7 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   std::vector<CoordinatorMessage> inbox_;
   Coordinator coordinator_;
   std::unique_ptr<StoreNodes> store_nodes_;
-  /// After the end of the job: how long clients of torchrun agents may still use the store, and when to check
+  /// After the end of the job: how long clients of torchrun agents may still use the store. When to check
   /// them next.
   std::optional<Time> store_deadline_;
   std::optional<Time> next_store_look_;

@@ -274,8 +274,9 @@ void read_any(const Json& json, std::optional<std::variant<Messages...>>& messag
 }  // namespace
 
 std::string describe(const NodeInfo& node, std::optional<int> group_rank) {
-  return fmt::format("{} (host {}, process {})", group_rank ? fmt::format("node {}", *group_rank) : "a node",
-                     node.host, node.pid);
+  const std::string name = group_rank ? fmt::format("node {}", *group_rank) : "a node";
+  return node.is_torchrun ? name + " (torchrun's agent)"
+                          : fmt::format("{} (host {}, process {})", name, node.host, node.pid);
 }
 
 std::string encode(const NodeMessage& message) { return encode_any(message); }

@@ -174,7 +174,7 @@ struct Report {
 struct Finish {
   static constexpr const char* kType = "finish";
   int exit_code = 0;
-  /// The content of the root cause's error file; null: there is none.
+  /// The content of the root cause's error file, or a text if no rank is the cause; null: there is none.
   nlohmann::json error;
 };
 

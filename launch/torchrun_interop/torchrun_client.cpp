@@ -213,9 +213,10 @@ void TorchrunClient::pass_barrier(net::StoreClient& client) {
   if (members == options_.job.max_nodes) client.set(name + "last_member", "<val_ignored>", answer_deadline());
   try {
     if (!await_key(client, name + "last_member", Clock::now() + options_.job.exit_barrier_timeout)) {
-      deliver(Report{fmt::format("lockstep run: FAILED: the other nodes have not ended {} after this one\n",
-                                 seconds_text(options_.job.exit_barrier_timeout))});
-      return deliver(Finish{1, nullptr});
+      const std::string why = fmt::format("the other nodes have not ended {} after this one",
+                                          seconds_text(options_.job.exit_barrier_timeout));
+      deliver(Report{"lockstep run: FAILED: " + why + "\n"});
+      return deliver(Finish{1, why});
     }
   } catch (const CommunicationError&) {
     // When all have arrived, the agent exits, and its store with it.

@@ -10,34 +10,6 @@
 namespace lockstep::launch {
 namespace {
 
-/// The collectives of all ranks in one group.
-struct GroupView {
-  /// The last collective that each member with a trace has started.
-  std::map<int, std::uint64_t> last_collectives;
-  std::map<std::uint64_t, std::map<int, const TracedOperation*>> collectives;
-};
-
-/// The collectives of all groups by name. For ranks without a trace, nothing is known about single ones.
-std::map<std::string, GroupView> groups_of(const std::vector<RankTrace>& traces) {
-  std::map<std::string, GroupView> groups;
-  std::set<int> present;
-  for (const auto& trace : traces) present.insert(trace.rank);
-  for (const auto& trace : traces) {
-    for (const auto& [name, group] : trace.groups) {
-      auto& last = groups[name].last_collectives;
-      for (const int rank : group.ranks) {
-        if (present.contains(rank)) last.emplace(rank, 0);
-      }
-      last[trace.rank] = group.last_collective;
-    }
-    for (const auto& operation : trace.operations) {
-      if (!operation.is_message)
-        groups[operation.group].collectives[operation.number][trace.rank] = &operation;
-    }
-  }
-  return groups;
-}
-
 constexpr std::size_t kLongestWaits = 5;
 
 template <class Ranks>
@@ -167,17 +139,32 @@ std::pair<std::int64_t, std::int64_t> MergedCollective::arrivals() const {
 }
 
 std::vector<MergedCollective> merge(const std::vector<RankTrace>& traces) {
-  std::vector<MergedCollective> merged;
-  for (const auto& [name, view] : groups_of(traces)) {
-    for (const auto& [number, by_rank] : view.collectives) {
-      MergedCollective collective{name, number, by_rank, {}};
-      bool all_recorded = true;
-      for (const auto& [rank, last] : view.last_collectives) {
-        if (last < number) collective.missing.push_back(rank);
-        if (last >= number && !by_rank.contains(rank)) all_recorded = false;
-      }
-      if (all_recorded) merged.push_back(std::move(collective));
+  std::map<std::string, std::set<int>> members;
+  std::map<std::pair<std::string, std::uint64_t>, MergedCollective> collectives;
+  for (const auto& trace : traces) {
+    for (const auto& [name, group] : trace.groups)
+      members[name].insert(group.ranks.begin(), group.ranks.end());
+    for (const auto& operation : trace.operations) {
+      if (operation.is_message) continue;
+      auto& collective = collectives[{operation.group, operation.number}];
+      collective.group = operation.group;
+      collective.number = operation.number;
+      collective.by_rank[trace.rank] = &operation;
     }
+  }
+  std::vector<MergedCollective> merged;
+  for (auto& [unused, collective] : collectives) {
+    bool all_recorded = true;
+    // For ranks without a trace, nothing is known about single collectives.
+    for (const auto& trace : traces) {
+      if (!members[collective.group].contains(trace.rank) || collective.by_rank.contains(trace.rank))
+        continue;
+      const auto group = trace.groups.find(collective.group);
+      const bool started = group != trace.groups.end() && group->second.last_collective >= collective.number;
+      if (started) all_recorded = false;
+      if (!started) collective.missing.push_back(trace.rank);
+    }
+    if (all_recorded) merged.push_back(std::move(collective));
   }
   return merged;
 }

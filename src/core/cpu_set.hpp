@@ -19,8 +19,6 @@ std::string cpu_list_text(const CpuSet& cpus);
 /// from the kernel or from a rank of this job. Never more than kMaxCpus numbers. *Local*.
 CpuSet parse_cpu_list(const std::string& text);
 
-CpuSet intersection(const CpuSet& left, const CpuSet& right);
-
 /// The CPUs on which the calling thread may run: its affinity, which the kernel restricts to the cgroup's
 /// cpuset. All CPUs of the machine if the system does not provide it. *Local*.
 CpuSet allowed_cpus();

@@ -47,6 +47,13 @@ constexpr int kMostEntries = 65'536;
 
 }  // namespace
 
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 std::vector<std::string_view> split_list(std::string_view text) {
   std::vector<std::string_view> parts;
   for (auto comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
 #include "option_values.hpp"
@@ -130,8 +131,10 @@ class Rewriter {
       names.push_back(spec.name);
       if (spec.is_switch() && spec.field) names.push_back("no-" + spec.name);
     }
+    const bool before_a_program =
+        set_.grammar().stop_at_first_positional && !std::all_of(word_, end_, looks_like_flag);
     throw UsageError(fmt::format("unknown flag {}{}. {}", flag, did_you_mean(name, names, "--"),
-                                 set_.grammar().stop_at_first_positional
+                                 before_a_program
                                      ? "Flags of the program itself come after its name; see --help."
                                      : "See --help for all flags."));
   }
@@ -153,14 +156,16 @@ std::vector<Setting> environment_settings(const OptionSet& set, const Environmen
   std::vector<Setting> settings;
   if (set.grammar().environment_prefix.empty()) return settings;
   for (const auto& spec : set.specs()) {
+    if (!spec.from_environment) continue;
     std::string name = spec.key();
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
     name = set.grammar().environment_prefix + name;
-    const auto value = find_variable(environment, name);
-    if (!value || !spec.from_environment) continue;
-    // A rejected switch set to 0, or a rejected option set to nothing, has no effect.
-    if (!spec.refusal.empty() && (value->empty() || (spec.is_switch() && *value == "0"))) continue;
-    settings.push_back({&spec, name, *value});
+    std::string value = find_variable(environment, name).value_or("");
+    // Blanks may be part of an item of a list.
+    if (!std::holds_alternative<Words*>(spec.type)) value = variables::stripped(value);
+    // An empty variable sets nothing, and a rejected switch may be set to 0.
+    if (value.empty() || (!spec.refusal.empty() && spec.is_switch() && value == "0")) continue;
+    settings.push_back({&spec, name, std::move(value)});
   }
   return settings;
 }

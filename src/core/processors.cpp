@@ -9,7 +9,6 @@
 #include <array>
 #include <charconv>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -117,12 +116,6 @@ CpuSet parse_cpu_list(const std::string& text) {
   CpuSet cpus;
   for (std::string_view rest = text; take_range(rest, cpus) && rest.starts_with(',');) rest.remove_prefix(1);
   return cpus;
-}
-
-CpuSet intersection(const CpuSet& left, const CpuSet& right) {
-  CpuSet result;
-  std::ranges::set_intersection(left, right, std::inserter(result, result.end()));
-  return result;
 }
 
 CpuSet allowed_cpus() {

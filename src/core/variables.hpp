@@ -23,6 +23,9 @@ std::optional<Number> parse_number(std::string_view text) {
   return failure == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
+/// The text without leading and trailing blanks.
+std::string_view stripped(std::string_view text);
+
 /// Splits at commas. An empty text has one part, which is empty.
 std::vector<std::string_view> split_list(std::string_view text);
 

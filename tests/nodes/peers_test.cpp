@@ -108,6 +108,23 @@ TEST_F(Peers, TheEndOfTorchrunsAgentIsNoticed) {
   EXPECT_TRUE(await_end(rank));
 }
 
+/// It says nothing of its end, but its connection to the store closes.
+TEST_F(Peers, TorchrunsAgentThatIsKilledIsNotAwaited) {
+  make_hosts(2);
+  auto first = lockstep(0, static_job(0, "2", "1") + Words{"true"});
+  // In a file, as torchrun makes one '$' of the two.
+  const std::string script = folder().write("sleeper.sh", sleeper("100").back());
+  auto second = torchrun(1, static_job(1, "2", "1") + Words{"--no-python", "sh", script});
+  const pid_t rank = await_number(folder().file("pid"), kPythonLimit);
+  ASSERT_GT(rank, 1);
+  second->signal(SIGKILL);
+  const Finished end = first->wait();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_TRUE(has(end.err, "node 1 (torchrun's agent) left the job's store without having succeeded"));
+  kill(rank, SIGKILL);
+  EXPECT_TRUE(await_end(rank));
+}
+
 /// The ranks find each other over the network that the launchers have met on, with no interface named.
 TEST_F(Peers, TheModelOfTwoHostsIsThatOfOne) {
   make_hosts(2);

@@ -142,5 +142,32 @@ TEST(LocalCoordinatorClient, StoreStaysUntilTorchrunsClientsHaveGone) {
   }
 }
 
+TEST(LocalCoordinatorClient, TorchrunsAgentThatIsGoneEndsTheJobAtOnce) {
+  Host host(2);
+  host.client.allow([](net::Server& server, Coordinator& coordinator) {
+    return std::make_unique<TorchrunServer>("none", 2, server, coordinator);
+  });
+  auto torchrun =
+      std::make_unique<net::StoreClient>(std::vector{host.address}, net::StoreClientOptions{}, soon());
+  torchrun->set("none/torchelastic/role_info/1", R"({"role": "default", "rank": 1, "local_world_size": 1})",
+                soon());
+  const auto got = [&]<class Message>(Message) {
+    return host.eventually(
+        [&] { return !host.heard.empty() && std::holds_alternative<Message>(host.heard.back()); });
+  };
+  ASSERT_TRUE(got(Assignment{}));
+  host.client.send(RoundEnded{.round = 1, .ok = true}, Clock::now());
+  EXPECT_LE(host.client.deadline(), Clock::now()) << "nothing else wakes the agent";
+  host.work();
+  EXPECT_LE(host.client.deadline(), Clock::now() + 1s);
+  EXPECT_TRUE(std::holds_alternative<Assignment>(host.heard.back())) << "it may still succeed";
+  torchrun.reset();
+  ASSERT_TRUE(got(Finish{}));
+  const auto& finish = std::get<Finish>(host.heard.back());
+  EXPECT_EQ(finish.exit_code, 1);
+  EXPECT_NE(finish.error.get<std::string>().find("(torchrun's agent) left the job's store"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::launch

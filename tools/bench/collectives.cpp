@@ -34,11 +34,12 @@ struct Shape {
 /// One collective at one size. `run` may be called repeatedly, and changes `output` in place if the
 /// collective does.
 struct Case {
-  std::function<void()> prepare;
-  std::function<void()> run;
-  /// The result after prepare() and run(), and its expected value; undefined if this rank gets no result.
   at::Tensor output;
+  std::function<void()> run;
+  /// The output after run(); undefined if this rank gets no result.
   at::Tensor expected;
+  /// The output before the run that is checked, if the collective is in place.
+  at::Tensor input = {};
 };
 
 /// Small integers that depend on rank and position: sums are exact in every dtype, up to a hundred ranks.
@@ -76,15 +77,10 @@ at::Tensor all_values(const ProcessGroup& group, const Shape& shape) {
   return at::cat(all);
 }
 
-/// In place: the input is restored before the run that is checked.
-Case in_place(const at::Tensor& input, std::function<void(const at::Tensor&)> run,
+Case in_place(const at::Tensor& input, const std::function<void(const at::Tensor&)>& run,
               const at::Tensor& expected) {
   const at::Tensor buffer = input.clone();
-  return {[=] { buffer.copy_(input); }, [=] { run(buffer); }, buffer, expected};
-}
-
-Case out_of_place(const at::Tensor& output, std::function<void()> run, const at::Tensor& expected) {
-  return {[=] { output.zero_(); }, std::move(run), output, expected};
+  return {buffer, [=] { run(buffer); }, expected, input};
 }
 
 Case all_reduce(const ProcessGroup& group, const Shape& shape) {
@@ -113,16 +109,14 @@ Case broadcast(const ProcessGroup& group, const Shape& shape) {
 Case all_gather(const ProcessGroup& group, const Shape& shape) {
   const at::Tensor input = values(group, shape, group.rank(), shape.count / group.size());
   const at::Tensor output = at::empty({shape.count}, input.options());
-  return out_of_place(
-      output, [=] { group.all_gather_into_tensor(output, input); }, all_values(group, shape));
+  return {output, [=] { group.all_gather_into_tensor(output, input); }, all_values(group, shape)};
 }
 
 Case reduce_scatter(const ProcessGroup& group, const Shape& shape) {
   const at::Tensor input = values(group, shape, group.rank(), shape.count);
   const at::Tensor output = at::empty({shape.count / group.size()}, input.options());
-  const ReduceOp op = shape.op;
-  return out_of_place(
-      output, [=] { group.reduce_scatter_tensor(output, input, op); }, part_of(reduced(group, shape), group));
+  const auto run = [=, op = shape.op] { group.reduce_scatter_tensor(output, input, op); };
+  return {output, run, part_of(reduced(group, shape), group)};
 }
 
 Case gather(const ProcessGroup& group, const Shape& shape) {
@@ -130,18 +124,15 @@ Case gather(const ProcessGroup& group, const Shape& shape) {
   const bool root = group.rank() == 0;
   const at::Tensor output = at::empty({root ? shape.count : 0}, input.options());
   const auto outputs = root ? output.chunk(group.size()) : std::vector<at::Tensor>{};
-  Case made = out_of_place(
-      output, [=] { group.gather_async(outputs, input, 0).wait(); }, all_values(group, shape));
-  if (!root) made.expected.reset();
-  return made;
+  const auto run = [=] { group.gather_async(outputs, input, 0).wait(); };
+  return {output, run, root ? all_values(group, shape) : at::Tensor()};
 }
 
 Case scatter(const ProcessGroup& group, const Shape& shape) {
   const at::Tensor input = values(group, shape, 0, shape.count);
   const at::Tensor output = at::empty({shape.count / group.size()}, input.options());
   const auto inputs = group.rank() == 0 ? input.chunk(group.size()) : std::vector<at::Tensor>{};
-  return out_of_place(
-      output, [=] { group.scatter(output, inputs, 0); }, part_of(input, group));
+  return {output, [=] { group.scatter(output, inputs, 0); }, part_of(input, group)};
 }
 
 Case all_to_all(const ProcessGroup& group, const Shape& shape) {
@@ -150,8 +141,7 @@ Case all_to_all(const ProcessGroup& group, const Shape& shape) {
   std::vector<at::Tensor> expected;
   for (int rank = 0; rank < group.size(); ++rank)
     expected.push_back(part_of(values(group, shape, rank, shape.count), group));
-  return out_of_place(
-      output, [=] { group.all_to_all_single(output, input); }, at::cat(expected));
+  return {output, [=] { group.all_to_all_single(output, input); }, at::cat(expected)};
 }
 
 /// Every rank sends to the next one.
@@ -164,12 +154,12 @@ Case send_recv(const ProcessGroup& group, const Shape& shape) {
     group.recv(output, before);
     sending.wait();
   };
-  return out_of_place(output, run, values(group, shape, before, shape.count));
+  return {output, run, values(group, shape, before, shape.count)};
 }
 
 /// Transfers no data; only its time is measured.
 Case barrier(const ProcessGroup& group, const Shape&) {
-  return {[] {}, [group] { group.barrier(); }, {}, {}};
+  return {{}, [group] { group.barrier(); }, {}};
 }
 
 /// Whether every rank has all of the data, or a part.
@@ -239,7 +229,7 @@ double over_ranks(const ProcessGroup& group, double number, ReduceOp op) {
 }
 
 std::int64_t wrong_elements(const Case& made) {
-  made.prepare();
+  made.input.defined() ? made.output.copy_(made.input) : made.output.zero_();
   made.run();
   return made.expected.defined() ? made.output.ne(made.expected).sum().item().toLong() : 0;
 }

@@ -225,6 +225,14 @@ TEST(OptionsGrammar, TakesUniquePrefixes) {
       << "prefixes are off by default";
 }
 
+TEST(OptionsGrammar, BlanksAroundVariablesAndEmptyOnesSetNothing) {
+  const Environment environment{{"PET_EPOCHS", " 5\n"}, {"PET_OUTPUT_DIR", " "}, {"PET_COLUMNS", " a, b"}};
+  const Sample options = launcher_like().parse({"p"}, environment).options;
+  EXPECT_EQ(options.epochs, 5);
+  EXPECT_EQ(options.output_dir, "out");
+  EXPECT_EQ(options.columns, (std::vector<std::string>{" a", " b"}));
+}
+
 TEST(OptionsGrammar, TakesDefaultsFromTheEnvironment) {
   const Environment environment{{"PET_EPOCHS", "5"}, {"PET_RESUME", "1"}, {"PET_LEARNING_RATE", "2"}};
   const auto result = launcher_like().parse({"--epochs", "6", "p"}, environment);
@@ -236,6 +244,13 @@ TEST(OptionsGrammar, TakesDefaultsFromTheEnvironment) {
   EXPECT_NE(refusal(launcher_like(), {"p"}, {{"PET_EPOCHS", "x"}}).find("PET_EPOCHS 'x': expected"),
             std::string::npos);
   EXPECT_EQ(sample_table().parse(std::vector<std::string>{}, environment).options.epochs, 10);
+}
+
+TEST(OptionsGrammar, UnknownFlagsNameTheProgramsOwnOnlyBeforeAProgram) {
+  const std::string own = "Flags of the program itself come after its name";
+  EXPECT_NE(refusal(launcher_like(), {"--nonsense", "prog"}).find(own), std::string::npos);
+  EXPECT_EQ(refusal(launcher_like(), {"--resume", "--nonsense"}),
+            "unknown flag --nonsense. See --help for all flags.");
 }
 
 TEST(OptionsGrammar, RefusedFlagsSayWhatToDo) {

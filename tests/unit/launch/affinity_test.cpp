@@ -42,6 +42,14 @@ Texts blocks(const MadeUpHost& host, int ranks, const std::string& allowed = "")
 /// Two sockets of two nodes, each with two caches of two cores of two threads: 16 cores, 32 CPUs.
 const MadeUpHost kLarge{2, 2, 2, 2, 2};
 
+CpuSet cpus_of(const Topology& topology, int node) {
+  CpuSet cpus;
+  for (const auto& [number, cpu] : topology.cpus) {
+    if (cpu.node == node) cpus.insert(number);
+  }
+  return cpus;
+}
+
 TEST(Topology, IsReadFromTheKernelsFiles) {
   const Topology topology = topology_of(kLarge);
   ASSERT_EQ(topology.cpus.size(), 32u);
@@ -50,7 +58,7 @@ TEST(Topology, IsReadFromTheKernelsFiles) {
   EXPECT_EQ(cpu.cache, 10);
   EXPECT_EQ(cpu.node, 2);
   EXPECT_EQ(cpu.package, 1);
-  EXPECT_EQ(cpu_list_text(topology.cpus_of(3)), "12-15,28-31");
+  EXPECT_EQ(cpu_list_text(cpus_of(topology, 3)), "12-15,28-31");
 }
 
 TEST(Topology, IsSimpleWhereTheKernelTellsNothing) {
@@ -59,7 +67,7 @@ TEST(Topology, IsSimpleWhereTheKernelTellsNothing) {
   EXPECT_EQ(texts(cpu_blocks(read_topology(folder.path()), {4, 5, 6, 7}, 2)), (Texts{"4-5", "6-7"}));
   std::filesystem::create_directories(folder.file("devices/system/cpu/cpu3"));
   std::filesystem::create_directories(folder.file("devices/system/cpu/cpufreq"));
-  EXPECT_EQ(read_topology(folder.path()).cpus_of(0), CpuSet{3});
+  EXPECT_EQ(cpus_of(read_topology(folder.path()), 0), CpuSet{3});
 }
 
 TEST(CpuBlocks, KeepCoresWholeAndFollowNodes) {

@@ -53,6 +53,14 @@ TEST(Commands, NameThemselvesInTheirErrors) {
   }
 }
 
+TEST(Commands, WithoutAProgramSpeakOfNone) {
+  for (const Words& words : {Words{"check"}, Words{"test"}, Words{"bench", "comm"}}) {
+    const std::string err = launch(with(with(words, "--nprc"), "4")).err;
+    EXPECT_NE(err.find("unknown flag --nprc (did you mean"), std::string::npos) << err;
+    EXPECT_EQ(err.find("the program"), std::string::npos) << err;
+  }
+}
+
 TEST(Commands, ExplainThemselves) {
   const std::string all = launch({"--help"}).out;
   for (const auto& words : command_lines()) {

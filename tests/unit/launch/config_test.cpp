@@ -44,7 +44,35 @@ TEST(LaunchConfig, RunPathGoesToRunpy) {
   ASSERT_EQ(job.command.size(), 6U);
   EXPECT_NE(job.command[3].find("runpy.run_path"), std::string::npos);
   EXPECT_EQ(job.command[4], "script");
-  EXPECT_EQ(job.first_argument, 5U);
+  EXPECT_EQ(worker_command(job, 0), job.command);
+}
+
+/// torchrun's launcher sees an interpreter, whose arguments have the script's or the module's name.
+TEST(LaunchConfig, TheLocalRankIsReplacedInArgumentsAndInWhatPythonRuns) {
+  EXPECT_EQ(worker_command(plan({"train_${local_rank}.py", "$local_rank"}), 3),
+            (Words{"python3", "-u", "train_3.py", "3"}));
+  EXPECT_EQ(worker_command(plan({"-m", "job.rank$local_rank"}), 1),
+            (Words{"python3", "-u", "-m", "job.rank1"}));
+  EXPECT_EQ(worker_command(plan({"./rank${local_rank}", "${local_rank}"}), 1),
+            (Words{"./rank${local_rank}", "1"}));
+}
+
+TEST(LaunchConfig, BlanksAroundNumbersAndEmptyVariablesAreAcceptedAsByTorchrun) {
+  const LaunchConfig job = plan({"--local-ranks-filter", "0, 1", "p"}, {{"PET_NNODES", " 1:1 "},
+                                                                        {"PET_NPROC_PER_NODE", " 3\n"},
+                                                                        {"PET_MAX_RESTARTS", " 2 "},
+                                                                        {"PET_NO_PYTHON", " 1 "},
+                                                                        {"PET_LOG_DIR", ""},
+                                                                        {"PET_ROLE", ""}});
+  EXPECT_EQ(job.local_world_size, 3);
+  EXPECT_EQ(job.options.max_restarts, 2);
+  EXPECT_TRUE(job.options.no_python);
+  EXPECT_EQ(job.options.log_dir, std::nullopt);
+  EXPECT_EQ(job.options.role, "default");
+  EXPECT_EQ(job.outputs[1].out, Sink::console);
+  EXPECT_EQ(job.outputs[2].out, Sink::nothing);
+  EXPECT_EQ(plan({"p"}, {{"PET_DUPLICATE_STDOUT_FILTERS", " a,b "}}).options.duplicate_stdout_filters,
+            (Words{" a", "b "}));
 }
 
 TEST(LaunchConfig, WithoutUseEnvTheLocalRankIsAnArgument) {

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "cli/commands.hpp"
-#include "cli/facts.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "failure/error_file.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "logs/log_forwarder.hpp"
@@ -64,6 +65,45 @@ TEST(ErrorFile, IsNotMadeWithoutAnError) {
       3);
   EXPECT_EQ(run_with_error_file(kWriteError + "exit 0", folder.file("error.json")).status, 0);
   EXPECT_FALSE(fs::exists(folder.file("error.json")));
+}
+
+/// The message in the file, and the code that it holds.
+std::pair<std::string, int> passed_on(const std::string& file) {
+  const auto content = nlohmann::json::parse(read_file(file));
+  EXPECT_EQ(content.at("message").at("extraInfo").count("timestamp"), 1U) << "torchrun's reports need it";
+  return {message_of(content), content.at("message").at("errorCode").get<int>()};
+}
+
+TEST(ErrorFile, HasTheLaunchersOwnReasonIfNoRankIsTheCause) {
+  const ScratchFolder folder;
+  const std::string file = folder.file("error.json");
+  const Environment environment{{"TORCHELASTIC_ERROR_FILE", file}};
+  LauncherProcess stopped({"run", "sh", "-c", "echo ready; exec sleep 60"}, environment);
+  ASSERT_TRUE(eventually([&] { return stopped.out() == "ready\n"; }));
+  stopped.signal(SIGTERM);
+  EXPECT_EQ(stopped.wait().status, 143);
+  EXPECT_EQ(passed_on(file), std::pair(std::string("the job was asked to end by SIGTERM"), 143));
+  EXPECT_TRUE(is_secondary(error_content(file))) << "an outer launcher that stops it looks for another cause";
+
+  EXPECT_EQ(launch({"run", "/no/such/program"}, environment).status, 127);
+  EXPECT_EQ(passed_on(file).second, 127);
+  EXPECT_TRUE(passed_on(file).first.starts_with("cannot start '/no/such/program'"));
+  EXPECT_FALSE(is_secondary(error_content(file)));
+
+  const std::vector<std::string> lonely{"run",
+                                        "--nnodes",
+                                        "2",
+                                        "--master-port",
+                                        "0",
+                                        "--rdzv-backend",
+                                        "c10d",
+                                        "--rdzv-endpoint",
+                                        "localhost:0",
+                                        "--rdzv-conf",
+                                        "join_timeout=0.2",
+                                        "true"};
+  EXPECT_EQ(launch(lonely, environment).status, 1);
+  EXPECT_TRUE(passed_on(file).first.starts_with("after 0.2 s 1 node of 2 here"));
 }
 
 TEST(ErrorFile, ThatCannotBeWrittenChangesNothingElse) {

@@ -6,7 +6,7 @@
 
 #include "core/runtime/process_handle.hpp"
 #include "launcher_process.hpp"
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -1,23 +1,16 @@
-#include "process/worker_group.hpp"
+#include "process/worker_process.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <linux/close_range.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <ctime>
-#include <thread>
 
-#include "core/runtime/process_handle.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
-#include "process/process_facts.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -138,125 +131,6 @@ void WorkerOutput::apply() const noexcept {
   };
   put(out, STDOUT_FILENO);
   put(err, STDERR_FILENO);
-}
-
-WorkerGroup::WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bool keep_daemons)
-    : signals_(signals), reaper_(reaper), keep_daemons_(keep_daemons) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-}
-
-WorkerGroup::~WorkerGroup() {
-  // Processes still run only after an exception. The time is limited, so that a process that cannot be killed
-  // (stuck in a driver) does not block the launcher.
-  const auto deadline = net::Clock::now() + std::chrono::seconds(5);
-  while (has_children() && net::Clock::now() < deadline) {
-    kill();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    reap();
-  }
-  for (const auto& worker : workers_) reaper_.release(worker.pid);
-}
-
-void WorkerGroup::start(int local_rank, const std::vector<std::string>& command,
-                        const Environment& environment, const WorkerOutput& output) {
-  spawned_.emplace(command, environment, [&] {
-    output.apply();
-    signals_.restore_in_child();
-  });
-  workers_.push_back({.local_rank = local_rank, .pid = spawned_->pid()});
-  reaper_.watch(spawned_->pid());
-}
-
-bool WorkerGroup::is_starting() {
-  // Long enough for nearly every start, so that no extra turn of the event loop is needed.
-  constexpr std::chrono::milliseconds kUsual{20};
-  if (!spawned_) return false;
-  // If it was stopped meanwhile, waitpid tells what became of it.
-  if (!workers_.back().stopped) {
-    try {
-      if (!spawned_->has_begun(kUsual)) return true;
-    } catch (const SpawnError&) {
-      reaper_.release(workers_.back().pid);
-      workers_.pop_back();
-      spawned_.reset();
-      throw;
-    }
-  }
-  spawned_.reset();
-  return false;
-}
-
-void WorkerGroup::signal(int number, bool stopping) {
-  for (auto& worker : workers_) {
-    if (worker.status) continue;
-    killpg(worker.pid, number);
-    // A stopped (SIGSTOP) process would not handle it.
-    if (stopping) killpg(worker.pid, SIGCONT);
-    worker.stopped = worker.stopped || stopping;
-    worker.killed = worker.killed || number == SIGKILL;
-  }
-}
-
-void WorkerGroup::end_after_failure() {
-  for (const auto& worker : workers_) {
-    // The SIGTERM sent below merges with this one while it is pending.
-    if (!worker.status) ::sigqueue(worker.pid, SIGTERM, {.sival_int = kTerminateNow});
-  }
-  signal(SIGTERM, true);
-}
-
-std::vector<std::size_t> WorkerGroup::reap() {
-  std::vector<std::size_t> ended;
-  int status = 0;
-  rusage used{};
-  for (pid_t pid = 0; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
-    asked_.erase(pid);
-    const auto is_ended = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
-    const auto found = std::ranges::find_if(workers_, is_ended);
-    if (found == workers_.end()) continue;
-    found->status = status;
-    found->ended = std::time(nullptr);
-    found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
-    // The group still exists if the rank left processes behind. An empty one must be released, as its number
-    // may be reused.
-    if (killpg(pid, 0) != 0) reaper_.release(pid);
-    ended.push_back(static_cast<std::size_t>(found - workers_.begin()));
-  }
-  return ended;
-}
-
-bool WorkerGroup::ranks_run() const {
-  return std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.status; });
-}
-
-bool WorkerGroup::has_children() const {
-  if (keep_daemons_) return ranks_run() || !orphans().empty();
-  siginfo_t info{};
-  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
-}
-
-std::vector<pid_t> WorkerGroup::orphans() const {
-  std::vector<pid_t> result = all_processes();
-  std::erase_if(result, [this](pid_t pid) {
-    if (process_stat(pid).parent != getpid() || pid == reaper_.pid()) return true;
-    const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
-    // Each rank leads its own session, which contains what it starts unless that leaves.
-    const bool is_daemon = std::ranges::find(workers_, getsid(pid), &Worker::pid) == workers_.end();
-    return std::ranges::any_of(workers_, is_rank) || (keep_daemons_ && is_daemon);
-  });
-  return result;
-}
-
-void WorkerGroup::terminate_orphans() {
-  for (const pid_t pid : orphans()) {
-    if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
-  }
-}
-
-void WorkerGroup::kill() {
-  signal(SIGKILL, true);
-  if (!has_children()) return;
-  for (const pid_t pid : orphans()) ::kill(pid, SIGKILL);
 }
 
 }  // namespace lockstep::launch

@@ -6,15 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
+#include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
-#include "process/process_supervisor.hpp"
 
 namespace lockstep::launch {
 
@@ -96,61 +95,6 @@ struct WorkerOutput {
 
   /// In the child, before exec: installs them. Async-signal-safe.
   void apply() const noexcept;
-};
-
-/// The processes of one round, and those that outlive them. The launcher becomes a "subreaper": descendants
-/// whose parent has ended become its children, so none is lost.
-class WorkerGroup {
- public:
-  /// Both must outlive the group. `keep_daemons`: processes in a session that is not a rank's are left alone.
-  WorkerGroup(const SignalFd& signals, const OrphanReaper& reaper, bool keep_daemons);
-  /// Kills running processes.
-  ~WorkerGroup();
-  WorkerGroup(const WorkerGroup&) = delete;
-  WorkerGroup& operator=(const WorkerGroup&) = delete;
-
-  /// Forks the next rank, whose program then begins by itself; `is_starting` tells when. One rank at a time.
-  /// Throws SpawnError.
-  void start(int local_rank, const std::vector<std::string>& command, const Environment& environment,
-             const WorkerOutput& output);
-  /// Whether the rank that was started last has not begun its program yet. Waits at most 20 ms, in which most
-  /// programs begin. Throws SpawnError if it cannot begin.
-  bool is_starting();
-  /// Becomes readable when `is_starting` may have changed, and the time at which to call it anyway; -1 and
-  /// Deadline::max(): all have begun.
-  int start_descriptor() const noexcept { return spawned_ ? spawned_->descriptor() : -1; }
-  net::Deadline start_deadline() const { return spawned_ ? spawned_->deadline() : net::Deadline::max(); }
-
-  /// Sends a signal to the process group of every running rank. `stopping`: it asks the ranks to end.
-  void signal(int number, bool stopping);
-  /// Sends SIGTERM to every running rank after a failure, with kTerminateNow, so that ranks that save their
-  /// state on SIGTERM do not try.
-  void end_after_failure();
-
-  /// Reaps all children that have ended. Returns those that are ranks (indices of `workers`).
-  std::vector<std::size_t> reap();
-
-  bool ranks_run() const;
-  /// Whether a rank, or a process that ranks left behind, still runs.
-  bool has_children() const;
-  /// Sends SIGTERM to orphans, once each.
-  void terminate_orphans();
-  /// Sends SIGKILL to ranks, their process groups and orphans.
-  void kill();
-
-  const std::vector<Worker>& workers() const noexcept { return workers_; }
-
- private:
-  /// Running processes that ranks left behind. Reads the status of every process of the host.
-  std::vector<pid_t> orphans() const;
-
-  const SignalFd& signals_;
-  const OrphanReaper& reaper_;
-  const bool keep_daemons_;
-  std::vector<Worker> workers_;
-  /// The rank that was started last, until its program has begun.
-  std::optional<SpawnedProcess> spawned_;
-  std::set<pid_t> asked_;
 };
 
 }  // namespace lockstep::launch
