@@ -225,7 +225,8 @@ std::vector<Address> interface_addresses() {
   for (const auto& each : interfaces()) {
     if (each.up && !each.address.is_loopback()) found.push_back(each.address);
   }
-  std::ranges::stable_partition(found, [](const Address& each) { return each.family() == AF_INET; });
+  std::stable_partition(found.begin(), found.end(),
+                        [](const Address& each) { return each.family() == AF_INET; });
   return found;
 }
 
