@@ -36,18 +36,18 @@ int visible_gpus(const Environment& environment, const std::string& folder) {
 }
 
 int ranks_per_node(const std::string& text, const Environment& environment, const std::string& folder) {
-  const int gpus = text == "auto" || text == "gpu" ? visible_gpus(environment, folder) : 0;
-  if (text == "cpu" || (text == "auto" && gpus == 0)) return static_cast<int>(allowed_cpus().size());
-  if (text == "auto" || (text == "gpu" && gpus > 0)) return gpus;
-  if (text == "gpu") {
-    throw UsageError("--nproc-per-node gpu: no GPU is visible (" + folder +
-                     "/nvidia0, CUDA_VISIBLE_DEVICES). Give a number, or 'cpu'.");
-  }
   // More processes than a host has process ids for, each with files of its own, are a mistake.
   constexpr int kMostRanks = 65536;
   if (const auto number = variables::whole_number(text, 1, kMostRanks)) return *number;
-  throw formatted<UsageError>(
-      "--nproc-per-node '{}': expected an integer from 1 to {}, 'auto', 'cpu' or 'gpu'.", text, kMostRanks);
+  if (text != "cpu" && text != "gpu" && text != "auto") {
+    throw formatted<UsageError>(
+        "--nproc-per-node '{}': expected an integer from 1 to {}, 'auto', 'cpu' or 'gpu'.", text, kMostRanks);
+  }
+  const int gpus = text == "cpu" ? 0 : visible_gpus(environment, folder);
+  if (gpus > 0) return gpus;
+  if (text != "gpu") return static_cast<int>(allowed_cpus().size());
+  throw UsageError("--nproc-per-node gpu: no GPU is visible (" + folder +
+                   "/nvidia0, CUDA_VISIBLE_DEVICES). Give a number, or 'cpu'.");
 }
 
 std::string virtual_device(const Environment& environment, int local_rank) {

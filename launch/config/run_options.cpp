@@ -165,12 +165,12 @@ Table make_table() {
   Table table("lockstep run",
               "Starts one process for each rank on this host, with the environment that torchrun gives, and "
               "ends them all when one fails.");
-  table.rest("program ...", &RunOptions::program,
-             "The program and its arguments. A .py file is run with 'python -u' (PYTHON_EXEC names another "
-             "interpreter). ${local_rank} in an argument, or in the name of a Python script or module, "
-             "becomes the rank's "
-             "number on this node.",
-             false);
+  table.rest(
+      "program ...", &RunOptions::program,
+      "The program and its arguments. A .py file is run with 'python -u' (PYTHON_EXEC names another "
+      "interpreter). ${local_rank} in an argument, or in the name of a Python script or module, becomes "
+      "the rank's number on this node.",
+      false);
   table.grammar({.stop_at_first_positional = true, .unique_prefixes = true, .environment_prefix = "PET_"});
   add_node_options(table);
   add_address_options(table);

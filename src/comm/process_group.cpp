@@ -59,12 +59,6 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
   }
 }
 
-comm::GroupInfo world_group(int rank, int size) {
-  std::vector<int> names(static_cast<std::size_t>(size));
-  std::iota(names.begin(), names.end(), 0);
-  return {rank, std::move(names), fmt::format("rank {} of {}", rank, size)};
-}
-
 /// The subgroup of `group` with these ranks, which include this rank.
 comm::GroupInfo subgroup(const comm::GroupInfo& group, const std::vector<int>& ranks) {
   comm::GroupInfo result = group.part(ranks);
@@ -302,8 +296,8 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // Uses its own connection, so that a rank that waits in a barrier does not block the program's use of the
   // store.
-  impl_ = std::make_shared<Impl>(world_group(rank, size), "world", store, store.clone().with_prefix("group"),
-                                 options);
+  impl_ = std::make_shared<Impl>(comm::GroupInfo::whole(rank, size), "world", store,
+                                 store.clone().with_prefix("group"), options);
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

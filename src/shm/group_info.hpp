@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,14 @@ struct GroupInfo {
   std::string called(int member) const {
     const std::string text = fmt::format("rank {}", name(member));
     return hosts.empty() ? text : text + " on " + hosts.at(static_cast<std::size_t>(member));
+  }
+
+  /// All ranks, numbered from 0.
+  static GroupInfo whole(int rank, int size) {
+    GroupInfo result{rank, std::vector<int>(static_cast<std::size_t>(size)),
+                     fmt::format("rank {} of {}", rank, size)};
+    std::iota(result.names.begin(), result.names.end(), 0);
+    return result;
   }
 
   /// A subgroup that includes this rank.

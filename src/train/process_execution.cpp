@@ -114,12 +114,6 @@ constexpr const char* kFailure = "failure";
 
 std::string place_key(int rank) { return fmt::format("place/{}", rank); }
 
-comm::GroupInfo members_of(const ProcessGroup& group) {
-  comm::GroupInfo members{group.rank(), {}, fmt::format("rank {} of {}", group.rank(), group.size())};
-  for (int rank = 0; rank < group.size(); ++rank) members.names.push_back(rank);
-  return members;
-}
-
 /// Splits a number from the text after the first line break.
 std::pair<int, std::string> split_at_line(const std::string& text) {
   const auto end = text.find('\n');
@@ -138,7 +132,7 @@ NamedBarrier::NamedBarrier(const Store& store, const ProcessGroup& group, millis
       size_(group.size()),
       timeout_(group.timeout()),
       warn_after_(warn_after),
-      barrier_(store.with_prefix("barriers"), members_of(group)) {}
+      barrier_(store.with_prefix("barriers"), comm::GroupInfo::whole(rank_, size_)) {}
 
 void NamedBarrier::wait(const std::string& name) {
   throw_if_failed(name);

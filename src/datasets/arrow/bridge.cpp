@@ -239,13 +239,14 @@ std::int64_t value_bytes(const Column& column, std::int64_t start, std::int64_t 
   return bytes;
 }
 
+std::int64_t value_bytes(const Columns& columns, std::int64_t start, std::int64_t count) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, column] : columns) bytes += value_bytes(column, start, count);
+  return bytes;
+}
+
 std::int64_t piece_rows(const Columns& columns, std::int64_t start, std::int64_t most) {
-  const auto fits = [&](std::int64_t rows) {
-    std::int64_t bytes = 0;
-    for (const auto& [name, column] : columns) bytes += value_bytes(column, start, rows);
-    return bytes <= kPieceBytes;
-  };
-  while (most > 1 && !fits(most)) most /= 2;
+  while (most > 1 && value_bytes(columns, start, most) > kPieceBytes) most /= 2;
   return most;
 }
 

@@ -78,6 +78,7 @@ std::int64_t rows_in_chunk(const Column& column, std::int64_t start);
 std::int64_t value_bytes(const Column& column, std::int64_t start, std::int64_t count);
 
 using Columns = std::vector<std::pair<std::string, Column>>;
+std::int64_t value_bytes(const Columns& columns, std::int64_t start, std::int64_t count);
 
 /// The values of a piece of rows take no more memory than this, so that pieces can be copied and written one
 /// after another, and text stays far below the 2^31 bytes of an array.

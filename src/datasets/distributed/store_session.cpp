@@ -214,7 +214,11 @@ std::string run_once_per_node(
       store.set(key("result"), result);
     } else {
       session.wait_until([&] { return store.contains(key("result")); },
-                         [&] { return "for local rank 0 of this node: " + value("progress"); }, awaited);
+                         [&] {
+                           const auto progress = value("progress");
+                           return "for local rank 0 of this node" + (progress.empty() ? "" : ": " + progress);
+                         },
+                         awaited);
       result = store.get(key("result"));
     }
     // A failure on one node is an error on all.

@@ -167,8 +167,7 @@ void ShardBuilder::add(Columns part) {
 }
 
 void ShardBuilder::add_piece(Columns piece, std::int64_t rows) {
-  std::int64_t bytes = 0;
-  for (const auto& [name, column] : piece) bytes += arrow_file::value_bytes(column, 0, rows);
+  const auto bytes = arrow_file::value_bytes(piece, 0, rows);
   if (waiting_bytes_ + bytes > arrow_file::kPieceBytes) flush();
   waiting_.push_back(std::move(piece));
   waiting_rows_ += rows;

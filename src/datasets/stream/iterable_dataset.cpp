@@ -32,6 +32,16 @@ struct Operation {
   std::optional<std::uint64_t> seed = std::nullopt;
 };
 
+/// take or skip.
+Operation counting(const char* name, std::int64_t count, bool divided,
+                   PassPointer (*pass)(PassPointer source, std::int64_t count)) {
+  return {.description = {name, count, divided},
+          .apply = [pass](PassPointer source, std::int64_t own,
+                          std::uint64_t) { return pass(std::move(source), own); },
+          .count = count,
+          .divided = divided};
+}
+
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
   return RandomBits(RandomBits(seed)() ^ value)();
 }
@@ -245,27 +255,15 @@ IterableDataset IterableDataset::shuffle(std::uint64_t seed, std::int64_t buffer
 
 IterableDataset IterableDataset::take(std::int64_t count) const {
   check_at_least("the number of rows to take", count, 0);
-  const auto apply = [](PassPointer source, std::int64_t own, std::uint64_t) {
-    return stream::take_pass(std::move(source), own);
-  };
   return changed([&](Plan& plan) {
-    plan.operations.push_back({.description = {"take", count, !plan.is_split},
-                               .apply = apply,
-                               .count = count,
-                               .divided = !plan.is_split});
+    plan.operations.push_back(counting("take", count, !plan.is_split, stream::take_pass));
   });
 }
 
 IterableDataset IterableDataset::skip(std::int64_t count) const {
   check_at_least("the number of rows to skip", count, 0);
-  const auto apply = [](PassPointer source, std::int64_t own, std::uint64_t) {
-    return stream::skip_pass(std::move(source), own);
-  };
   return changed([&](Plan& plan) {
-    plan.operations.push_back({.description = {"skip", count, !plan.is_split},
-                               .apply = apply,
-                               .count = count,
-                               .divided = !plan.is_split});
+    plan.operations.push_back(counting("skip", count, !plan.is_split, stream::skip_pass));
   });
 }
 
