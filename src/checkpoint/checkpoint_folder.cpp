@@ -7,7 +7,7 @@
 #include <iterator>
 #include <set>
 
-#include "checkpoint_name.hpp"
+#include "checkpoint_rotation.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "../../checkpoint/checkpoint_name.hpp"
+#include "../../checkpoint/checkpoint_rotation.hpp"
 #include "../checkpoint_writer.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/atomic_directory.hpp"
