@@ -78,6 +78,25 @@ at::Tensor plain(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
+/// How much of a GPU's tensor is in host memory at a time.
+constexpr std::int64_t kStagedBytes = std::int64_t{1} << 24;
+
+/// Tensors of a GPU pass through `staged`, which is page-locked and made for the first of them: it costs
+/// neither the memory of whole copies nor the time that their new pages take.
+void write(AtomicFile& file, const at::Tensor& tensor, at::Tensor& staged) {
+  if (!tensor.is_cuda() || !tensor.is_contiguous()) {
+    const at::Tensor data = plain(tensor);
+    return file.write(data.const_data_ptr(), data.nbytes());
+  }
+  const at::Tensor bytes = tensor.detach().resolve_conj().resolve_neg().view(-1).view(at::kByte);
+  if (!staged.defined()) staged = at::empty({kStagedBytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+  for (std::int64_t begin = 0; begin < bytes.numel(); begin += kStagedBytes) {
+    const auto count = std::min(kStagedBytes, bytes.numel() - begin);
+    staged.narrow(0, 0, count).copy_(bytes.narrow(0, begin, count));
+    file.write(staged.const_data_ptr(), static_cast<std::size_t>(count));
+  }
+}
+
 at::ScalarType scalar_type(const std::string& dtype) {
   // The header was checked: the table contains every dtype that it may have.
   return std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& known) { return known.name == dtype; })
@@ -111,10 +130,8 @@ FileDigest save_file_from(const TensorSource& source, const std::filesystem::pat
   const auto head = safetensors::make_header(header);
   AtomicFile file(path);
   file.write(head);
-  for (const auto& entry : header.entries) {
-    const auto data = plain(source.get_tensor(entry.name));
-    file.write(data.const_data_ptr(), data.nbytes());
-  }
+  at::Tensor staged;
+  for (const auto& entry : header.entries) write(file, source.get_tensor(entry.name), staged);
   return file.commit();
 }
 

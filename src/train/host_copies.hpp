@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 
 namespace lockstep::train {
@@ -16,7 +17,12 @@ class HostCopies {
   void wait();
 
  private:
+  at::Tensor page_locked_like(const at::Tensor& tensor);
+
   std::map<c10::DeviceIndex, at::Device> devices_;
+  /// Memory that several copies share, and how much of it they use.
+  at::Tensor block_;
+  std::int64_t used_ = 0;
 };
 
 }  // namespace lockstep::train

@@ -155,7 +155,8 @@ def extras(net, optimizer, device, folder):
     copy = lambda: [tensor.to("cpu", copy=True) for tensor in state["model"].values()] + [
         value.to("cpu", copy=True) for values in state["optimizer"]["state"].values() for value in values.values()]
     return {"save_ms": milliseconds_of(lambda: torch.save(state, os.path.join(folder, "peer.pt"))),
-            "stall_ms": milliseconds_of(copy), "batch_ms": batch_milliseconds(device)}
+            "first_stall_ms": milliseconds_of(copy), "stall_ms": milliseconds_of(copy),
+            "batch_ms": batch_milliseconds(device)}
 
 
 def main(model, weights, device, precision, steps, warmup, folder=""):

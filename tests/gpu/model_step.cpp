@@ -1,7 +1,8 @@
 // Trains one of the models that run.py compares with Python: prints, as one JSON line, the loss of each step,
 // the milliseconds a step takes and the memory of the device at its peak. --weights FILE keeps the first
 // weights and the batch. With --checkpoints FOLDER it also tells how long a checkpoint takes and how long one
-// beside the training holds it up, and how long a batch of 64 images takes from the host.
+// beside the training holds it up (the first one and the next), and how long a batch of 64 images takes from
+// the host.
 
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -143,9 +144,12 @@ void train(Model model, const Example& example, const Options& options) {
   if (!options.checkpoints.empty()) {
     const std::filesystem::path folder = options.checkpoints;
     extras["save_ms"] = milliseconds_of([&] { accelerator.save_state(folder / "first"); });
-    extras["stall_ms"] =
-        milliseconds_of([&] { accelerator.save_state(folder / "beside", {}, {.asynchronous = true}); });
-    accelerator.wait_for_save();
+    // Memory for copies is made by the first of them.
+    for (const char* name : {"first_stall_ms", "stall_ms"}) {
+      extras[name] =
+          milliseconds_of([&] { accelerator.save_state(folder / name, {}, {.asynchronous = true}); });
+      accelerator.wait_for_save();
+    }
     extras["batch_ms"] = batch_milliseconds(accelerator);
   }
   if (!accelerator.is_main_process()) return;

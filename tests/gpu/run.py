@@ -6,6 +6,7 @@ minutes on one GPU, with --quick at most 3. Leaves results.json and results.md b
 runs what can run, and says what it could not.
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import importlib.util
 import json
@@ -48,6 +49,10 @@ class OutOfTime(Exception):
     pass
 
 
+def last_lines(output):
+    return "\n".join(output.splitlines()[-15:])
+
+
 class Runner:
     def __init__(self, seconds, folder, environment):
         self.end = time.monotonic() + seconds
@@ -65,12 +70,12 @@ class Runner:
             output, _ = process.communicate(timeout=min(limit, left))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            output, _ = process.communicate()
             if limit > left:
                 raise OutOfTime from None
-            raise RuntimeError(f"no end after {limit} s") from None
+            raise RuntimeError(last_lines(output) + f"\nno end after {limit} s") from None
         if process.returncode != 0:
-            raise RuntimeError("\n".join(output.splitlines()[-15:]) + f"\nexit status {process.returncode}")
+            raise RuntimeError(last_lines(output) + f"\nexit status {process.returncode}")
         return output
 
     def add(self, name, verdict, seconds=0.0, detail=""):
@@ -111,36 +116,44 @@ def gpus():
     return listed.stdout.strip().splitlines() if listed.returncode == 0 else []
 
 
-def gtest(runner, program, limit):
-    """Each test of a GoogleTest program as a result of its own."""
-    report = runner.folder / "gtest.json"
+def gtest(runner, program, limit, tests="*", ranks=1):
+    """Each test of a GoogleTest program as a result of its own. With several ranks, as a job: the results of rank 0."""
+    report = runner.folder / "gtest-0.json"
     report.unlink(missing_ok=True)
     begin, problem = time.monotonic(), ""
+    launcher = (KIT / "bin/lockstep", "run", "--nproc-per-node", ranks) if ranks > 1 else ()
     try:
-        runner.command(KIT / "tests" / program, f"--gtest_output=json:{report}", limit=limit)
+        runner.command(*launcher, KIT / "tests" / program, f"--gtest_filter={tests}",
+                       f"--gtest_output=json:{runner.folder}/gtest-{'${local_rank}' if launcher else 0}.json", limit=limit)
     except (OutOfTime, RuntimeError) as error:
         problem = str(error) or "the time is up"
     if not report.exists():
         runner.add(program, "failed", time.monotonic() - begin, problem or "no report")
         return
+    named = f"{program}, {ranks} ranks" if launcher else program
     for suite in json.loads(report.read_text())["testsuites"]:
         for case in suite["testsuite"]:
             failures = "\n".join(failure["failure"] for failure in case.get("failures", []))
             verdict = "failed" if failures else "passed" if case["result"] == "COMPLETED" else "skipped"
-            runner.add(f"{program}: {case['name']}", verdict, float(case["time"].rstrip("s")), failures)
+            runner.add(f"{named}: {case['name']}", verdict, float(case["time"].rstrip("s")), failures)
+
+
+def device_checks(runner, cards):
+    """What a training does on its device: on the GPUs, if there are any, and on the CPU."""
+    gtest(runner, "device_test", 90, "*-*RanksOnDevice*/1" if cards else "*/0")
+    gtest(runner, "device_test", 90, "*RanksOnDevice*" if cards else "*RanksOnDevice*/0", ranks=2)
 
 
 def steps_of(runner, model, device, size, precision, rows, steps, warmup, checkpoints=False):
     """The same steps by Lockstep and by Python: both JSON lines."""
-    ours_folder, theirs_folder = (runner.folder / side for side in ("ours", "theirs"))
-    for folder in (ours_folder, theirs_folder):
-        shutil.rmtree(folder, ignore_errors=True)
-    weights = runner.folder / "weights.safetensors"
-    ours = runner.command(KIT / "tests" / "model_step", "--model", model, "--device", device, "--size", size, "--precision",
-                          precision, "--rows", rows, "--steps", steps, "--warmup", warmup, "--weights", weights,
-                          *(("--checkpoints", ours_folder) if checkpoints else ()))
-    theirs = runner.command(sys.executable, KIT / "model_peer.py", model, weights, device, precision, steps, warmup,
-                            *((theirs_folder,) if checkpoints else ()))
+    with tempfile.TemporaryDirectory(dir=runner.folder) as name:
+        folder = pathlib.Path(name)
+        weights = folder / "weights.safetensors"
+        ours = runner.command(KIT / "tests" / "model_step", "--model", model, "--device", device, "--size", size, "--precision",
+                              precision, "--rows", rows, "--steps", steps, "--warmup", warmup, "--weights", weights,
+                              *(("--checkpoints", folder / "ours") if checkpoints else ()))
+        theirs = runner.command(sys.executable, KIT / "model_peer.py", model, weights, device, precision, steps, warmup,
+                                *((folder / "theirs",) if checkpoints else ()))
     return json.loads(ours.splitlines()[-1]), json.loads(theirs.splitlines()[-1])
 
 
@@ -155,13 +168,26 @@ def compare_losses(runner, model, device, size, precision, rows):
     return f"losses of 6 steps apart by {worst:.1e} at most"
 
 
+def compare_models(runner, device, precisions):
+    """Several at once: most of their time goes into starting Python."""
+    where = "GPU" if device == "cuda" else "CPU"
+    with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() // 4)) as pool:
+        compared = {f"{model}, tiny, {precision}, on the {where} beside Python":
+                    pool.submit(compare_losses, runner, model, device, "tiny", precision, 4)
+                    for precision in precisions for model in ("mlp", "gpt2", "bert", "resnet50")}
+        for name, losses in compared.items():
+            runner.check(name, losses.result)
+
+
 def measure(runner, model, size, precision, rows, rounds, device="cuda", steps=20):
     """Step times and memory in turns, as medians."""
     pairs = [steps_of(runner, model, device, size, precision, rows, steps, 5, model == "gpt2") for _ in range(rounds)]
     name = f"{model} {size}, {precision}, {rows} rows"
     measured = {}
     for key, unit, scale in (("step_ms", "ms a step", 1.0), ("peak_bytes", "MiB at the peak", 2.0**-20),
-                             ("save_ms", "ms a checkpoint", 1.0), ("stall_ms", "ms held up by one beside the training", 1.0),
+                             ("save_ms", "ms a checkpoint", 1.0),
+                             ("first_stall_ms", "ms held up by the first checkpoint beside the training", 1.0),
+                             ("stall_ms", "ms held up by the next one", 1.0),
                              ("batch_ms", "ms for 64 images from the host", 1.0)):
         if key in pairs[0][0]:
             ours, theirs = (statistics.median(pair[side][key] for pair in pairs) * scale for side in (0, 1))
@@ -181,9 +207,11 @@ def compare_program(runner, kind, device):
     return f"outputs apart by {worst:.1e} at most"
 
 
-def check_compiled_program(runner, device):
+def check_compiled_program(runner, device, quick):
     name = f"a compiled model on {device} beside Python"
-    if shutil.which("g++"):
+    if quick:
+        runner.add(name, "skipped", detail="left out by --quick")
+    elif shutil.which("g++"):
         runner.check(name, lambda: compare_program(runner, "compiled", device))
     else:
         runner.add(name, "skipped", detail="compiling one needs g++, which is not here")
@@ -234,9 +262,7 @@ def train_digits(runner, device, *flags):
 def cpu_checks(runner):
     runner.check("the installation, two ranks on the CPU",
                  lambda: runner.command(KIT / "bin/lockstep", "test", "--device", "cpu").splitlines()[-1])
-    for model in ("mlp", "gpt2", "bert", "resnet50"):
-        runner.check(f"{model}, tiny, on the CPU beside Python",
-                     lambda model=model: compare_losses(runner, model, "cpu", "tiny", "no", 4))
+    compare_models(runner, "cpu", ("no",))
     runner.check("checkpoints and batches of a tiny gpt2 on the CPU beside Python",
                  lambda: measure(runner, "gpt2", "tiny", "no", 4, 1, "cpu", 5))
     runner.check("TorchScript on the CPU beside Python", lambda: compare_program(runner, "script", "cpu"))
@@ -247,21 +273,20 @@ def cpu_checks(runner):
 def gpu_checks(runner, quick):
     launcher = KIT / "bin/lockstep"
     gtest(runner, "nccl_test", 150)
-    runner.check("collectives of a world of one over NCCL", lambda: runner.command(
-        launcher, "bench", "comm", "--nproc-per-node", 1, "--device", "cuda", "--collective", "all", "--max-bytes", "1M").splitlines()[-1])
-    for precision in ("bf16",) if quick else ("no", "bf16", "fp16"):
-        for model in ("mlp", "gpt2", "bert", "resnet50"):
-            runner.check(f"{model}, tiny, {precision}, on the GPU beside Python",
-                         lambda model=model, precision=precision: compare_losses(runner, model, "cuda", "tiny", precision, 4))
+    runner.check("the installation, one rank over NCCL", lambda: runner.command(
+        launcher, "test", "--nproc-per-node", 1, "--device", "cuda").splitlines()[-1])
+    compare_models(runner, "cuda", ("bf16",) if quick else ("no", "bf16", "fp16"))
     runner.check("TorchScript on the GPU beside Python", lambda: compare_program(runner, "script", "cuda:0"))
-    check_compiled_program(runner, "cuda:0")
+    check_compiled_program(runner, "cuda:0", quick)
     runner.check("a rank is killed, of two that share the GPU", lambda: kill_a_rank(runner, "cuda:0"))
     runner.check("digits on the GPU", lambda: train_digits(runner, "cuda"))
     runner.check("digits on the GPU, bf16", lambda: train_digits(runner, "cuda", "--mixed-precision", "bf16"))
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer and not quick:
+        # Without errors of CUDA's calls: NCCL tries some that fail, and does without them.
         runner.check("compute-sanitizer over a training", lambda: runner.command(
-            sanitizer, "--error-exitcode", 1, KIT / "tests/model_step", "--model", "mlp", "--device", "cuda", limit=120) and "")
+            sanitizer, "--error-exitcode", 1, "--report-api-errors", "no", KIT / "tests/model_step", "--model", "mlp",
+            "--device", "cuda", limit=120) and "")
     else:
         runner.add("compute-sanitizer over a training", "skipped", detail="left out by --quick" if quick else "not installed")
 
@@ -327,9 +352,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(175 if arguments.quick else 470, pathlib.Path(folder), environment_for(torch_root))
         runner.check("versions and host", lambda: runner.command(KIT / "bin/lockstep", "env") and "")
-        cpu_checks(runner)
-        # What a training does, on the CPU and on the GPU alike.
-        gtest(runner, "device_test", 120)
+        device_checks(runner, cards)
+        # What only a GPU can show comes first: the time is limited.
         if cards:
             gpu_checks(runner, arguments.quick)
         else:
@@ -340,6 +364,10 @@ def main():
             runner.add("several GPUs over NCCL", "skipped", detail="this machine has one GPU")
         if cards:
             benchmarks(runner, arguments.quick)
+        if cards and arguments.quick:
+            runner.add("the same on the CPU beside Python", "skipped", detail="left out by --quick")
+        else:
+            cpu_checks(runner)
         counts = write_results(runner, cards, torch_root, arguments.output, time.monotonic() - begin)
     print(f"{counts}; see {arguments.output / 'results.md'}")
     sys.exit(1 if counts["failed"] else 0)

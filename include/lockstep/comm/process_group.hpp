@@ -93,7 +93,7 @@ class ProcessGroup {
   static ProcessGroup init(const World& world, const ProcessGroupOptions& options = {});
 
   /// For programs with their own `main`: `size` ranks that share `store`; ranks may be threads of one
-  /// process. *Collective*.
+  /// process, but not on one GPU: autograd runs their backwards in one thread. *Collective*.
   ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options = {});
 
   int rank() const noexcept;

@@ -18,43 +18,19 @@
 #include "lockstep/parallel/data_parallel.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/executable_batch_size.hpp"
-#include "support/gpu.hpp"
-#include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
+#include "unit/train/on_device.hpp"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::seconds;
+using testing::OnDevice;
+using testing::RanksOnDevice;
 
-class OnDevice : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    if (GetParam() != "cpu") LOCKSTEP_NEEDS_GPU();
-  }
-
-  at::Device device() const { return at::Device(GetParam()); }
-  bool is_cuda() const { return device().is_cuda(); }
-
-  /// Threads as ranks, all on the one device.
-  void run(int ranks, const std::function<void(Accelerator&)>& body, AcceleratorOptions options = {},
-           seconds timeout = seconds(60)) const {
-    options.device = GetParam();
-    const Store store = Store::in_memory();
-    testing::run_ranks(ranks, [&](int rank) {
-      const auto backend = is_cuda() && ranks > 1 ? CommBackend::gloo : CommBackend::automatic;
-      const ProcessGroup group(rank, ranks, store,
-                               {.backend = backend, .device = device(), .timeout = timeout});
-      World world;
-      world.rank = world.local_rank = rank;
-      world.world_size = world.local_world_size = ranks;
-      Accelerator accelerator(world, group, options);
-      body(accelerator);
-    });
-  }
-};
 INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::Values("cpu", "cuda:0"));
+INSTANTIATE_TEST_SUITE_P(Devices, RanksOnDevice, ::testing::Values("cpu", "cuda:0"));
 
 /// Two branches, one of which may be left out; initially the same everywhere.
 struct NetImpl : torch::nn::Module {
@@ -102,7 +78,7 @@ std::vector<at::Tensor> trained_alone(const at::Device& device, bool with_side) 
   return weights_of(net);
 }
 
-TEST_P(OnDevice, RanksTrainAsOneProcess) {
+TEST_P(RanksOnDevice, RanksTrainAsOneProcess) {
   struct Setting {
     bool views, static_graph, unused;
   };
@@ -138,7 +114,7 @@ TEST_P(OnDevice, RanksTrainAsOneProcess) {
   }
 }
 
-TEST_P(OnDevice, MixedPrecisionSkipsStepsThatOverflow) {
+TEST_P(RanksOnDevice, MixedPrecisionSkipsStepsThatOverflow) {
   for (const auto precision : {MixedPrecision::bf16, MixedPrecision::fp16}) {
     if (precision == MixedPrecision::fp16 && !is_cuda()) continue;
     run(2,
@@ -225,7 +201,7 @@ TEST_P(OnDevice, ClippingIsLibTorchs) {
 }
 
 /// Also for channels-last images, and if a rank has no rows.
-TEST_P(OnDevice, SyncBatchNormIsBatchNormOverAllRanks) {
+TEST_P(RanksOnDevice, SyncBatchNormIsBatchNormOverAllRanks) {
   const at::Tensor images = at::arange(6 * 4 * 3 * 3).mul(0.61).sin().view({6, 4, 3, 3}).to(device());
   torch::nn::BatchNorm2d plain(4);
   plain->to(device());
@@ -364,8 +340,8 @@ TEST_P(OnDevice, OutOfMemoryIsSurvived) {
     std::vector<std::int64_t> sizes;
     const auto fits = find_executable_batch_size(accelerator, 1000, [&](std::int64_t size) {
       sizes.push_back(size);
-      // A thousand samples need 64 TiB, few enough samples almost nothing.
-      const std::int64_t bytes = size > 800 ? (std::int64_t{1} << 46) : size;
+      // A thousand samples need 1 PiB, more than an address space has; few enough samples almost nothing.
+      const std::int64_t bytes = size > 800 ? (std::int64_t{1} << 50) : size;
       at::empty({bytes}, at::TensorOptions(device()).dtype(at::kByte)).fill_(1);
     });
     EXPECT_EQ(sizes, (std::vector<std::int64_t>{1000, 900, 810, 729}));

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "lockstep/checkpoint/safetensors.hpp"
-#include "lockstep/data/dataset.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "lockstep/train/accelerator.hpp"
+#include "small_trainings.hpp"
 
 // A training with an Accelerator whose model may be fully sharded.
 namespace lockstep::testing {
@@ -78,11 +78,6 @@ inline std::vector<at::Tensor> parameters_of(const JobNet& net) {
   return result;
 }
 
-inline std::shared_ptr<const Dataset> samples(std::int64_t count = 48) {
-  const at::Tensor x = at::linspace(-1, 1, count * 3).reshape({count, 3});
-  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
-}
-
 inline AcceleratorOptions sharded(bool on = true, std::int64_t accumulation = 1) {
   AcceleratorOptions options{.gradient_accumulation_steps = accumulation};
   if (on) options.fsdp_plugin.emplace();
@@ -97,7 +92,7 @@ class Job {
         accelerator_(accelerator),
         model(accelerator.prepare(net)),
         accelerated(accelerator.prepare(optimizer)),
-        loader(accelerator.prepare(DataLoader(samples(), {.batch_size = 2, .shuffle = true, .seed = 9}))) {}
+        loader(accelerator.prepare(DataLoader(samples(48), {.batch_size = 2, .shuffle = true, .seed = 9}))) {}
 
   Losses train(int steps) {
     Losses losses;

@@ -200,7 +200,7 @@ Losses train_with(const std::string& fsdp, const fs::path& folder, double epochs
       [&](Accelerator& accelerator) {
         const JobNet& net = nets.at(static_cast<std::size_t>(accelerator.process_index()));
         Trainer trainer(accelerator, args,
-                        {.model = trained_model(net), .train_dataset = samples(), .eval_dataset = samples()});
+                        {.model = trained_model(net), .train_dataset = samples(48), .eval_dataset = samples(48)});
         trainer.train();
         trainer.evaluate();
         trainer.save_model();
@@ -257,7 +257,7 @@ TEST(FsdpArguments, AreChecked) {
     const auto args = arguments(folder.path(), "full_shard");
     EXPECT_TRUE(contains_all(message_of<UsageError>([&] {
                                Trainer(accelerator, args,
-                                       {.model = trained_model(seeded_net(4)), .train_dataset = samples()});
+                                       {.model = trained_model(seeded_net(4)), .train_dataset = samples(48)});
                              }),
                              {"fsdp_plugin", "accelerator_options(args)"}));
   });
@@ -267,8 +267,8 @@ TEST(FsdpArguments, AreChecked) {
       [&](Accelerator& accelerator) {
         Trainer trainer(accelerator, args,
                         {.model = trained_model(seeded_net(4)),
-                         .train_dataset = samples(),
-                         .eval_dataset = samples(),
+                         .train_dataset = samples(48),
+                         .eval_dataset = samples(48),
                          .callbacks = {std::make_shared<EmaCallback>()}});
         EXPECT_TRUE(contains_all(message_of<UsageError>([&] { trainer.train(); }), {"EmaCallback", "fsdp"}));
       },
