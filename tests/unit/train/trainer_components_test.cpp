@@ -107,5 +107,29 @@ TEST_P(Components, MeasureSeveralMetrics) {
       accelerator_options(args));
 }
 
+TEST_P(Components, KeepANameThatHasThePrefix) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.metric_for_best_model = "rows";
+  const auto rows = [](const EvaluationPrediction& all) -> Metrics {
+    return {{"eval_rows", static_cast<double>(all.inputs.size())}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args,
+                        {.model = TwoClasses(),
+                         .train_dataset = labelled(44),
+                         .eval_dataset = labelled(23),
+                         .compute_metrics = rows});
+        trainer.train();
+        EXPECT_EQ(trainer.state().best_metric, 23);
+        EXPECT_EQ(LogEntry{trainer.evaluate()}.find("eval_rows"), 23);
+        EXPECT_EQ(LogEntry{trainer.predict(labelled(5)).metrics}.find("test_eval_rows"), 5);
+      },
+      accelerator_options(args));
+}
+
 }  // namespace
 }  // namespace lockstep
