@@ -43,7 +43,8 @@ class EvaluationMetrics {
   /// *Local*.
   virtual void update(const Batch& outputs, const Batch& batch) = 0;
   /// The metrics over all ranks, the same on each, by name without prefix; a name that begins with "eval_" in
-  /// evaluate(), or with "test_" in predict(), is kept. `group` is the group of the ranks. *Collective*.
+  /// evaluate(), or with "test_" in predict(), is kept. "loss" replaces the mean loss. `group` is the group
+  /// of the ranks. *Collective*.
   virtual Metrics compute(const ProcessGroup& group) = 0;
   /// The names that compute() returns, so that a misspelled metric_for_best_model is found before the first
   /// step. Empty: not known before the first evaluation. *Local*.

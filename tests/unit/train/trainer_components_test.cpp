@@ -4,6 +4,7 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "lockstep/core/error.hpp"
@@ -103,6 +104,22 @@ TEST_P(Components, MeasureSeveralMetrics) {
         EXPECT_THROWS(evaluate({metrics::Classification(2), metrics::Accuracy()}), UsageError, "'accuracy'",
                       "prefix");
         EXPECT_THROWS(evaluate({nullptr}), UsageError, "null");
+      },
+      accelerator_options(args));
+}
+
+TEST_P(Components, ReplaceTheLoss) {
+  const TemporaryFolder folder;
+  const TrainingArguments args = arguments(folder);
+  const auto loss = [](const EvaluationPrediction&) -> Metrics { return {{"loss", 7.0}}; };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args,
+                        {.model = TwoClasses(), .eval_dataset = labelled(23), .compute_metrics = loss});
+        const LogEntry entry{trainer.evaluate()};
+        EXPECT_EQ(entry.find("eval_loss"), 7);
+        EXPECT_EQ(std::ranges::count(entry.values, "eval_loss", &LogValues::value_type::first), 1);
       },
       accelerator_options(args));
 }
