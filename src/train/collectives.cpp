@@ -159,13 +159,15 @@ std::vector<std::string> Accelerator::gather_object(const std::vector<std::strin
 
 at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
                                              bool pad_first) const {
-  if (dim >= tensor.dim() || dim < -tensor.dim() || num_processes() == 1) return tensor;
-  const auto place = static_cast<std::size_t>(dim < 0 ? dim + tensor.dim() : dim);
+  if (num_processes() == 1) return tensor;
+  // Also for a tensor without the dimension: it may have it on another rank, which would wait.
   const auto forms = process_group().all_gather_object(wire_form(tensor));
   check_forms("pad_across_processes", process_group().rank(), forms, [](json form) {
     form["sizes"] = form["sizes"].size();
     return form;
   });
+  if (dim >= tensor.dim() || dim < -tensor.dim()) return tensor;
+  const auto place = static_cast<std::size_t>(dim < 0 ? dim + tensor.dim() : dim);
   auto sizes = tensor.sizes().vec();
   for (const auto& form : forms)
     sizes[place] = std::max(sizes[place], form["sizes"][place].get<std::int64_t>());

@@ -42,8 +42,9 @@ class EvaluationMetrics {
   /// needs_all_samples(), rank 0 gets all samples in one call, on the host, and the other ranks none.
   /// *Local*.
   virtual void update(const Batch& outputs, const Batch& batch) = 0;
-  /// The metrics over all ranks, by name without prefix, the same on each. `group` is the group of the ranks.
-  /// *Collective*.
+  /// The metrics over all ranks, the same on each, by name without prefix; a name that begins with "eval_" in
+  /// evaluate(), or with "test_" in predict(), is kept. "loss" replaces the mean loss. `group` is the group
+  /// of the ranks. *Collective*.
   virtual Metrics compute(const ProcessGroup& group) = 0;
   /// The names that compute() returns, so that a misspelled metric_for_best_model is found before the first
   /// step. Empty: not known before the first evaluation. *Local*.

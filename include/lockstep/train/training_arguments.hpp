@@ -37,7 +37,7 @@ struct TrainingArguments {
 
   /// Folder of checkpoints, the trainer's state and logs; created if needed.
   std::string output_dir = "trainer_output";
-  /// Epochs; may be fractional.
+  /// Epochs; may be fractional. An epoch that a callback cuts short counts as one.
   double num_train_epochs = 3.0;
   /// Optimizer steps; if above 0, replaces num_train_epochs.
   std::int64_t max_steps = -1;
@@ -155,7 +155,7 @@ struct TrainingArguments {
   IntervalStrategy eval_strategy = IntervalStrategy::no;
   /// Unset: logging_steps.
   std::optional<Duration> eval_steps = {};
-  /// No evaluation before this many steps, or epochs ("2ep", or a plain number with IntervalStrategy::epoch).
+  /// No evaluation before this many steps, or epochs ("2ep", or a whole number with IntervalStrategy::epoch).
   Duration eval_delay = 0;
   /// Compute the loss and no metrics.
   bool prediction_loss_only = false;

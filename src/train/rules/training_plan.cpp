@@ -14,6 +14,12 @@ constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max() / 2;
 
 std::int64_t ceil_of_ratio(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
 
+/// Whether the length is a number of epochs.
+bool is_in_epochs(const TrainingArguments& args) {
+  if (args.fast_dev_run > 0) return false;
+  return args.max_duration ? args.max_duration->unit() == Duration::Unit::epochs : args.max_steps <= 0;
+}
+
 std::int64_t length_of(const TrainingArguments& args, const DurationScale& scale) {
   if (args.fast_dev_run > 0) return args.fast_dev_run;
   if (args.max_duration && args.max_duration->is_time()) return kEndless;
@@ -24,9 +30,7 @@ std::int64_t length_of(const TrainingArguments& args, const DurationScale& scale
 
 /// As in transformers if only max_steps determines the length: an epoch is the whole training.
 std::int64_t steps_of_unknown_epochs(const TrainingArguments& args, const TrainingSize& size) {
-  const bool counts_epochs =
-      args.max_duration ? args.max_duration->unit() == Duration::Unit::epochs : args.max_steps <= 0;
-  if (args.fast_dev_run > 0 || !counts_epochs) {
+  if (!is_in_epochs(args)) {
     return length_of(args,
                      {.steps_per_epoch = 1, .samples_per_step = size.samples_per_step, .training_steps = 0});
   }
@@ -49,6 +53,7 @@ TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSiz
                       .training_steps = 0};
   plan.max_steps = length_of(args, scale);
   plan.num_train_epochs = ceil_of_ratio(plan.max_steps, plan.steps_per_epoch);
+  plan.is_in_epochs = is_in_epochs(args);
   if (plan.max_steps < kEndless) scale.training_steps = plan.max_steps;
   const auto at_least_one = [&](const Duration& duration) {
     return std::max<std::int64_t>(duration.steps(scale), 1);

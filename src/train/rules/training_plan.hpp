@@ -21,6 +21,8 @@ struct TrainingPlan {
   std::int64_t steps_per_epoch = 0;
   std::int64_t max_steps = 0;
   std::int64_t num_train_epochs = 0;
+  /// Whether the arguments give the length in epochs, which then end training too: some may be cut short.
+  bool is_in_epochs = false;
   std::int64_t logging_steps = 0;
   std::int64_t eval_steps = 0;
   std::int64_t save_steps = 0;

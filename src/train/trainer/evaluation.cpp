@@ -236,6 +236,21 @@ class EvaluationMode {
   bool in_training_;
 };
 
+/// As in transformers, a metric that is named with the prefix already keeps its name.
+std::string with_prefix(const std::string& prefix, const std::string& name) {
+  return name.starts_with(prefix + "_") ? name : prefix + "_" + name;
+}
+
+/// As in transformers, a metric that is called "loss" takes the place of the mean loss.
+void set_value(LogValues& values, const std::string& name, double value) {
+  const auto found = std::ranges::find(values, name, &LogValues::value_type::first);
+  if (found == values.end()) {
+    values.emplace_back(name, value);
+  } else {
+    found->second = value;
+  }
+}
+
 Batch with_type(const Batch& batch, at::ScalarType type) {
   return tree_map(
       batch, [&](const at::Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(type) : tensor; });
@@ -360,7 +375,7 @@ LogValues EvaluationRun::metrics() {
   if (impl_.parts.compute_metrics && !impl_.args.prediction_loss_only) {
     if (!measures_batches()) measure_all_at_once();
     for (const auto& [name, value] : impl_.parts.compute_metrics->compute(accelerator.process_group()))
-      values.emplace_back(prefix_ + "_" + name, value);
+      set_value(values, with_prefix(prefix_, name), value);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   add_speed(values, prefix_, seconds, number(3), std::ceil(number(4) / accelerator.num_processes()));
@@ -447,7 +462,7 @@ std::vector<std::string> Trainer::metric_names(const std::string& prefix) const 
     if (own.empty()) return {};
     names.insert(names.begin() + 1, own.begin(), own.end());
   }
-  for (auto& name : names) name = prefix + "_" + name;
+  for (auto& name : names) name = with_prefix(prefix, name);
   return names;
 }
 

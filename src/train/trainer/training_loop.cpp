@@ -52,7 +52,7 @@ TrainOutput TrainingRun::run() {
 /// A resumed run has nothing to do if a limit was reached, or a callback such as early stopping has ended it.
 void TrainingRun::say_if_finished() {
   const TrainerState& state = impl_.state;
-  const bool at_limit = time_is_up() || state.global_step >= state.max_steps;
+  const bool at_limit = time_is_up() || is_at_limit();
   const bool is_ended =
       std::exchange(impl_.control.should_training_stop, impl_.control.should_training_stop || at_limit);
   const TrainerControl& left = state.unfinished;
@@ -160,11 +160,14 @@ void TrainingRun::begin_state(TrainerState done) {
   state.total_batch_size = batches_->total_batch_size() * impl_.accelerator.gradient_accumulation_steps();
 }
 
+bool TrainingRun::is_at_limit() const {
+  const TrainerState& state = impl_.state;
+  const bool epochs_are_over = plan_.is_in_epochs && batches_->epoch() >= state.num_train_epochs;
+  return state.global_step >= state.max_steps || epochs_are_over;
+}
+
 void TrainingRun::run_epochs() {
-  const auto goes_on = [this] {
-    return !impl_.control.should_training_stop && impl_.state.global_step < impl_.state.max_steps;
-  };
-  while (goes_on()) run_epoch();
+  while (!impl_.control.should_training_stop && !is_at_limit()) run_epoch();
 }
 
 void TrainingRun::run_epoch() {
@@ -190,9 +193,15 @@ void TrainingRun::run_epoch() {
   between_steps([&] { end_epoch(epoch); });
 }
 
+/// Whether the position is behind the last batch. A stream finds out only by reading on.
+bool TrainingRun::has_read_epoch() const {
+  return !batches_->is_stream() && batches_->position() >= batches_->size();
+}
+
 void TrainingRun::end_epoch(std::int64_t epoch) {
   in_epoch_ = false;
-  if (impl_.control.should_epoch_stop) batches_->set_epoch(epoch + 1);
+  // The checkpoint of an epoch that is over continues with the next one, also if the training ends with it.
+  if (impl_.control.should_epoch_stop || has_read_epoch()) batches_->set_epoch(epoch + 1);
   call(&TrainerCallback::on_epoch_end);
   log_evaluate_save();
 }
@@ -353,7 +362,7 @@ void TrainingRun::resume() {
   impl_.accelerator.on_main_process([&] { text = read_text(from / kTrainerStateFileName); });
   text = impl_.accelerator.process_group().broadcast_object(text);
   take_state(trainer_state_from(text, (from / kTrainerStateFileName).string()));
-  if (impl_.args.ignore_data_skip) batches_->rewind();
+  if (impl_.args.ignore_data_skip && !has_read_epoch()) batches_->rewind();
 }
 
 void TrainingRun::take_state(const TrainerState& saved) {

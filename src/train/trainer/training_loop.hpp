@@ -75,8 +75,10 @@ class TrainingRun {
   void evaluate_on_start();
   void resume();
   void take_state(const TrainerState& saved);
+  bool is_at_limit() const;
   void run_epochs();
   void run_epoch();
+  bool has_read_epoch() const;
   void end_epoch(std::int64_t epoch);
   void run_micro_batch(const Batch& batch);
   void discard_window();

@@ -269,6 +269,14 @@ TEST_P(AnyWorld, PadsToTheLargest) {
   });
 }
 
+TEST(DataRules, PaddingRefusesATensorThatLacksTheDimensionOnOneRank) {
+  run(2, [](const Accelerator& accelerator) {
+    const at::Tensor mine = at::zeros(accelerator.is_main_process() ? Indices{2} : Indices{2, 3});
+    EXPECT_THROWS(accelerator.pad_across_processes(mine, 1), CommunicationError, "rank 0 has Float [2]",
+                  "rank 1 has Float [2,3]");
+  });
+}
+
 TEST_P(AnyWorld, GathersObjectsAndBroadcastsStructures) {
   run(GetParam(), [&](const Accelerator& accelerator) {
     const auto rank = accelerator.process_index();

@@ -4,6 +4,7 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "lockstep/core/error.hpp"
@@ -103,6 +104,46 @@ TEST_P(Components, MeasureSeveralMetrics) {
         EXPECT_THROWS(evaluate({metrics::Classification(2), metrics::Accuracy()}), UsageError, "'accuracy'",
                       "prefix");
         EXPECT_THROWS(evaluate({nullptr}), UsageError, "null");
+      },
+      accelerator_options(args));
+}
+
+TEST_P(Components, ReplaceTheLoss) {
+  const TemporaryFolder folder;
+  const TrainingArguments args = arguments(folder);
+  const auto loss = [](const EvaluationPrediction&) -> Metrics { return {{"loss", 7.0}}; };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args,
+                        {.model = TwoClasses(), .eval_dataset = labelled(23), .compute_metrics = loss});
+        const LogEntry entry{trainer.evaluate()};
+        EXPECT_EQ(entry.find("eval_loss"), 7);
+        EXPECT_EQ(std::ranges::count(entry.values, "eval_loss", &LogValues::value_type::first), 1);
+      },
+      accelerator_options(args));
+}
+
+TEST_P(Components, KeepANameThatHasThePrefix) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.metric_for_best_model = "rows";
+  const auto rows = [](const EvaluationPrediction& all) -> Metrics {
+    return {{"eval_rows", static_cast<double>(all.inputs.size())}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args,
+                        {.model = TwoClasses(),
+                         .train_dataset = labelled(44),
+                         .eval_dataset = labelled(23),
+                         .compute_metrics = rows});
+        trainer.train();
+        EXPECT_EQ(trainer.state().best_metric, 23);
+        EXPECT_EQ(LogEntry{trainer.evaluate()}.find("eval_rows"), 23);
+        EXPECT_EQ(LogEntry{trainer.predict(labelled(5)).metrics}.find("test_eval_rows"), 5);
       },
       accelerator_options(args));
 }

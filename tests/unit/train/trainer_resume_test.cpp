@@ -183,5 +183,36 @@ TEST_P(EndOfEpoch, HasItsOwnEvaluationInterrupted) {
   expect_same_end(by_epoch(), std::make_shared<StopInEvaluationOf>(3 * steps_per_epoch()));
 }
 
+TEST_P(EndOfEpoch, IsNotRepeatedWhenATrainingIsExtended) {
+  const TemporaryFolder folder;
+  TrainingArguments args = by_epoch();
+  args.lr_scheduler_type = "constant";
+  EventNames events;
+  const auto train = [&](const std::string& name, double epochs) {
+    args.output_dir = folder / name;
+    args.num_train_epochs = epochs;
+    return train_on(GetParam(), args, [&](const Accelerator&) {
+      return TrainerComponents{.model = small_model(),
+                               .train_dataset = samples(44),
+                               .eval_dataset = samples(19),
+                               .callbacks = {std::make_shared<EventRecorder>(events)}};
+    });
+  };
+  const auto without_totals = [&] {
+    EventNames list = std::exchange(events, {});
+    // The run's totals, which are logged at its end: total_flos and epoch.
+    list.resize(list.size() - 3);
+    return list;
+  };
+  const Outcome whole = train("whole", 3);
+  const EventNames wanted = without_totals();
+  train("parts", 2);
+  EventNames extended = without_totals();
+  expect_same(whole, train("parts", 3));
+  const EventNames rest = without_totals();
+  extended.insert(extended.end(), rest.begin(), rest.end());
+  EXPECT_EQ(extended, wanted);
+}
+
 }  // namespace
 }  // namespace lockstep

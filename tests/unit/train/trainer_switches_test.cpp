@@ -232,6 +232,17 @@ TEST(Switches, ResumeWithTheFirstBatchOfTheEpochAgain) {
   EXPECT_EQ(second[1], first[12]);
 }
 
+TEST(Switches, ResumeWithTheNextEpochWhereOneIsOver) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.gradient_accumulation_steps = 1;
+  args.ignore_data_skip = true;
+  const auto whole = noted(args).first;
+  args.output_dir = folder / "parts";
+  EXPECT_TRUE(noted(args, 11).second.preempted) << "an epoch has 11 batches";
+  EXPECT_EQ(noted(args).first, std::vector(whole.begin() + 11, whole.end()));
+}
+
 /// Stops a training after a number of evaluation batches.
 class StopInEvaluation final : public TrainerCallback {
  public:

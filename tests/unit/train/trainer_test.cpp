@@ -304,7 +304,7 @@ class EndsEpoch final : public TrainerCallback {
 TEST(Trainer, DiscardsAStepThatTheEpochEndsIn) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
-  args.num_train_epochs = 2;
+  args.max_steps = 12;
   args.logging_steps = 1;
   args.train_sampling_strategy = SamplingStrategy::sequential;
   const auto train = [&](bool later, int begun) {
@@ -316,6 +316,24 @@ TEST(Trainer, DiscardsAStepThatTheEpochEndsIn) {
     return outcome;
   };
   expect_same(train(false, 12), train(true, 13));
+}
+
+TEST(Trainer, CountsAnEpochThatIsCutShort) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.num_train_epochs = 2;
+  args.save_strategy = SaveStrategy::epoch;
+  const auto train = [&] {
+    return train_on(1, args, [&](const Accelerator&) {
+      return TrainerComponents{.model = small_model(),
+                               .train_dataset = samples(44),
+                               .callbacks = {std::make_shared<EndsEpoch>(3, /*later=*/false)}};
+    });
+  };
+  const Outcome outcome = train();
+  EXPECT_EQ(outcome.output.global_step, 3 + 6);
+  EXPECT_EQ(outcome.state.epoch, 2);
+  EXPECT_EQ(train().output.global_step, 3 + 6) << "already finished";
 }
 
 class Throws final : public TrainerCallback {
