@@ -202,6 +202,7 @@ NASTY = {
     "range.csv": "a,b,c,d\n1e400,1e-400,NAN,nan(1)\n-1e400,-1e-400,1,2\n",
     "nulls.csv": "i,f,b,s,n,q\n1,1.5,True,a,,NA\n2,,False,,NaN,b\n,3,,null,,\" x \"\n4,1e3,true,NULL,N/A,#N/A\n",
     "blanks.csv": "a,b\n 1,x y\n2 , z\n",
+    "spaces.csv": 'a,b,c\n"1\n",inf,"\t1.5\r\n"\n\v2\f, inf,2\n',
     "quotes.csv": 'a,b\n"x, ""y""\nz",1\n\u00e9\u4e2d,2\n\'w\',3\n',
     "big.csv": "a,b\n9223372036854775807,-0.0\n-9223372036854775808,1e-320\n",
     "words.csv": "a,b\ntrue,1\nno,x\n",

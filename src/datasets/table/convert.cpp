@@ -77,13 +77,18 @@ Value as_number(const Value& value, const DataType& type) {
   return Value(*number);
 }
 
-/// Accepts -1, the label for "none given" in `datasets`.
+std::optional<std::int64_t> class_of(std::string_view name, const std::vector<std::string>& names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt : std::optional<std::int64_t>(found - names.begin());
+}
+
+/// A name, if need be without the blanks around it, or a number, as in `datasets`. Accepts -1, the label for
+/// "none given".
 Value as_class(const Value& value, const Feature& feature) {
-  const auto* text = std::get_if<std::string>(&value.variant());
-  if (text != nullptr) {
-    const auto& names = feature.names();
-    const auto found = std::find(names.begin(), names.end(), *text);
-    if (found != names.end()) return Value(static_cast<std::int64_t>(found - names.begin()));
+  if (const auto* text = std::get_if<std::string>(&value.variant())) {
+    auto found = class_of(*text, feature.names());
+    if (!found) found = class_of(without_blanks(*text), feature.names());
+    if (found) return Value(*found);
   }
   const auto number = as_number(value, feature.type()).integer();
   if (number < -1 || number >= static_cast<std::int64_t>(feature.names().size())) {
@@ -142,6 +147,13 @@ DataType with_times_as_text(const DataType& type) {
   auto fields = type.fields();
   for (auto& field : fields) field.type = with_times_as_text(field.type);
   return DataType::struct_(std::move(fields));
+}
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr const char* kBlanks = " \t\n\v\f\r";
+  const auto begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {

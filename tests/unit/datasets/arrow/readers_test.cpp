@@ -43,6 +43,29 @@ TEST(Csv, OptionsNameDelimiterColumnsAndTypes) {
   EXPECT_EQ(rows(read("tsv", "a\tb\n1\t2\n")), "{\"a\": 1, \"b\": 2}\n");
 }
 
+TEST(Csv, BlanksAroundNumbersAsInPandas) {
+  const auto kind = [](const std::string& cells) {
+    return read("csv", "a,b\n" + cells).features()["a"].type().text();
+  };
+  EXPECT_EQ(rows(read("csv", "a,b\n\"1\n\",1\n\v2\f,1\n")), "{\"a\": 1, \"b\": 1}\n{\"a\": 2, \"b\": 1}\n");
+  EXPECT_EQ(kind("\"1.5\r\n\",1\n"), "float64");
+  EXPECT_EQ(kind("inf,1\n"), "float64");
+  EXPECT_EQ(kind(" inf,1\n"), "string");
+  EXPECT_EQ(kind("1,1\nnan ,1\n"), "string");
+}
+
+TEST(Csv, CellsOfGivenTypesAsInPandas) {
+  LoadOptions options;
+  options.features = Features({{"flag", Feature(DataType(TypeKind::boolean))},
+                               {"number", Feature(DataType(TypeKind::int64))},
+                               {"label", Feature::class_label({"no", "yes"})}});
+  EXPECT_EQ(rows(read("csv", "flag,number,label\n1, 7,yes \n0.0,True,1\nfalse,false, no\n", options)),
+            "{\"flag\": true, \"number\": 7, \"label\": 1}\n"
+            "{\"flag\": false, \"number\": 1, \"label\": 1}\n"
+            "{\"flag\": false, \"number\": 0, \"label\": 0}\n");
+  EXPECT_THROWS((read("csv", "flag,number,label\n2,1,no\n", options)), DataError, "'flag'", "\"2\"", "bool");
+}
+
 TEST(Csv, ErrorsNameTheRow) {
   EXPECT_THROWS((read("csv", "a,b\n1,2\n3,4,5\n")), DataError, "row 1 (line 3)", "3 cells", "2 columns");
   EXPECT_THROWS((read("csv", "a\n\"x\n")), DataError, "line 2", "not closed");
