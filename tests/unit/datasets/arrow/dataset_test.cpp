@@ -214,6 +214,13 @@ TEST(ArrowWriter, RefusesFieldsThatAppearLater) {
   EXPECT_TRUE(ArrowDataset::load(folder / "a.arrow").row(1500)["s"].is_null());
 }
 
+TEST(ArrowDataset, ClassesAreEncodedOnce) {
+  const auto encoded =
+      ArrowDataset::from_columns({{"a", make_column<std::string>({"yes", "no"})}}).class_encode_column("a");
+  EXPECT_EQ(encoded.features()["a"].names(), (std::vector<std::string>{"no", "yes"}));
+  EXPECT_THROWS(encoded.class_encode_column("a"), UsageError, "'a' is a ClassLabel already");
+}
+
 TEST(ArrowDataset, CastsRefuseWhatDoesNotFitAndNameTheRow) {
   const auto refused = [](Column column, const DataType& type, const std::string& value) {
     const auto data = ArrowDataset::from_columns({{"a", std::move(column)}});
