@@ -153,6 +153,23 @@ TEST(Load, FilesMayLackRowsColumnsAndTypes) {
             "{\"x\": 1.5, \"y\": null}\n{\"x\": null, \"y\": []}\n{\"x\": 2.0, \"y\": [1]}\n");
 }
 
+/// Alone such a column is of floating numbers, as in pandas.
+TEST(Load, ColumnsOfOnlyNullsTakeTheTypeOfOtherFiles) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "1.csv", "a,b\n1,\n2,\n");
+  testing::write_bytes(folder / "2.csv", "a,b\n3,x\n");
+  testing::write_bytes(folder / "3.csv", "a,b\n,True\n");
+  const auto load = [&](const char* first, const char* second) {
+    return ArrowDataset::load(std::vector<std::filesystem::path>{folder / first, folder / second});
+  };
+  EXPECT_EQ(rows(load("1.csv", "2.csv")),
+            "{\"a\": 1, \"b\": null}\n{\"a\": 2, \"b\": null}\n{\"a\": 3, \"b\": \"x\"}\n");
+  EXPECT_EQ(rows(load("2.csv", "1.csv")),
+            "{\"a\": 3, \"b\": \"x\"}\n{\"a\": 1, \"b\": null}\n{\"a\": 2, \"b\": null}\n");
+  EXPECT_EQ(load("1.csv", "3.csv").features()["b"].type().text(), "bool");
+  EXPECT_THROWS((load("2.csv", "3.csv")), UsageError, "3.csv", "'b'", "bool", "string");
+}
+
 TEST(Csv, WhatIsNoNumberIsReadBack) {
   const testing::TemporaryFolder folder;
   const std::vector<double> numbers = {1.5, NAN, -INFINITY};
