@@ -279,11 +279,11 @@ def check_casts(folder):
         pa.array(["2020-01-02 10:00:00", None]), pa.array(["2020-01-02"]), pa.array(["x"]), pa.array([2**53 + 1, None]),
         pa.array([300, -1]), pa.array([1.0, None, -2.5, float("inf"), 1e300]), pa.array([0.1], pa.float32()), pa.array([1.5], pa.float16()),
         pa.array([True, None]), pa.nulls(2), pa.array([[day], None, []]), pa.array([[1577923200], None], pa.large_list(pa.timestamp("s"))),
-        pa.array([{"a": day, "b": 1}, None]))
+        pa.array([{"a": day, "b": 1}, None]), pa.array([{"a": day, "b": "1.5"}, None]))
     value = datasets.Value
     kinds = {name: value(name) for name in (
         "timestamp[s]", "timestamp[ms]", "timestamp[us]", "timestamp[ns]", "timestamp[s, tz=UTC]", "date32", "date64", "time32[s]", "duration[ms]",
-        "string", "large_string", "int8", "int64", "uint64", "float16", "float32", "float64", "bool")}
+        "string", "large_string", "int8", "int64", "uint64", "float16", "float32", "float64", "bool", "decimal128(20, 2)")}
     kinds |= {"list:timestamp[s]": datasets.List(value("timestamp[s]")), "list:string": datasets.List(value("string"))}
     kinds |= {"a:timestamp[us]": {"a": value("timestamp[us]")}, "b:float32,a:timestamp[us]": {"b": value("float32"), "a": value("timestamp[us]")}}
     for number, array in enumerate(values):

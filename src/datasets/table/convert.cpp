@@ -50,7 +50,9 @@ Value as_boolean(const Value& value, const DataType& type) {
   if (std::get_if<bool>(&value.variant()) != nullptr) return value;
   if (value.is_number()) return Value(value.number() != 0);
   const auto* text = std::get_if<std::string>(&value.variant());
-  const auto parsed = text != nullptr ? parse_boolean(*text) : std::nullopt;
+  if (text == nullptr) refuse(value, type);
+  if (*text == "0" || *text == "1") return Value(*text == "1");
+  const auto parsed = parse_boolean(*text);
   if (!parsed) refuse(value, type);
   return Value(*parsed);
 }
@@ -235,6 +237,24 @@ ArrayPointer cast_rows(const Column& column, std::int64_t start, std::int64_t co
   }
 }
 
+/// The type with those parts that Arrow can cast to the parts of the other type. Only it knows the unit of
+/// times, which the values of single rows have not.
+DataType cast_by_arrow(const DataType& from, const DataType& to) {
+  if (arrow_file::has_cast(from, to)) return to;
+  if (from.kind() == TypeKind::fixed_size_list && to.is_list())
+    return DataType::fixed_size_list(cast_by_arrow(from.element(), to.element()), from.width());
+  if (from.is_list() && to.is_list())
+    return DataType::list(cast_by_arrow(from.element(), to.element()), from.kind() == TypeKind::large_list);
+  if (from.kind() != TypeKind::struct_ || to.kind() != TypeKind::struct_) return from;
+  auto fields = from.fields();
+  for (auto& field : fields) {
+    for (const auto& other : to.fields()) {
+      if (other.name == field.name) field.type = cast_by_arrow(field.type, other.type);
+    }
+  }
+  return DataType::struct_(std::move(fields));
+}
+
 bool has_classes(const Feature& feature) {
   const auto& children = feature.children();
   return feature.kind() == Feature::Kind::class_label ||
@@ -251,6 +271,9 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
   const bool plain = arrow_file::has_cast(column.type(), type);
   if (classes && plain && !(column.type() == type))
     return converted_column(converted_column(column, Feature(type), name), feature, name);
+  const auto partly = cast_by_arrow(column.type(), type);
+  if (!plain && !(partly == column.type()))
+    return converted_column(converted_column(column, Feature(partly), name), feature, name);
   std::vector<Chunk> chunks;
   const auto convert = [&](std::int64_t start, std::int64_t count) {
     chunks.push_back({plain && !classes ? cast_rows(column, start, count, type, name)

@@ -239,6 +239,50 @@ TEST(ArrowDataset, CastsRefuseWhatDoesNotFitAndNameTheRow) {
   EXPECT_THROWS((halves.append(std::int64_t{9007199254740993})), UsageError, "9007199254740993", "exactly");
 }
 
+/// A column whose rows all have this value.
+ArrowDataset repeated(const DataType& type, const Value& value, int rows) {
+  ColumnBuilder builder(type);
+  for (int row = 0; row < rows; ++row) builder.append(value);
+  return ArrowDataset::from_columns({{"a", builder.finish()}});
+}
+
+/// Where a part of a structure has no cast of Arrow's, its times are still cast with their unit.
+TEST(ArrowDataset, CastsOfStructuresKeepTheUnitOfTimes) {
+  const auto from =
+      DataType::struct_({{"day", DataType(TypeKind::date32)}, {"size", DataType(TypeKind::utf8)}});
+  const auto to = DataType::struct_(
+      {{"day", DataType::temporal(TypeKind::timestamp, "s")}, {"size", DataType(TypeKind::int64)}});
+  const auto data =
+      repeated(DataType::list(from), Value(Value::List{Value::Fields{{"day", 2}, {"size", "7"}}}), 2);
+  EXPECT_EQ(data.cast_column("a", Feature(DataType::list(to))).row(1)["a"].to_json(),
+            R"([{"day": 172800, "size": 7}])");
+}
+
+/// Arrow leaves too few nulls in the lists of a structure of which another part is cast.
+TEST(ArrowDataset, CastsKeepTheNullsInsideOfStructures) {
+  const testing::TemporaryFolder folder;
+  const auto nulls = DataType::list(DataType());
+  const auto from = DataType::struct_({{"nulls", nulls}, {"n", DataType(TypeKind::int8)}});
+  const auto to = DataType::struct_({{"nulls", nulls}, {"n", DataType(TypeKind::int64)}});
+  const Value value(Value::Fields{{"nulls", Value::List{Value(), Value()}}, {"n", 1}});
+  repeated(from, value, 3).cast_column("a", Feature(to)).to_arrow(folder / "cast.arrow");
+  const auto read = ArrowDataset::load(folder / "cast.arrow");
+  EXPECT_EQ(read.features()["a"].type(), to);
+  EXPECT_EQ(read.row(2)["a"].to_json(), R"({"nulls": [null, null], "n": 1})");
+}
+
+TEST(ArrowDataset, CastsOfNumbersAndTextAsInArrow) {
+  const auto decimal = Feature(DataType::decimal(16, 10, 2));
+  EXPECT_EQ(
+      repeated(DataType(TypeKind::float64), Value(-2.5), 1).cast_column("a", decimal).row(0)["a"].text(),
+      "-2.50");
+  EXPECT_EQ(repeated(DataType(TypeKind::utf8), Value("1.5"), 1).cast_column("a", decimal).row(0)["a"].text(),
+            "1.50");
+  const auto truth = Feature(DataType(TypeKind::boolean));
+  EXPECT_FALSE(
+      repeated(DataType(TypeKind::utf8), Value("0"), 1).cast_column("a", truth).row(0)["a"].boolean());
+}
+
 TEST(ArrowDataset, ConcatenateFillsWhatIsMissingWithNulls) {
   ColumnBuilder none{DataType()};
   none.append_null();
