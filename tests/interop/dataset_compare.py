@@ -174,6 +174,10 @@ def check_formats(folder):
     check("views of text", printed(folder + "/views.arrow")[1], views.to_pylist())
     pa.parquet.write_table(table.drop_columns(["inner"]), folder + "/table.parquet", row_group_size=2)
     check("Parquet", printed(folder + "/table.parquet")[1], [{k: v for k, v in row.items() if k != "inner"} for row in rows])
+    seconds = datasets.Dataset.from_dict({"when": [5, None]}).cast_column("when", datasets.Value("timestamp[s]"))
+    seconds.to_parquet(folder + "/seconds.parquet")
+    check("Parquet of seconds", printed(folder + "/seconds.parquet"),
+          (seconds.features.to_dict(), [{"when": 5}, {"when": None}]))
     data = sample().remove_columns(["bytes", "when", "none"])
     data.to_parquet(folder + "/data.parquet")
     same("Parquet of datasets", data, folder + "/data.parquet")
@@ -336,6 +340,17 @@ def check_arrays(folder):
         check("their values " + name, back.with_format("arrow")[:].to_pylist() if rows else [], data.select(rows).with_format("arrow")[:].to_pylist() if rows else [])
 
 
+def check_json_and_views(folder):
+    """JSON, which Python stores as an extension type of Arrow's, and views, which become plain."""
+    features = datasets.Features({"a": datasets.Json(), "b": datasets.List(datasets.Json()), "v": datasets.Value("string_view")})
+    data = datasets.Dataset.from_dict({"a": [{"x": 1}, None], "b": [[1, "x"], []], "v": ["a", None]}, features=features)
+    data.save_to_disk(folder + "/json")
+    peer(folder + "/json", "save=" + folder + "/json_ours")
+    back = datasets.load_from_disk(folder + "/json_ours")
+    check("JSON and views", back[:], data[:])
+    check("their features", back.features.to_dict(), features.to_dict() | {"v": {"dtype": "string", "_type": "Value"}})
+
+
 def peak_anonymous_memory(words):
     """What a program prints, and the most memory of its own that it was seen to have, in bytes."""
     with subprocess.Popen([PEER, *words], stdout=subprocess.PIPE, text=True, encoding="utf-8") as program:
@@ -442,6 +457,7 @@ def main():
         check_casts(folder)
         check_texts_of_types(folder)
         check_arrays(folder)
+        check_json_and_views(folder)
         check_large(folder)
         plain_data = data.remove_columns(["bytes", "when", "none"])
         plain_data.save_to_disk(folder + "/plain")

@@ -330,6 +330,13 @@ TEST(ColumnBuilder, RefusesWhatDoesNotFit) {
   EXPECT_EQ(builder.finish().view<std::int8_t>().to_vector(), (std::vector<std::int8_t>{127, -128}));
 }
 
+TEST(Features, ViewsArePlain) {
+  const auto features = Features::from_json(
+      R"({"a": {"dtype": "string_view", "_type": "Value"}, "b": {"dtype": "binary_view", "_type": "Value"}})");
+  EXPECT_EQ(features["a"].type(), DataType(TypeKind::utf8));
+  EXPECT_EQ(features["b"].type(), DataType(TypeKind::binary));
+}
+
 TEST(Features, ReadOlderForms) {
   const auto features = Features::from_json(
       R"({"a": {"feature": {"dtype": "int32", "_type": "Value"}, "length": -1, "_type": "Sequence"},

@@ -203,6 +203,21 @@ TEST(Text, ARowALine) {
             "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
 }
 
+/// Parquet has neither seconds nor date64; the features say what was written.
+TEST(Parquet, TypesThatItHasNotAreReadBack) {
+  const testing::TemporaryFolder folder;
+  const auto numbers =
+      ArrowDataset::from_columns({{"time", make_column<std::int64_t>({5})},
+                                  {"days", make_column<std::vector<std::int64_t>>({{86400000}})}});
+  const auto days = DataType::list(DataType(TypeKind::date64));
+  const auto data = numbers.cast_column("time", Feature(DataType::temporal(TypeKind::timestamp, "s")))
+                        .cast_column("days", Feature(days));
+  data.to_parquet(folder / "a.parquet");
+  const auto read = ArrowDataset::load(folder / "a.parquet");
+  EXPECT_EQ(read.features(), data.features());
+  EXPECT_EQ(rows(read), "{\"time\": 5, \"days\": [86400000]}\n");
+}
+
 TEST(Load, OnlyTheColumnsThatAreWanted) {
   const testing::TemporaryFolder folder;
   read("csv", "a,b,c\n1,2,x\n3,4,y\n").to_parquet(folder / "a.parquet");
