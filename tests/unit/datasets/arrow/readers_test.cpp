@@ -226,6 +226,10 @@ TEST(Load, OnlyTheColumnsThatAreWanted) {
   EXPECT_EQ(rows(ArrowDataset::load(folder / "a.parquet", options)),
             "{\"c\": \"x\", \"a\": 1}\n{\"c\": \"y\", \"a\": 3}\n");
   EXPECT_EQ(rows(read("csv", "a,b,c\n1,2,x\n", options)), "{\"c\": \"x\", \"a\": 1}\n");
+  const Feature text(DataType(TypeKind::utf8));
+  options.features = Features({{"a", text}, {"b", text}, {"c", text}});
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.parquet", options)),
+            "{\"c\": \"x\", \"a\": \"1\"}\n{\"c\": \"y\", \"a\": \"3\"}\n");
   options.columns = {"d"};
   EXPECT_THROWS((ArrowDataset::load(folder / "a.parquet", options)), UsageError, "'d'");
 }
