@@ -174,6 +174,10 @@ def check_formats(folder):
     check("views of text", printed(folder + "/views.arrow")[1], views.to_pylist())
     pa.parquet.write_table(table.drop_columns(["inner"]), folder + "/table.parquet", row_group_size=2)
     check("Parquet", printed(folder + "/table.parquet")[1], [{k: v for k, v in row.items() if k != "inner"} for row in rows])
+    seconds = datasets.Dataset.from_dict({"when": [5, None]}).cast_column("when", datasets.Value("timestamp[s]"))
+    seconds.to_parquet(folder + "/seconds.parquet")
+    check("Parquet of seconds", printed(folder + "/seconds.parquet"),
+          (seconds.features.to_dict(), [{"when": 5}, {"when": None}]))
     data = sample().remove_columns(["bytes", "when", "none"])
     data.to_parquet(folder + "/data.parquet")
     same("Parquet of datasets", data, folder + "/data.parquet")
@@ -202,6 +206,7 @@ NASTY = {
     "range.csv": "a,b,c,d\n1e400,1e-400,NAN,nan(1)\n-1e400,-1e-400,1,2\n",
     "nulls.csv": "i,f,b,s,n,q\n1,1.5,True,a,,NA\n2,,False,,NaN,b\n,3,,null,,\" x \"\n4,1e3,true,NULL,N/A,#N/A\n",
     "blanks.csv": "a,b\n 1,x y\n2 , z\n",
+    "spaces.csv": 'a,b,c\n"1\n",inf,"\t1.5\r\n"\n\v2\f, inf,2\n',
     "quotes.csv": 'a,b\n"x, ""y""\nz",1\n\u00e9\u4e2d,2\n\'w\',3\n',
     "big.csv": "a,b\n9223372036854775807,-0.0\n-9223372036854775808,1e-320\n",
     "words.csv": "a,b\ntrue,1\nno,x\n",
@@ -236,7 +241,7 @@ def check_nasty(folder):
 
 SEVERAL = {
     "csv": (["a\n1.5\n2.5\n", "a\n1\n2\n"], ["a,b\n1,1\n2,2\n", "a,b\n,1\n3,2\n"], ["a,b\n,1\n,2\n", "a,b\n3,1\n4,2\n"],
-            ["a\n1\n", "a\n"]),
+            ["a\n1\n", "a\n"], ["a,b\nTrue,1\n", "a,b\n,2\n,3\n"]),
     "jsonl": (['{"a":1}\n', ""], ['{"a":1.5}\n', '{"a":2}\n'], ['{"a":1}\n', '{"a":null}\n'], ['{"a":1,"b":2}\n', '{"a":3}\n'],
               ['{"a":[1]}\n', '{"a":[]}\n']),
 }
@@ -278,11 +283,11 @@ def check_casts(folder):
         pa.array(["2020-01-02 10:00:00", None]), pa.array(["2020-01-02"]), pa.array(["x"]), pa.array([2**53 + 1, None]),
         pa.array([300, -1]), pa.array([1.0, None, -2.5, float("inf"), 1e300]), pa.array([0.1], pa.float32()), pa.array([1.5], pa.float16()),
         pa.array([True, None]), pa.nulls(2), pa.array([[day], None, []]), pa.array([[1577923200], None], pa.large_list(pa.timestamp("s"))),
-        pa.array([{"a": day, "b": 1}, None]))
+        pa.array([{"a": day, "b": 1}, None]), pa.array([{"a": day, "b": "1.5"}, None]))
     value = datasets.Value
     kinds = {name: value(name) for name in (
         "timestamp[s]", "timestamp[ms]", "timestamp[us]", "timestamp[ns]", "timestamp[s, tz=UTC]", "date32", "date64", "time32[s]", "duration[ms]",
-        "string", "large_string", "int8", "int64", "uint64", "float16", "float32", "float64", "bool")}
+        "string", "large_string", "int8", "int64", "uint64", "float16", "float32", "float64", "bool", "decimal128(20, 2)")}
     kinds |= {"list:timestamp[s]": datasets.List(value("timestamp[s]")), "list:string": datasets.List(value("string"))}
     kinds |= {"a:timestamp[us]": {"a": value("timestamp[us]")}, "b:float32,a:timestamp[us]": {"b": value("float32"), "a": value("timestamp[us]")}}
     for number, array in enumerate(values):
@@ -333,6 +338,17 @@ def check_arrays(folder):
         back = datasets.load_from_disk(folder + "/arrays_" + name)
         check("arrays " + name, back.features == features and back["n"][:] == list(rows), True)
         check("their values " + name, back.with_format("arrow")[:].to_pylist() if rows else [], data.select(rows).with_format("arrow")[:].to_pylist() if rows else [])
+
+
+def check_json_and_views(folder):
+    """JSON, which Python stores as an extension type of Arrow's, and views, which become plain."""
+    features = datasets.Features({"a": datasets.Json(), "b": datasets.List(datasets.Json()), "v": datasets.Value("string_view")})
+    data = datasets.Dataset.from_dict({"a": [{"x": 1}, None], "b": [[1, "x"], []], "v": ["a", None]}, features=features)
+    data.save_to_disk(folder + "/json")
+    peer(folder + "/json", "save=" + folder + "/json_ours")
+    back = datasets.load_from_disk(folder + "/json_ours")
+    check("JSON and views", back[:], data[:])
+    check("their features", back.features.to_dict(), features.to_dict() | {"v": {"dtype": "string", "_type": "Value"}})
 
 
 def peak_anonymous_memory(words):
@@ -441,6 +457,7 @@ def main():
         check_casts(folder)
         check_texts_of_types(folder)
         check_arrays(folder)
+        check_json_and_views(folder)
         check_large(folder)
         plain_data = data.remove_columns(["bytes", "when", "none"])
         plain_data.save_to_disk(folder + "/plain")

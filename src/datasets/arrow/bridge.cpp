@@ -159,6 +159,29 @@ class RowCopier {
   std::unordered_map<std::size_t, arrow::ArraySpan> spans_;
 };
 
+/// The type with int8 in place of null, at any depth.
+DataType with_bytes_for_nulls(const DataType& type) {
+  if (type.kind() == TypeKind::null) return DataType(TypeKind::int8);
+  if (type.kind() == TypeKind::fixed_size_list)
+    return DataType::fixed_size_list(with_bytes_for_nulls(type.element()), type.width());
+  if (type.is_list())
+    return DataType::list(with_bytes_for_nulls(type.element()), type.kind() == TypeKind::large_list);
+  if (type.kind() != TypeKind::struct_) return type;
+  auto fields = type.fields();
+  for (auto& field : fields) field.type = with_bytes_for_nulls(field.type);
+  return DataType::struct_(std::move(fields));
+}
+
+/// The reverse, for values that are all null.
+std::shared_ptr<arrow::ArrayData> with_nulls(const arrow::ArrayData& values, const DataType& type) {
+  if (type.kind() == TypeKind::null) return arrow::NullArray(values.length).data();
+  auto made = values.Copy();
+  made->type = type.arrow();
+  for (std::size_t child = 0; child < made->child_data.size(); ++child)
+    made->child_data[child] = with_nulls(*made->child_data[child], type.fields()[child].type);
+  return made;
+}
+
 }  // namespace
 
 void Location::fail(const std::string& what) const {
@@ -182,7 +205,8 @@ bool has_cast(const DataType& from, const DataType& to) {
   const auto is_number = [](const DataType& type) { return type.is_integer() || type.is_floating(); };
   const bool to_text = to.kind() == TypeKind::utf8 || to.kind() == TypeKind::large_utf8;
   if (from == to || from.kind() == TypeKind::null || from.is_temporal() || to.is_temporal()) return true;
-  if (from.is_text_or_binary()) return to.is_text_or_binary();
+  if (from.is_text_or_binary()) return to.is_text_or_binary() || to.is_decimal();
+  if ((is_number(from) || from.is_decimal()) && to.is_decimal()) return true;
   if (from.kind() == TypeKind::boolean || is_number(from))
     return is_number(to) || to.kind() == TypeKind::boolean || to_text;
   if (from.is_list()) return to.is_list() && has_cast(from.element(), to.element());
@@ -197,9 +221,11 @@ bool has_cast(const DataType& from, const DataType& to) {
 }
 
 ArrayPointer cast(const ArrayPointer& array, const DataType& to) {
-  const auto made = arrow::compute::Cast(array, to.arrow());
+  // If lists or structures inside others keep their type, Arrow gives the nulls in them a wrong length.
+  const auto target = with_bytes_for_nulls(to);
+  const auto made = arrow::compute::Cast(array, target.arrow());
   if (!made.ok()) throw UsageError(made.status().message());
-  return (*made).make_array();
+  return target == to ? made->make_array() : arrow::MakeArray(with_nulls(*made->array(), to));
 }
 
 ArrayPointer rows_of(const Column& column, std::int64_t start, std::int64_t count) {

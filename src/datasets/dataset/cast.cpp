@@ -69,6 +69,9 @@ ArrowDataset ArrowDataset::cast_column(std::string_view name, const Feature& fea
 
 ArrowDataset ArrowDataset::class_encode_column(std::string_view name) const {
   const auto place = DatasetAccess::find(*this, name);
+  // Its numbers would become the names.
+  if (features()[name].kind() == Feature::Kind::class_label)
+    throw UsageError("the column '" + std::string(name) + "' is a ClassLabel already.");
   const auto texts = class_texts(column(name), name);
   const auto view = texts.view<std::string_view>();
   std::set<std::string, std::less<>> names;

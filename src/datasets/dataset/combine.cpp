@@ -61,6 +61,25 @@ std::optional<Column> as_integers(const Column& column, const Feature& integers,
 /// Columns of whole floating numbers as integers, by the data set's number and the name.
 using WholeNumbers = std::map<std::pair<std::size_t, std::string>, Column>;
 
+bool has_only_nulls(const ArrowDataset& dataset, const std::string& name) {
+  if (!dataset.has_column(name)) return true;
+  const auto column = dataset.column(name);
+  return column.null_count() == column.size();
+}
+
+/// The feature of a column in these files, where it is `before` without the last one; null if there is none.
+/// A column of a CSV file with only nulls, which is of floating numbers, takes the type of the others.
+std::optional<Feature> unified_in_files(std::span<const ArrowDataset> files, const std::string& name,
+                                        const Feature& before) {
+  const auto& last = files.back().features()[name];
+  if (const auto both = unified(before, last, true)) return both;
+  if (has_only_nulls(files.back(), name)) return before;
+  const auto earlier = files.first(files.size() - 1);
+  const bool nulls_before = std::all_of(earlier.begin(), earlier.end(),
+                                        [&](const auto& file) { return has_only_nulls(file, name); });
+  return nulls_before ? std::optional(last) : std::nullopt;
+}
+
 /// The columns of all data sets. Those of a data set without rows do not count beside others.
 Features all_features(std::span<const ArrowDataset> datasets, Paths files, WholeNumbers& whole) {
   std::vector<std::pair<std::string, Feature>> items;
@@ -81,7 +100,8 @@ Features all_features(std::span<const ArrowDataset> datasets, Paths files, Whole
           continue;
         }
       }
-      const auto both = unified(before, feature, !files.empty());
+      const auto both = files.empty() ? unified(before, feature, false)
+                                      : unified_in_files(datasets.first(number + 1), name, before);
       if (!both) fail_types(name, before, feature, number, files);
       before = *both;
     }
@@ -101,9 +121,8 @@ ArrowDataset with_features(const ArrowDataset& dataset, const Features& features
   fresh->features = features;
   fresh->columns.clear();
   const auto column = [&](const std::string& name, const Feature& feature) {
-    if (dataset.num_rows() == 0 || !dataset.has_column(name))
-      return nulls(dataset.num_rows(), feature.type(), name);
-    if (dataset.features()[name] == feature) return dataset.column(name);
+    if (dataset.has_column(name) && dataset.features()[name] == feature) return dataset.column(name);
+    if (has_only_nulls(dataset, name)) return nulls(dataset.num_rows(), feature.type(), name);
     const auto integers = whole.find({number, name});
     if (integers != whole.end() && integers->second.type() == feature.type()) return integers->second;
     return table::converted_column(dataset.column(name), feature, name);

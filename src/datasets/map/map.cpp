@@ -92,6 +92,13 @@ class MapJob {
     try {
       Columns made = function(batch);
       if (operation_ != "map") return made;
+      // A column that keeps its meaning must have values of its classes.
+      for (auto& [name, column] : made) {
+        const bool given = options_.features && options_.features->contains(name);
+        if (given || !dataset_.has_column(name)) continue;
+        const auto& feature = dataset_.features()[name];
+        if (feature.type() == column.type()) column = table::converted_column(column, feature, name);
+      }
       made = merge_columns(batch, std::move(made), options_.remove_columns);
       for (auto& [name, column] : made) {
         if (!options_.features || !options_.features->contains(name)) continue;
@@ -156,6 +163,7 @@ class MapJob {
         parts.push_back(std::move(columns));
       }
     }
+    result.take_types_for_nulls();
     return result.joined(std::move(parts));
   }
 
@@ -169,7 +177,8 @@ class MapJob {
     }
   }
 
-  /// Shards are computed separately: a column that has only nulls in one shard gets the type of the others.
+  /// Shards are computed separately: a column that has only nulls in one shard gets the type of the others,
+  /// or of the source.
   void align(const std::vector<fs::path>& files, const ReplaceShard& replace) const {
     ResultColumns result = result_columns();
     std::vector<std::vector<Field>> fields;
@@ -177,6 +186,7 @@ class MapJob {
       fields.push_back(readers::load_shards({files[i]}).features().fields());
       add_at(result, fields.back(), tasks_[i]);
     }
+    result.take_types_for_nulls();
     for (std::size_t i = 0; i < files.size(); ++i) {
       if (fields[i] == result.fields()) continue;
       replace(i, [&](const fs::path& file) {

@@ -107,6 +107,12 @@ bool ResultColumns::add(const Columns& part) {
   return add(fields);
 }
 
+void ResultColumns::take_types_for_nulls() {
+  for (auto& [name, type, nullable] : fields_) {
+    if (type.kind() == TypeKind::null && source_.contains(name)) type = source_[name].type();
+  }
+}
+
 Columns ResultColumns::aligned(Columns part) const {
   for (std::size_t place = 0; place < part.size(); ++place) {
     auto& [name, column] = part[place];

@@ -28,6 +28,8 @@ class ResultColumns {
   /// types, if names or types differ from earlier parts.
   bool add(const std::vector<Field>& fields);
   bool add(const Columns& part);
+  /// After all parts: a column with only nulls in all of them keeps the type that it has in the source.
+  void take_types_for_nulls();
 
   const std::vector<Field>& fields() const noexcept { return fields_; }
   /// A part, converted to the types of the result.

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/json.hpp"
+#include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
 #include "datasets/cache/saved_folder.hpp"
@@ -17,13 +18,16 @@ using OrderedJson = nlohmann::ordered_json;
 using FilePointer = std::shared_ptr<arrow_file::MappedFile>;
 
 /// Features in the order of the file's columns. Throws DataError if they do not match the columns.
-Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name) {
+Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name,
+                 bool castable = false) {
   const std::map<std::string, Feature> by_name(features.items().begin(), features.items().end());
   std::vector<std::pair<std::string, Feature>> items;
   for (const auto& field : fields) {
     const auto found = by_name.find(field.name);
     const bool known = found != by_name.end();
-    if (!known || !(found->second.type() == field.type)) {
+    const bool fits = known && (found->second.type() == field.type ||
+                                (castable && arrow_file::has_cast(field.type, found->second.type())));
+    if (!fits) {
       throw DataError("'" + name + "': its features do not fit its column '" + field.name + "' of the type " +
                       field.type.text() +
                       (known ? ": they say " + found->second.type().text() : std::string()) +
@@ -64,7 +68,7 @@ std::optional<Features> folder_features(const std::filesystem::path& folder, con
 
 }  // namespace
 
-Features features_of(const arrow_file::FileSchema& schema, const std::string& name) try {
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool castable) try {
   const auto& fields = schema.fields;
   const auto found = schema.metadata.find("huggingface");
   if (found == schema.metadata.end()) return Features::from_fields(fields);
@@ -74,7 +78,7 @@ Features features_of(const arrow_file::FileSchema& schema, const std::string& na
     return Features::from_fields(fields);
   const auto& info = json["info"];
   if (!info.contains("features") || !info["features"].is_object()) return Features::from_fields(fields);
-  return ordered(Features::from_json(info["features"].dump(), fields), fields, name);
+  return ordered(Features::from_json(info["features"].dump(), fields), fields, name, castable);
 } catch (const UsageError& error) {
   throw DataError("'" + name + "': " + error.what());
 }

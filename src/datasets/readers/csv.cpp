@@ -141,19 +141,26 @@ constexpr std::int64_t kFirstRows = 1000;
   throw DataError(fmt::format("'{}' cannot be read as CSV: {}.", name, what));
 }
 
-/// Numbers may have spaces around them, as in pandas.
-std::string_view without_blanks(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+/// A number of a cell. NaN and infinities only as pandas spells them: "NAN", "nan(1)" and " inf" are text.
+std::optional<double> number_of(std::string_view cell) {
+  const auto text = table::without_blanks(cell);
+  const auto number = table::parse_number(text);
+  if (!number || text.find_first_of("nN") == std::string_view::npos) return number;
+  const bool spelled = std::isinf(*number) || text.ends_with("NaN") || text.ends_with("nan");
+  return spelled && text.size() == cell.size() ? number : std::nullopt;
 }
 
-/// A number of a cell. NaN only as pandas spells it: "NAN" and "nan(1)" are text.
-std::optional<double> number_of(std::string_view text) {
-  text = without_blanks(text);
-  const auto number = table::parse_number(text);
-  const bool spelled = text.ends_with("NaN") || text.ends_with("nan");
-  return number && std::isnan(*number) && !spelled ? std::nullopt : number;
+/// A cell for a column of a given type. As in pandas numbers may have blanks around them, a number may be
+/// true or false, and a boolean 0 or 1.
+Value cell_value(std::string_view text, const Feature& feature) {
+  const auto& type = feature.type();
+  if (feature.kind() != Feature::Kind::value) return Value(text);
+  if (type.is_integer() || type.is_floating()) {
+    const auto truth = table::parse_boolean(text);
+    return truth ? Value(*truth) : Value(table::without_blanks(text));
+  }
+  const auto number = type.kind() == TypeKind::boolean ? number_of(text) : std::nullopt;
+  return number && (*number == 0 || *number == 1) ? Value(*number == 1) : Value(text);
 }
 
 /// The types that all cells of a column so far fit.
@@ -162,9 +169,9 @@ class CellTypes {
   void add_null() { null_ = true; }
   void add(std::string_view text) {
     value_ = true;
-    const auto cell = without_blanks(text);
+    const auto cell = table::without_blanks(text);
     negative_ = negative_ || cell.starts_with('-');
-    if (number_ && !table::parse_integer(cell)) add_other(cell);
+    if (number_ && !table::parse_integer(cell)) add_other(cell, text);
     boolean_ = boolean_ && table::parse_boolean(text);
   }
 
@@ -179,8 +186,8 @@ class CellTypes {
   }
 
  private:
-  /// A number that is no int64.
-  void add_other(std::string_view cell) {
+  /// A cell that is no int64, without blanks and with them.
+  void add_other(std::string_view cell, std::string_view text) {
     const bool sign = cell.starts_with('-') || cell.starts_with('+');
     if (cell.size() > 1 && cell.find_first_not_of("0123456789", sign ? 1 : 0) == std::string_view::npos) {
       large_ = true;
@@ -188,7 +195,7 @@ class CellTypes {
       return;
     }
     integer_ = false;
-    number_ = number_of(cell).has_value();
+    number_ = number_of(text).has_value();
   }
 
   bool value_ = false;
@@ -369,8 +376,8 @@ class CsvRows final : public RowSource {
       if (value) builder.append(*value);
       return value.has_value();
     };
-    if (kind == TypeKind::int64) return add(table::parse_integer(without_blanks(text)));
-    if (kind == TypeKind::uint64) return add(table::parse_unsigned(without_blanks(text)));
+    if (kind == TypeKind::int64) return add(table::parse_integer(table::without_blanks(text)));
+    if (kind == TypeKind::uint64) return add(table::parse_unsigned(table::without_blanks(text)));
     if (kind == TypeKind::float64) return add(number_of(text));
     if (kind == TypeKind::boolean) return add(table::parse_boolean(text));
     builder.append(text);
@@ -379,7 +386,7 @@ class CsvRows final : public RowSource {
 
   void add_given(ColumnBuilder& builder, std::size_t column, const Feature& feature) const {
     try {
-      builder.append(table::converted(Value(table_.text(column)), feature));
+      builder.append(table::converted(cell_value(table_.text(column), feature), feature));
     } catch (const UsageError& error) {
       table_.fail_at(column, error.what());
     }

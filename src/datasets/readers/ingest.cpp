@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// Version of the converted files' content; increased whenever that changes.
-constexpr int kLayout = 2;
+constexpr int kLayout = 3;
 /// Reading a file of this size again costs no more than finding it in the cache.
 constexpr std::uintmax_t kSmall = std::uintmax_t{8} << 20;
 

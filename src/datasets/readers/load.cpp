@@ -226,7 +226,12 @@ ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options) {
   // An empty file of JSON.
   if (rows.num_columns() == 0) return rows;
   if (!options.columns.empty()) rows = rows.select_columns(options.columns);
-  if (options.features && !(rows.features() == *options.features)) rows = rows.cast(*options.features);
+  if (!options.features) return rows;
+  // Features of columns that are not loaded do not count.
+  std::vector<std::pair<std::string, Feature>> items;
+  for (const auto& name : options.columns) items.emplace_back(name, (*options.features)[name]);
+  const auto features = options.columns.empty() ? *options.features : Features(std::move(items));
+  if (!(rows.features() == features)) rows = rows.cast(features);
   return rows;
 }
 

@@ -1,3 +1,4 @@
+#include <arrow/array/array_base.h>
 #include <arrow/io/file.h>
 #include <arrow/record_batch.h>
 #include <arrow/type.h>
@@ -68,7 +69,8 @@ class ParquetRows final : public RowSource {
       const auto& schema = *file_->parquet_reader()->metadata()->schema();
       require_columns(schema, columns, path.string());
       batches_ = value(file_->GetRecordBatchReader(groups, leaves_of(schema, columns)));
-      features_ = features_of(arrow_file::schema_of(*batches_->schema(), place_), path.string());
+      // Parquet knows neither seconds nor date64: the columns are of other types than what was written.
+      features_ = features_of(arrow_file::schema_of(*batches_->schema(), place_), path.string(), true);
     });
   }
 
@@ -80,12 +82,23 @@ class ParquetRows final : public RowSource {
       const auto batch = value(batches_->Next());
       if (batch == nullptr) return;
       for (int column = 0; column < batch->num_columns(); ++column)
-        columns.push_back(arrow_file::plain_array(batch->column_data(column), place_));
+        columns.push_back(column_of(*batch, column));
     });
     return columns;
   }
 
  private:
+  ArrayPointer column_of(const arrow::RecordBatch& batch, int column) const {
+    auto array = arrow_file::plain_array(batch.column_data(column), place_);
+    const auto& type = features_.items()[static_cast<std::size_t>(column)].second.type();
+    if (array->type()->Equals(type.arrow())) return array;
+    try {
+      return arrow_file::cast(array, type);
+    } catch (const UsageError& error) {
+      fail(fmt::format("column '{}': {}", features_.names()[static_cast<std::size_t>(column)], error.what()));
+    }
+  }
+
   [[noreturn]] void fail(const std::string& why) const {
     throw DataError(fmt::format("'{}' cannot be read as Parquet: {}.", place_.file(), why));
   }

@@ -99,8 +99,9 @@ class PieceBuilder {
 };
 
 /// The features that `datasets` has stored in a schema, otherwise those it would infer from the columns.
-/// Throws DataError, with the file's name, if they contradict the columns.
-Features features_of(const arrow_file::FileSchema& schema, const std::string& name);
+/// Throws DataError, with the file's name, if they contradict the columns: if their types differ, or with
+/// `castable` if one cannot be cast to the other.
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool castable = false);
 
 /// A mapped file in Arrow's stream or file format.
 ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted);

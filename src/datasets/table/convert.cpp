@@ -50,7 +50,9 @@ Value as_boolean(const Value& value, const DataType& type) {
   if (std::get_if<bool>(&value.variant()) != nullptr) return value;
   if (value.is_number()) return Value(value.number() != 0);
   const auto* text = std::get_if<std::string>(&value.variant());
-  const auto parsed = text != nullptr ? parse_boolean(*text) : std::nullopt;
+  if (text == nullptr) refuse(value, type);
+  if (*text == "0" || *text == "1") return Value(*text == "1");
+  const auto parsed = parse_boolean(*text);
   if (!parsed) refuse(value, type);
   return Value(*parsed);
 }
@@ -77,13 +79,18 @@ Value as_number(const Value& value, const DataType& type) {
   return Value(*number);
 }
 
-/// Accepts -1, the label for "none given" in `datasets`.
+std::optional<std::int64_t> class_of(std::string_view name, const std::vector<std::string>& names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt : std::optional<std::int64_t>(found - names.begin());
+}
+
+/// A name, if need be without the blanks around it, or a number, as in `datasets`. Accepts -1, the label for
+/// "none given".
 Value as_class(const Value& value, const Feature& feature) {
-  const auto* text = std::get_if<std::string>(&value.variant());
-  if (text != nullptr) {
-    const auto& names = feature.names();
-    const auto found = std::find(names.begin(), names.end(), *text);
-    if (found != names.end()) return Value(static_cast<std::int64_t>(found - names.begin()));
+  if (const auto* text = std::get_if<std::string>(&value.variant())) {
+    auto found = class_of(*text, feature.names());
+    if (!found) found = class_of(without_blanks(*text), feature.names());
+    if (found) return Value(*found);
   }
   const auto number = as_number(value, feature.type()).integer();
   if (number < -1 || number >= static_cast<std::int64_t>(feature.names().size())) {
@@ -142,6 +149,13 @@ DataType with_times_as_text(const DataType& type) {
   auto fields = type.fields();
   for (auto& field : fields) field.type = with_times_as_text(field.type);
   return DataType::struct_(std::move(fields));
+}
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr const char* kBlanks = " \t\n\v\f\r";
+  const auto begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
@@ -223,6 +237,24 @@ ArrayPointer cast_rows(const Column& column, std::int64_t start, std::int64_t co
   }
 }
 
+/// The type with those parts that Arrow can cast to the parts of the other type. Only it knows the unit of
+/// times, which the values of single rows have not.
+DataType cast_by_arrow(const DataType& from, const DataType& to) {
+  if (arrow_file::has_cast(from, to)) return to;
+  if (from.kind() == TypeKind::fixed_size_list && to.is_list())
+    return DataType::fixed_size_list(cast_by_arrow(from.element(), to.element()), from.width());
+  if (from.is_list() && to.is_list())
+    return DataType::list(cast_by_arrow(from.element(), to.element()), from.kind() == TypeKind::large_list);
+  if (from.kind() != TypeKind::struct_ || to.kind() != TypeKind::struct_) return from;
+  auto fields = from.fields();
+  for (auto& field : fields) {
+    for (const auto& other : to.fields()) {
+      if (other.name == field.name) field.type = cast_by_arrow(field.type, other.type);
+    }
+  }
+  return DataType::struct_(std::move(fields));
+}
+
 bool has_classes(const Feature& feature) {
   const auto& children = feature.children();
   return feature.kind() == Feature::Kind::class_label ||
@@ -239,6 +271,9 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
   const bool plain = arrow_file::has_cast(column.type(), type);
   if (classes && plain && !(column.type() == type))
     return converted_column(converted_column(column, Feature(type), name), feature, name);
+  const auto partly = cast_by_arrow(column.type(), type);
+  if (!plain && !(partly == column.type()))
+    return converted_column(converted_column(column, Feature(partly), name), feature, name);
   std::vector<Chunk> chunks;
   const auto convert = [&](std::int64_t start, std::int64_t count) {
     chunks.push_back({plain && !classes ? cast_rows(column, start, count, type, name)

@@ -232,6 +232,9 @@ DataType DataType::named(std::string_view name) {
   if (name == "double") return DataType(TypeKind::float64);
   if (name == "boolean") return DataType(TypeKind::boolean);
   if (name == "utf8") return DataType(TypeKind::utf8);
+  // Views become plain columns when they are read.
+  if (name == "string_view") return DataType(TypeKind::utf8);
+  if (name == "binary_view") return DataType(TypeKind::binary);
   if (const auto decimal = parsed_decimal(std::string(name))) return *decimal;
   refuse(name);
 }

@@ -129,18 +129,21 @@ std::shared_ptr<arrow::DataType> type_of(const Feature& feature) {
   return arrow::fixed_size_list(fields.front(), type.width());
 }
 
-/// `datasets` stores Array2D to Array5D as extension types of its own, and compares them when it loads a
-/// file.
+/// `datasets` stores Array2D to Array5D as extension types of its own and Json as Arrow's, and compares them
+/// when it loads a file.
 std::shared_ptr<arrow::Field> field_of(const std::string& name, const Feature& feature) {
-  auto field = arrow::field(name, type_of(feature));
+  const auto field = arrow::field(name, type_of(feature));
   if (feature.kind() != Feature::Kind::other) return field;
+  const auto extension = [&](const std::string& type, const std::string& metadata) {
+    return field->WithMetadata(
+        arrow::key_value_metadata({"ARROW:extension:name", "ARROW:extension:metadata"}, {type, metadata}));
+  };
   const auto json = OrderedJson::parse(feature.json());
   const auto kind = json.value("_type", "");
+  if (kind == "Json") return extension("arrow.json", "");
   if (!kind.starts_with("Array") || !json.contains("shape") || !json.contains("dtype")) return field;
-  return field->WithMetadata(
-      arrow::key_value_metadata({"ARROW:extension:name", "ARROW:extension:metadata"},
-                                {"datasets.features.features." + kind + "ExtensionType",
-                                 OrderedJson::array({json["shape"], json["dtype"]}).dump()}));
+  return extension("datasets.features.features." + kind + "ExtensionType",
+                   OrderedJson::array({json["shape"], json["dtype"]}).dump());
 }
 
 }  // namespace

@@ -214,6 +214,13 @@ TEST(ArrowWriter, RefusesFieldsThatAppearLater) {
   EXPECT_TRUE(ArrowDataset::load(folder / "a.arrow").row(1500)["s"].is_null());
 }
 
+TEST(ArrowDataset, ClassesAreEncodedOnce) {
+  const auto encoded =
+      ArrowDataset::from_columns({{"a", make_column<std::string>({"yes", "no"})}}).class_encode_column("a");
+  EXPECT_EQ(encoded.features()["a"].names(), (std::vector<std::string>{"no", "yes"}));
+  EXPECT_THROWS(encoded.class_encode_column("a"), UsageError, "'a' is a ClassLabel already");
+}
+
 TEST(ArrowDataset, CastsRefuseWhatDoesNotFitAndNameTheRow) {
   const auto refused = [](Column column, const DataType& type, const std::string& value) {
     const auto data = ArrowDataset::from_columns({{"a", std::move(column)}});
@@ -230,6 +237,50 @@ TEST(ArrowDataset, CastsRefuseWhatDoesNotFitAndNameTheRow) {
   refused(structs.finish(), DataType::struct_({{"a", DataType(TypeKind::int64)}}), "'b'");
   ColumnBuilder halves{DataType(TypeKind::float16)};
   EXPECT_THROWS((halves.append(std::int64_t{9007199254740993})), UsageError, "9007199254740993", "exactly");
+}
+
+/// A column whose rows all have this value.
+ArrowDataset repeated(const DataType& type, const Value& value, int rows) {
+  ColumnBuilder builder(type);
+  for (int row = 0; row < rows; ++row) builder.append(value);
+  return ArrowDataset::from_columns({{"a", builder.finish()}});
+}
+
+/// Where a part of a structure has no cast of Arrow's, its times are still cast with their unit.
+TEST(ArrowDataset, CastsOfStructuresKeepTheUnitOfTimes) {
+  const auto from =
+      DataType::struct_({{"day", DataType(TypeKind::date32)}, {"size", DataType(TypeKind::utf8)}});
+  const auto to = DataType::struct_(
+      {{"day", DataType::temporal(TypeKind::timestamp, "s")}, {"size", DataType(TypeKind::int64)}});
+  const auto data =
+      repeated(DataType::list(from), Value(Value::List{Value::Fields{{"day", 2}, {"size", "7"}}}), 2);
+  EXPECT_EQ(data.cast_column("a", Feature(DataType::list(to))).row(1)["a"].to_json(),
+            R"([{"day": 172800, "size": 7}])");
+}
+
+/// Arrow leaves too few nulls in the lists of a structure of which another part is cast.
+TEST(ArrowDataset, CastsKeepTheNullsInsideOfStructures) {
+  const testing::TemporaryFolder folder;
+  const auto nulls = DataType::list(DataType());
+  const auto from = DataType::struct_({{"nulls", nulls}, {"n", DataType(TypeKind::int8)}});
+  const auto to = DataType::struct_({{"nulls", nulls}, {"n", DataType(TypeKind::int64)}});
+  const Value value(Value::Fields{{"nulls", Value::List{Value(), Value()}}, {"n", 1}});
+  repeated(from, value, 3).cast_column("a", Feature(to)).to_arrow(folder / "cast.arrow");
+  const auto read = ArrowDataset::load(folder / "cast.arrow");
+  EXPECT_EQ(read.features()["a"].type(), to);
+  EXPECT_EQ(read.row(2)["a"].to_json(), R"({"nulls": [null, null], "n": 1})");
+}
+
+TEST(ArrowDataset, CastsOfNumbersAndTextAsInArrow) {
+  const auto decimal = Feature(DataType::decimal(16, 10, 2));
+  EXPECT_EQ(
+      repeated(DataType(TypeKind::float64), Value(-2.5), 1).cast_column("a", decimal).row(0)["a"].text(),
+      "-2.50");
+  EXPECT_EQ(repeated(DataType(TypeKind::utf8), Value("1.5"), 1).cast_column("a", decimal).row(0)["a"].text(),
+            "1.50");
+  const auto truth = Feature(DataType(TypeKind::boolean));
+  EXPECT_FALSE(
+      repeated(DataType(TypeKind::utf8), Value("0"), 1).cast_column("a", truth).row(0)["a"].boolean());
 }
 
 TEST(ArrowDataset, ConcatenateFillsWhatIsMissingWithNulls) {
@@ -277,6 +328,13 @@ TEST(ColumnBuilder, RefusesWhatDoesNotFit) {
   EXPECT_THROWS((builder.append("x")), UsageError, "int8", "'x'");
   builder.append(-128.0);
   EXPECT_EQ(builder.finish().view<std::int8_t>().to_vector(), (std::vector<std::int8_t>{127, -128}));
+}
+
+TEST(Features, ViewsArePlain) {
+  const auto features = Features::from_json(
+      R"({"a": {"dtype": "string_view", "_type": "Value"}, "b": {"dtype": "binary_view", "_type": "Value"}})");
+  EXPECT_EQ(features["a"].type(), DataType(TypeKind::utf8));
+  EXPECT_EQ(features["b"].type(), DataType(TypeKind::binary));
 }
 
 TEST(Features, ReadOlderForms) {

@@ -43,6 +43,29 @@ TEST(Csv, OptionsNameDelimiterColumnsAndTypes) {
   EXPECT_EQ(rows(read("tsv", "a\tb\n1\t2\n")), "{\"a\": 1, \"b\": 2}\n");
 }
 
+TEST(Csv, BlanksAroundNumbersAsInPandas) {
+  const auto kind = [](const std::string& cells) {
+    return read("csv", "a,b\n" + cells).features()["a"].type().text();
+  };
+  EXPECT_EQ(rows(read("csv", "a,b\n\"1\n\",1\n\v2\f,1\n")), "{\"a\": 1, \"b\": 1}\n{\"a\": 2, \"b\": 1}\n");
+  EXPECT_EQ(kind("\"1.5\r\n\",1\n"), "float64");
+  EXPECT_EQ(kind("inf,1\n"), "float64");
+  EXPECT_EQ(kind(" inf,1\n"), "string");
+  EXPECT_EQ(kind("1,1\nnan ,1\n"), "string");
+}
+
+TEST(Csv, CellsOfGivenTypesAsInPandas) {
+  LoadOptions options;
+  options.features = Features({{"flag", Feature(DataType(TypeKind::boolean))},
+                               {"number", Feature(DataType(TypeKind::int64))},
+                               {"label", Feature::class_label({"no", "yes"})}});
+  EXPECT_EQ(rows(read("csv", "flag,number,label\n1, 7,yes \n0.0,True,1\nfalse,false, no\n", options)),
+            "{\"flag\": true, \"number\": 7, \"label\": 1}\n"
+            "{\"flag\": false, \"number\": 1, \"label\": 1}\n"
+            "{\"flag\": false, \"number\": 0, \"label\": 0}\n");
+  EXPECT_THROWS((read("csv", "flag,number,label\n2,1,no\n", options)), DataError, "'flag'", "\"2\"", "bool");
+}
+
 TEST(Csv, ErrorsNameTheRow) {
   EXPECT_THROWS((read("csv", "a,b\n1,2\n3,4,5\n")), DataError, "row 1 (line 3)", "3 cells", "2 columns");
   EXPECT_THROWS((read("csv", "a\n\"x\n")), DataError, "line 2", "not closed");
@@ -130,6 +153,23 @@ TEST(Load, FilesMayLackRowsColumnsAndTypes) {
             "{\"x\": 1.5, \"y\": null}\n{\"x\": null, \"y\": []}\n{\"x\": 2.0, \"y\": [1]}\n");
 }
 
+/// Alone such a column is of floating numbers, as in pandas.
+TEST(Load, ColumnsOfOnlyNullsTakeTheTypeOfOtherFiles) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "1.csv", "a,b\n1,\n2,\n");
+  testing::write_bytes(folder / "2.csv", "a,b\n3,x\n");
+  testing::write_bytes(folder / "3.csv", "a,b\n,True\n");
+  const auto load = [&](const char* first, const char* second) {
+    return ArrowDataset::load(std::vector<std::filesystem::path>{folder / first, folder / second});
+  };
+  EXPECT_EQ(rows(load("1.csv", "2.csv")),
+            "{\"a\": 1, \"b\": null}\n{\"a\": 2, \"b\": null}\n{\"a\": 3, \"b\": \"x\"}\n");
+  EXPECT_EQ(rows(load("2.csv", "1.csv")),
+            "{\"a\": 3, \"b\": \"x\"}\n{\"a\": 1, \"b\": null}\n{\"a\": 2, \"b\": null}\n");
+  EXPECT_EQ(load("1.csv", "3.csv").features()["b"].type().text(), "bool");
+  EXPECT_THROWS((load("2.csv", "3.csv")), UsageError, "3.csv", "'b'", "bool", "string");
+}
+
 TEST(Csv, WhatIsNoNumberIsReadBack) {
   const testing::TemporaryFolder folder;
   const std::vector<double> numbers = {1.5, NAN, -INFINITY};
@@ -163,6 +203,21 @@ TEST(Text, ARowALine) {
             "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"two\"}\n");
 }
 
+/// Parquet has neither seconds nor date64; the features say what was written.
+TEST(Parquet, TypesThatItHasNotAreReadBack) {
+  const testing::TemporaryFolder folder;
+  const auto numbers =
+      ArrowDataset::from_columns({{"time", make_column<std::int64_t>({5})},
+                                  {"days", make_column<std::vector<std::int64_t>>({{86400000}})}});
+  const auto days = DataType::list(DataType(TypeKind::date64));
+  const auto data = numbers.cast_column("time", Feature(DataType::temporal(TypeKind::timestamp, "s")))
+                        .cast_column("days", Feature(days));
+  data.to_parquet(folder / "a.parquet");
+  const auto read = ArrowDataset::load(folder / "a.parquet");
+  EXPECT_EQ(read.features(), data.features());
+  EXPECT_EQ(rows(read), "{\"time\": 5, \"days\": [86400000]}\n");
+}
+
 TEST(Load, OnlyTheColumnsThatAreWanted) {
   const testing::TemporaryFolder folder;
   read("csv", "a,b,c\n1,2,x\n3,4,y\n").to_parquet(folder / "a.parquet");
@@ -171,6 +226,10 @@ TEST(Load, OnlyTheColumnsThatAreWanted) {
   EXPECT_EQ(rows(ArrowDataset::load(folder / "a.parquet", options)),
             "{\"c\": \"x\", \"a\": 1}\n{\"c\": \"y\", \"a\": 3}\n");
   EXPECT_EQ(rows(read("csv", "a,b,c\n1,2,x\n", options)), "{\"c\": \"x\", \"a\": 1}\n");
+  const Feature text(DataType(TypeKind::utf8));
+  options.features = Features({{"a", text}, {"b", text}, {"c", text}});
+  EXPECT_EQ(rows(ArrowDataset::load(folder / "a.parquet", options)),
+            "{\"c\": \"x\", \"a\": \"1\"}\n{\"c\": \"y\", \"a\": \"3\"}\n");
   options.columns = {"d"};
   EXPECT_THROWS((ArrowDataset::load(folder / "a.parquet", options)), UsageError, "'d'");
 }

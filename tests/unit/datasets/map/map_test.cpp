@@ -236,6 +236,20 @@ TEST(Map, NullsTakeTheTypeThatTheProgramSays) {
   EXPECT_EQ(mapped.column("v").null_count(), 50);
 }
 
+/// As in `datasets`, whose writer tries the source's types first.
+TEST(Map, ColumnsOfOnlyNullsKeepTheTypeOfTheSource) {
+  const auto nulls = [](const Row&) { return Value::Fields{{"text", Value()}, {"none", Value()}}; };
+  for (const bool in_memory : {false, true}) {
+    const TemporaryFolder cache;
+    auto options = options_in(cache);
+    options.keep_in_memory = in_memory;
+    const auto mapped = map(numbers(50), nulls, options);
+    EXPECT_EQ(mapped.features()["text"].type().text(), "string");
+    EXPECT_EQ(mapped.column("text").null_count(), 50);
+    EXPECT_EQ(mapped.features()["none"].type().text(), "null");
+  }
+}
+
 /// What nobody can read must not become an entry, and must not be in the way of a corrected function.
 TEST(Map, ShardsOfDifferentTypesAreNoResult) {
   const TemporaryFolder cache;
@@ -326,6 +340,12 @@ TEST(Map, KeepsWhatColumnsMean) {
   EXPECT_EQ(mapped.features()["label"].names(), (std::vector<std::string>{"no", "yes"}));
   EXPECT_EQ(mapped.features()["guess"].names(), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(mapped.split(), "train");
+  options.features.reset();
+  const auto swapped = [](const Row& row) { return Value::Fields{{"label", 1 - row["label"].integer()}}; };
+  EXPECT_EQ(map(source, swapped, options).features(), features);
+  options.version = "2";
+  const auto next = [](const Row& row) { return Value::Fields{{"label", row["label"].integer() + 1}}; };
+  EXPECT_THROWS((map(source, next, options)), UsageError, "the column 'label'", "value 2", "2 classes");
 }
 
 TEST(Map, FeaturesConvertTheResultAndCheckItsClasses) {
