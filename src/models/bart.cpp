@@ -34,6 +34,8 @@ BartConfig BartConfig::from_file(const std::filesystem::path& path) {
   file.number("eos_token_id", config.eos_token_id, 0);
   file.number("decoder_start_token_id", config.decoder_start_token_id, 0);
   file.require("tie_word_embeddings", true);
+  file.require_zero("encoder_layerdrop");
+  file.require_zero("decoder_layerdrop");
   return config;
 }
 

@@ -40,6 +40,7 @@ BertConfig BertConfig::from_file(const std::filesystem::path& path) {
   file.choice("hidden_act", config.hidden_act, kActivations);
   file.real("hidden_dropout_prob", config.hidden_dropout_prob, 1);
   file.real("attention_probs_dropout_prob", config.attention_probs_dropout_prob, 1);
+  file.real("classifier_dropout", config.classifier_dropout, 1);
   file.number("max_position_embeddings", config.max_position_embeddings);
   file.number("type_vocab_size", config.type_vocab_size);
   file.real("initializer_range", config.initializer_range, 10);
@@ -55,6 +56,7 @@ BertConfig BertConfig::from_file(const std::filesystem::path& path) {
 std::string BertConfig::to_json(const std::string& architecture) const {
   nlohmann::ordered_json json = {{"architectures", {architecture}},
                                  {"attention_probs_dropout_prob", attention_probs_dropout_prob},
+                                 {"classifier_dropout", nullptr},
                                  {"hidden_act", hidden_act},
                                  {"hidden_dropout_prob", hidden_dropout_prob},
                                  {"hidden_size", hidden_size},
@@ -68,6 +70,7 @@ std::string BertConfig::to_json(const std::string& architecture) const {
                                  {"pad_token_id", nullptr},
                                  {"type_vocab_size", type_vocab_size},
                                  {"vocab_size", vocab_size}};
+  if (classifier_dropout) json["classifier_dropout"] = *classifier_dropout;
   if (pad_token_id) json["pad_token_id"] = *pad_token_id;
   nlohmann::ordered_json names;
   std::map<std::string, std::int64_t> ids;
@@ -290,7 +293,8 @@ BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertC
     : config_(config) {
   if (!config.id2label.empty()) set_id2label(config.id2label);
   bert_ = register_module("bert", BertModel(config));
-  dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
+  dropout_ =
+      register_module("dropout", Dropout(config.classifier_dropout.value_or(config.hidden_dropout_prob)));
   classifier_ = register_module("classifier", Linear(config.hidden_size, config.num_labels));
   initialize(*classifier_, config.initializer_range);
 }

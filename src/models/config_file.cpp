@@ -62,6 +62,11 @@ void ConfigFile::real(const char* field, double& value, double most) const {
   value = found->get<double>();
 }
 
+void ConfigFile::real(const char* field, std::optional<double>& value, double most) const {
+  if (find(field) == nullptr) return;
+  real(field, value.emplace(), most);
+}
+
 void ConfigFile::text(const char* field, std::string& value) const {
   const auto* found = find(field);
   if (!found) return;
@@ -89,6 +94,12 @@ void ConfigFile::require(const char* field, bool value) const {
   bool found = value;
   flag(field, found);
   if (found != value) fail(field, std::string(value ? "true" : "false") + ": the other is not implemented");
+}
+
+void ConfigFile::require_zero(const char* field) const {
+  double found = 0;
+  real(field, found, 1);
+  if (found != 0) fail(field, "0: others are not implemented");
 }
 
 void ConfigFile::labels(std::int64_t& count, std::vector<std::string>& names) const {

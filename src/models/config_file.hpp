@@ -25,12 +25,16 @@ class ConfigFile {
   void number(const char* field, std::optional<std::int64_t>& value, std::int64_t least) const;
   /// A number from 0 to `most`.
   void real(const char* field, double& value, double most) const;
+  /// Same; without a number in the file, the value is kept.
+  void real(const char* field, std::optional<double>& value, double most) const;
   void text(const char* field, std::string& value) const;
   void flag(const char* field, bool& value) const;
   /// A text that must be one of `known`.
   void choice(const char* field, std::string& value, std::initializer_list<const char*> known) const;
   /// Throws DataError unless the field is `value`, the only one that is implemented, or absent.
   void require(const char* field, bool value) const;
+  /// Throws DataError unless the field is 0 or absent.
+  void require_zero(const char* field) const;
   /// The class names by number ("id2label") and their number; without names, "num_labels". If the two differ,
   /// the names count, as in transformers.
   void labels(std::int64_t& count, std::vector<std::string>& names) const;

@@ -14,7 +14,7 @@ namespace {
 
 using DtypeAndDevice = std::pair<at::ScalarType, std::string>;
 
-/// The gradients grouped by kernel call.
+/// The gradients, of sparse ones the values, grouped by kernel call.
 std::map<DtypeAndDevice, std::vector<at::Tensor>> gradients_of(torch::optim::Optimizer& optimizer) {
   std::map<DtypeAndDevice, std::vector<at::Tensor>> lists;
   for (auto& group : optimizer.param_groups()) {
@@ -26,7 +26,8 @@ std::map<DtypeAndDevice, std::vector<at::Tensor>> gradients_of(torch::optim::Opt
             "GradScaler: the optimizer has float16 gradients. Keep the parameters in float32; autocast "
             "computes in float16.");
       }
-      lists[{gradient.scalar_type(), gradient.device().str()}].push_back(gradient);
+      lists[{gradient.scalar_type(), gradient.device().str()}].push_back(
+          gradient.is_sparse() ? gradient._values() : gradient);
     }
   }
   return lists;

@@ -32,8 +32,9 @@ struct OwnSegments {
   std::map<std::uint64_t, std::weak_ptr<Segment>> by_token;
 };
 
+/// Never destroyed: a program's global ProcessGroup may be destroyed later.
 OwnSegments& own_segments() {
-  static OwnSegments segments;
+  static auto& segments = *new OwnSegments();
   return segments;
 }
 

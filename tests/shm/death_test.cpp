@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -178,6 +179,25 @@ TEST_P(AKilledRank, IsNamedByTheOthers) {
 /// Kernels before 5.3.
 TEST(AKilledRankWithoutPidfds, IsNamedByTheOthers) {
   expect_a_killed_rank_to_be_named(kCases[2], 4, Pidfds::missing);
+}
+
+/// As those of a global ProcessGroup are.
+TEST(GroupsOfStaticObjects, AreLeftWhenTheProgramEnds) {
+  const pid_t process = fork();
+  ASSERT_GE(process, 0);
+  if (process == 0) {
+    alarm(60);
+    // Constructed before anything of the library, so destroyed after it.
+    static std::vector<std::shared_ptr<Group>> groups(2);
+    MemoryBootstrapStore store;
+    run_threads(2, [&](int rank) {
+      groups[static_cast<std::size_t>(rank)] = Group::join(options_for(rank, 2), store).group;
+    });
+    std::exit(groups.front() == nullptr ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(process, &status, 0), process);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 }  // namespace

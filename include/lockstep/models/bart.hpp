@@ -41,7 +41,7 @@ struct BartConfig {
   std::int64_t decoder_start_token_id = 2;
 
   /// Reads config.json, or the one in a folder. Throws DataError, which names file and field, if it is of
-  /// another model or a field is out of range.
+  /// another model, if a field is out of range, and for features that are not implemented.
   static BartConfig from_file(const std::filesystem::path& path);
   /// The text of a config.json of a BartForConditionalGeneration.
   std::string to_json() const;

@@ -27,6 +27,8 @@ struct BertConfig {
   std::string hidden_act = "gelu";
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
+  /// Dropout before a BertForSequenceClassification's classifier; none: hidden_dropout_prob.
+  std::optional<double> classifier_dropout = {};
   /// Maximum input length in tokens.
   std::int64_t max_position_embeddings = 512;
   std::int64_t type_vocab_size = 2;

@@ -123,7 +123,11 @@ void FullySharded::before_forward(std::size_t unit) {
       // An optimizer may have stepped since.
       segment.free_whole();
     });
-    calls_.clear();
+    std::erase_if(calls_, [](const ForwardCall& call) {
+      const auto had_backward = call.had_backward.lock();
+      return had_backward == nullptr || *had_backward;
+    });
+    last_began_ = clock_;
   }
   for (auto& segment : self.segments) segment.start_gathering();
   for (auto& segment : self.segments) segment.show_whole();
@@ -133,15 +137,21 @@ void FullySharded::before_forward(std::size_t unit) {
 void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
   if (whole_ > 0) return;
   auto& self = units_[unit];
-  const ForwardCall call{
-      .unit = unit, .begin = self.begun.back(), .end = clock_++, .generation = generation_};
+  const auto had_backward = std::make_shared<bool>(false);
+  const ForwardCall call{.unit = unit,
+                         .begin = self.begun.back(),
+                         .end = clock_++,
+                         .generation = generation_,
+                         .had_backward = had_backward};
   self.begun.pop_back();
   bool has_backward = false;
   for (const auto& output : outputs) {
     if (!output.requires_grad()) continue;
     has_backward = true;
-    output.register_hook(
-        [state = shared_from_this(), call](const at::Tensor&) { state->before_backward(call); });
+    output.register_hook([state = shared_from_this(), call, had_backward](const at::Tensor&) {
+      *had_backward = true;
+      state->before_backward(call);
+    });
   }
   if (has_backward) calls_.push_back(call);
   // In a recomputation, the unit's backward is still running.
@@ -234,8 +244,10 @@ void FullySharded::end_backward() {
 
   // A parameter without a gradient on any rank gets none, because an optimizer would change it even with
   // zeros.
-  order_ = c10::hash_combine(order_, calls_.size());
-  for (const auto& call : calls_) order_ = c10::hash_combine(order_, call.unit);
+  // Which earlier forwards are known depends on how long a rank keeps their graphs.
+  for (const auto& call : calls_)
+    if (call.begin >= last_began_) order_ = c10::hash_combine(order_, call.unit);
+  order_ = c10::hash_combine(order_, units_.size());
   std::vector<std::uint8_t> used;
   for_each_segment([&](ShardedSegment& segment) {
     used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());

@@ -26,6 +26,8 @@ struct ForwardCall {
   std::int64_t begin, end;
   /// Identifies the weights that it used: how often they had been overwritten before.
   std::int64_t generation;
+  /// Expires with the graph.
+  std::weak_ptr<bool> had_backward;
 };
 
 struct ShardedUnit {
@@ -100,9 +102,11 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   std::vector<ShardedUnit> units_;
   /// The place of each parameter, by its implementation.
   std::unordered_map<const void*, ParameterPlace> places_;
-  /// The forwards since the module's last forward began, ordered by their end. Their backwards run in reverse
-  /// order.
+  /// The forwards since the module's last forward began, and earlier ones whose backward may still run,
+  /// ordered by their end. Their backwards run in reverse order.
   std::vector<ForwardCall> calls_;
+  /// When the module's last forward began.
+  std::int64_t last_began_ = 0;
   /// The hash of the orders of the forwards whose gradients no rank has reduced yet.
   std::size_t order_ = 0;
   std::int64_t clock_ = 0;

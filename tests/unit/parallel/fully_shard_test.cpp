@@ -402,6 +402,32 @@ TEST(FullyShard, ABackwardMayRunTwice) {
   });
 }
 
+/// Also of forwards between which another backward has run.
+TEST(FullyShard, ABackwardMayBeOfSeveralForwards) {
+  for (const bool reshard : {true, false}) {
+    run_group(2, [&](const ProcessGroup& group) {
+      auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+      auto plain = fully_shard(one, group);
+      auto model = fully_shard(other, group, {.reshard_after_forward = reshard});
+      std::vector<at::Tensor> losses;
+      const auto forward = [&] {
+        losses.push_back(net_loss(model, group.rank(), static_cast<int>(losses.size())));
+      };
+      forward();
+      forward();
+      (losses[0] + losses[1]).backward();
+      forward();
+      forward();
+      losses[3].backward();
+      forward();
+      (losses[2] + losses[4]).backward();
+      for (int step = 0; step < 5; ++step) net_loss(plain, group.rank(), step).backward();
+      for (std::size_t i = 0; i < one->parameters().size(); ++i)
+        EXPECT_TRUE(torch::allclose(one->parameters()[i].grad(), other->parameters()[i].grad())) << i;
+    });
+  }
+}
+
 TEST(FullyShard, UnitsOfOtherClassesAreTheRoots) {
   const auto make = [] { return Net(); };
   expect_ddps_bits(3, make, net_loss, {.transformer_cls_names_to_wrap = {"block"}});

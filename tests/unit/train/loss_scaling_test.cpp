@@ -42,6 +42,22 @@ TEST(GradScaler, ScalesSkipsAndGrows) {
   EXPECT_THROWS(other.load_state_dict("{}"), DataError, "GradScaler");
 }
 
+/// Those of an embedding with `sparse`, of which a token occurs twice.
+TEST(GradScaler, UnscalesTheValuesOfSparseGradients) {
+  const at::Tensor weight = torch::zeros({4, 2}).requires_grad_();
+  torch::optim::SGD optimizer({weight}, 1.0);
+  optim::GradScaler scaler;
+  for (const double factor : {1.0, std::numeric_limits<double>::infinity()}) {
+    weight.mutable_grad().reset();
+    const at::Tensor rows = at::embedding(weight, at::tensor({1, 1, 3}, at::kLong), -1, false, true);
+    scaler.scale(rows.sum() * factor).backward();
+    ASSERT_TRUE(weight.grad().is_sparse());
+    EXPECT_EQ(scaler.step(optimizer), factor == 1.0);
+    scaler.update();
+  }
+  EXPECT_TRUE(at::equal(weight, at::tensor({0, 0, -2, -2, 0, 0, -1, -1}, at::kFloat).view({4, 2})));
+}
+
 TEST(GradScaler, UnscalesOnceForClipping) {
   const at::Tensor weight = torch::ones({2}).requires_grad_();
   torch::optim::SGD sgd({weight}, 1.0);

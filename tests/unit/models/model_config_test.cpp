@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/bart.hpp"
+#include "lockstep/models/bert.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep::models {
+namespace {
+
+constexpr const char* kSmallBert = R"("vocab_size": 5, "hidden_size": 4, "num_hidden_layers": 1,
+    "num_attention_heads": 1, "intermediate_size": 4, "attention_probs_dropout_prob": 0)";
+
+/// Whether only the bias of the classifier is left in training.
+bool drops_everything(const std::string& fields) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder.path() / "config.json", "{" + std::string(kSmallBert) + fields + "}");
+  BertForSequenceClassification model(BertConfig::from_file(folder.path()));
+  return !model(at::arange(5).unsqueeze(0)).any().item<bool>();
+}
+
+/// As in transformers, where null is the dropout of the other layers.
+TEST(BertConfig, TheClassifierHasItsOwnDropout) {
+  EXPECT_TRUE(drops_everything(R"(, "hidden_dropout_prob": 0, "classifier_dropout": 1)"));
+  EXPECT_FALSE(drops_everything(R"(, "hidden_dropout_prob": 0, "classifier_dropout": null)"));
+  EXPECT_TRUE(drops_everything(R"(, "hidden_dropout_prob": 1)"));
+}
+
+TEST(BertConfig, TheClassifiersDropoutIsSaved) {
+  EXPECT_TRUE(testing::contains_all(BertConfig{}.to_json("BertModel"), {"\"classifier_dropout\": null"}));
+  EXPECT_TRUE(testing::contains_all(BertConfig{.classifier_dropout = 0.25}.to_json("BertModel"),
+                                    {"\"classifier_dropout\": 0.25"}));
+}
+
+/// transformers skips whole layers at random in training.
+TEST(BartConfig, DroppingOfLayersIsRefused) {
+  const testing::TemporaryFolder folder;
+  const auto read = [&](const std::string& fields) {
+    testing::write_bytes(folder.path() / "config.json", "{\"model_type\": \"bart\", " + fields + "}");
+    return BartConfig::from_file(folder.path());
+  };
+  EXPECT_NO_THROW(read(R"("encoder_layerdrop": 0.0, "decoder_layerdrop": 0)"));
+  EXPECT_THROWS(read(R"("encoder_layerdrop": 0.1)"), DataError, "'encoder_layerdrop' is 0.1, expected 0");
+  EXPECT_THROWS(read(R"("decoder_layerdrop": 0.2)"), DataError, "'decoder_layerdrop' is 0.2, expected 0");
+}
+
+}  // namespace
+}  // namespace lockstep::models
