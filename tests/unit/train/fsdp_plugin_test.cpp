@@ -199,8 +199,9 @@ Losses train_with(const std::string& fsdp, const fs::path& folder, double epochs
       2,
       [&](Accelerator& accelerator) {
         const JobNet& net = nets.at(static_cast<std::size_t>(accelerator.process_index()));
-        Trainer trainer(accelerator, args,
-                        {.model = trained_model(net), .train_dataset = samples(48), .eval_dataset = samples(48)});
+        Trainer trainer(
+            accelerator, args,
+            {.model = trained_model(net), .train_dataset = samples(48), .eval_dataset = samples(48)});
         trainer.train();
         trainer.evaluate();
         trainer.save_model();
