@@ -179,7 +179,7 @@ def compare_models(runner, device, precisions):
             runner.check(name, losses.result)
 
 
-def measure(runner, model, size, precision, rows, rounds, device="cuda", steps=20):
+def measure(runner, model, size, precision, rows, rounds, device="cuda", steps=60):
     """Step times and memory in turns, as medians."""
     pairs = [steps_of(runner, model, device, size, precision, rows, steps, 5, model == "gpt2") for _ in range(rounds)]
     name = f"{model} {size}, {precision}, {rows} rows"
