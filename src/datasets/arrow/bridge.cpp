@@ -159,20 +159,11 @@ class RowCopier {
   std::unordered_map<std::size_t, arrow::ArraySpan> spans_;
 };
 
-/// The type with int8 in place of null, at any depth.
-DataType with_bytes_for_nulls(const DataType& type) {
-  if (type.kind() == TypeKind::null) return DataType(TypeKind::int8);
-  if (type.kind() == TypeKind::fixed_size_list)
-    return DataType::fixed_size_list(with_bytes_for_nulls(type.element()), type.width());
-  if (type.is_list())
-    return DataType::list(with_bytes_for_nulls(type.element()), type.kind() == TypeKind::large_list);
-  if (type.kind() != TypeKind::struct_) return type;
-  auto fields = type.fields();
-  for (auto& field : fields) field.type = with_bytes_for_nulls(field.type);
-  return DataType::struct_(std::move(fields));
+DataType byte_for_null(const DataType& type) {
+  return type.kind() == TypeKind::null ? DataType(TypeKind::int8) : type;
 }
 
-/// The reverse, for values that are all null.
+/// The values, which are bytes where `type` has nulls and all null there, with that type.
 std::shared_ptr<arrow::ArrayData> with_nulls(const arrow::ArrayData& values, const DataType& type) {
   if (type.kind() == TypeKind::null) return arrow::NullArray(values.length).data();
   auto made = values.Copy();
@@ -201,6 +192,17 @@ ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const L
   return arrow::MakeArray(plain(array, type_of(*array->type, place).arrow(), place));
 }
 
+DataType with_parts(const DataType& type, const std::function<DataType(const DataType&)>& change) {
+  if (type.kind() == TypeKind::fixed_size_list)
+    return DataType::fixed_size_list(with_parts(type.element(), change), type.width());
+  if (type.is_list())
+    return DataType::list(with_parts(type.element(), change), type.kind() == TypeKind::large_list);
+  if (type.kind() != TypeKind::struct_) return change(type);
+  auto fields = type.fields();
+  for (auto& field : fields) field.type = with_parts(field.type, change);
+  return DataType::struct_(std::move(fields));
+}
+
 bool has_cast(const DataType& from, const DataType& to) {
   const auto is_number = [](const DataType& type) { return type.is_integer() || type.is_floating(); };
   const bool to_text = to.kind() == TypeKind::utf8 || to.kind() == TypeKind::large_utf8;
@@ -222,7 +224,7 @@ bool has_cast(const DataType& from, const DataType& to) {
 
 ArrayPointer cast(const ArrayPointer& array, const DataType& to) {
   // If lists or structures inside others keep their type, Arrow gives the nulls in them a wrong length.
-  const auto target = with_bytes_for_nulls(to);
+  const auto target = with_parts(to, byte_for_null);
   const auto made = arrow::compute::Cast(array, target.arrow());
   if (!made.ok()) throw UsageError(made.status().message());
   return target == to ? made->make_array() : arrow::MakeArray(with_nulls(*made->array(), to));

@@ -3,6 +3,7 @@
 #include <arrow/type_fwd.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,9 +55,12 @@ std::optional<DataType> unified(const DataType& one, const DataType& other, bool
 /// verify the lengths of buffers.
 ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& place);
 
-/// Whether Arrow's kernels convert these types: from nulls, between numbers, booleans and text, dates and
-/// times from and to all types, and lists and structs of these. Not numbers from text (signs, infinities),
-/// and no struct with a field that the other has not.
+/// The type with `change(part)` in place of each part that is neither a list nor a struct, at any depth.
+DataType with_parts(const DataType& type, const std::function<DataType(const DataType&)>& change);
+
+/// Whether Arrow's kernels convert these types: from nulls, between numbers, booleans and text, numbers and
+/// text to decimals, dates and times from and to all types, and lists and structs of these. Not other numbers
+/// from text (signs, infinities), and no struct with a field that the other has not.
 bool has_cast(const DataType& from, const DataType& to);
 
 /// The values as another type, by these kernels. Throws UsageError, with Arrow's reason, if a value does not

@@ -140,15 +140,10 @@ Value as_plain(const Value& value, const DataType& type) {
 }  // namespace
 
 DataType with_times_as_text(const DataType& type) {
-  if (type.is_temporal() && type.kind() != TypeKind::duration) return DataType(TypeKind::utf8);
-  if (type.kind() == TypeKind::fixed_size_list)
-    return DataType::fixed_size_list(with_times_as_text(type.element()), type.width());
-  if (type.is_list())
-    return DataType::list(with_times_as_text(type.element()), type.kind() == TypeKind::large_list);
-  if (type.kind() != TypeKind::struct_) return type;
-  auto fields = type.fields();
-  for (auto& field : fields) field.type = with_times_as_text(field.type);
-  return DataType::struct_(std::move(fields));
+  return arrow_file::with_parts(type, [](const DataType& part) {
+    const bool is_time = part.is_temporal() && part.kind() != TypeKind::duration;
+    return is_time ? DataType(TypeKind::utf8) : part;
+  });
 }
 
 std::string_view without_blanks(std::string_view text) {
@@ -271,9 +266,11 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
   const bool plain = arrow_file::has_cast(column.type(), type);
   if (classes && plain && !(column.type() == type))
     return converted_column(converted_column(column, Feature(type), name), feature, name);
-  const auto partly = cast_by_arrow(column.type(), type);
-  if (!plain && !(partly == column.type()))
-    return converted_column(converted_column(column, Feature(partly), name), feature, name);
+  if (!plain) {
+    const auto partly = cast_by_arrow(column.type(), type);
+    if (!(partly == column.type()))
+      return converted_column(converted_column(column, Feature(partly), name), feature, name);
+  }
   std::vector<Chunk> chunks;
   const auto convert = [&](std::int64_t start, std::int64_t count) {
     chunks.push_back({plain && !classes ? cast_rows(column, start, count, type, name)
