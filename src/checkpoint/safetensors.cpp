@@ -73,22 +73,18 @@ Header header_of(const TensorMap& forms, const TensorMetadata& metadata = {}) {
   return header;
 }
 
-/// The tensor's elements, contiguous and in host memory; shares the storage if they already are.
-at::Tensor plain(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
-}
-
 /// How much of a GPU's tensor is in host memory at a time.
 constexpr std::int64_t kStagedBytes = std::int64_t{1} << 24;
 
 /// Tensors of a GPU pass through `staged`, which is page-locked and made for the first of them: it costs
 /// neither the memory of whole copies nor the time that their new pages take.
 void write(AtomicFile& file, const at::Tensor& tensor, at::Tensor& staged) {
-  if (!tensor.is_cuda() || !tensor.is_contiguous()) {
-    const at::Tensor data = plain(tensor);
+  const at::Tensor values = tensor.detach().resolve_conj().resolve_neg();
+  if (!values.is_cuda() || !values.is_contiguous()) {
+    const at::Tensor data = values.to(at::kCPU).contiguous();
     return file.write(data.const_data_ptr(), data.nbytes());
   }
-  const at::Tensor bytes = tensor.detach().resolve_conj().resolve_neg().view(-1).view(at::kByte);
+  const at::Tensor bytes = values.view(-1).view(at::kByte);
   if (!staged.defined()) staged = at::empty({kStagedBytes}, at::TensorOptions(at::kByte).pinned_memory(true));
   for (std::int64_t begin = 0; begin < bytes.numel(); begin += kStagedBytes) {
     const auto count = std::min(kStagedBytes, bytes.numel() - begin);

@@ -8,8 +8,8 @@
 namespace lockstep::train {
 namespace {
 
-/// LibTorch rounds page-locked memory up to a power of two, and locking it takes a second per GiB. So copies
-/// share blocks: the first one is small, each of the others twice as large as the one before.
+/// LibTorch rounds page-locked memory up to a power of two, and locking it takes about half a second per GiB.
+/// So copies share blocks: the first one is small, each of the others twice as large as the one before.
 constexpr std::int64_t kFirstBlock = std::int64_t{1} << 22;
 constexpr std::int64_t kLargestBlock = std::int64_t{1} << 28;
 constexpr std::int64_t kAlignment = 64;
