@@ -8,6 +8,7 @@
 #include "fsdp_config.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "metric_names.hpp"
 #include "schedule_kwargs.hpp"
 
 namespace lockstep {
@@ -116,8 +117,7 @@ std::optional<std::string> best_metric_name(const TrainingArguments& args) {
   const bool needed = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best ||
                       args.lr_scheduler_type == "reduce_lr_on_plateau";
   if (!args.metric_for_best_model && !needed) return std::nullopt;
-  const std::string name = args.metric_for_best_model.value_or("loss");
-  return name.starts_with("eval_") ? name : "eval_" + name;
+  return train::with_prefix("eval", args.metric_for_best_model.value_or("loss"));
 }
 
 bool greater_metric_is_better(const TrainingArguments& args) {

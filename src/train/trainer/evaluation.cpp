@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "../rules/metric_names.hpp"
 #include "evaluation.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -236,11 +237,6 @@ class EvaluationMode {
   bool in_training_;
 };
 
-/// As in transformers, a metric that is named with the prefix already keeps its name.
-std::string with_prefix(const std::string& prefix, const std::string& name) {
-  return name.starts_with(prefix + "_") ? name : prefix + "_" + name;
-}
-
 /// As in transformers, a metric that is called "loss" takes the place of the mean loss.
 void set_value(LogValues& values, const std::string& name, double value) {
   const auto found = std::ranges::find(values, name, &LogValues::value_type::first);
@@ -375,7 +371,7 @@ LogValues EvaluationRun::metrics() {
   if (impl_.parts.compute_metrics && !impl_.args.prediction_loss_only) {
     if (!measures_batches()) measure_all_at_once();
     for (const auto& [name, value] : impl_.parts.compute_metrics->compute(accelerator.process_group()))
-      set_value(values, with_prefix(prefix_, name), value);
+      set_value(values, train::with_prefix(prefix_, name), value);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   add_speed(values, prefix_, seconds, number(3), std::ceil(number(4) / accelerator.num_processes()));
@@ -462,7 +458,7 @@ std::vector<std::string> Trainer::metric_names(const std::string& prefix) const 
     if (own.empty()) return {};
     names.insert(names.begin() + 1, own.begin(), own.end());
   }
-  for (auto& name : names) name = with_prefix(prefix, name);
+  for (auto& name : names) name = train::with_prefix(prefix, name);
   return names;
 }
 
