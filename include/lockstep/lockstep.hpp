@@ -94,6 +94,7 @@
 #include "lockstep/train/consolidated_optimizer.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/executable_batch_size.hpp"
+#include "lockstep/train/graphed_step.hpp"
 #include "lockstep/train/logger.hpp"
 #include "lockstep/train/metrics.hpp"
 #include "lockstep/train/model_adapter.hpp"

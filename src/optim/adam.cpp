@@ -9,6 +9,7 @@
 #include <map>
 
 #include "check_options.hpp"
+#include "recorded_step.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -19,13 +20,6 @@ using Tensors = std::vector<at::Tensor>;
 struct AdamLists {
   Tensors averages, squares, maxima, steps;
 };
-
-/// The kernels only read step counts, so parameters with the same count share one tensor.
-at::Tensor step_tensor(std::map<std::int64_t, at::Tensor>& known, std::int64_t step, const at::Tensor& like) {
-  at::Tensor& tensor = known[step];
-  if (!tensor.defined()) tensor = at::full({}, static_cast<double>(step), like.options().dtype(at::kFloat));
-  return tensor;
-}
 
 void begin(torch::optim::AdamParamState& state, const at::Tensor& parameter) {
   state.exp_avg(at::zeros_like(parameter));
@@ -48,35 +42,69 @@ std::vector<ParameterGroup<Fields>> checked(std::vector<ParameterGroup<Fields>> 
   return groups;
 }
 
+/// The number of the step of some parameters, which the kernels read on their device: parameters with the
+/// same number share a tensor.
+class StepNumbers {
+ public:
+  explicit StepNumbers(comm::GraphReplays* replays) : replays_(replays) {}
+
+  template <class StateOf>
+  at::Tensor next(torch::optim::AdamParamState& state, const at::Tensor& parameter, const StateOf& state_of) {
+    if (replays_ == nullptr) {
+      state.step(state.step() + 1);
+    } else {
+      replays_->before_each([state_of, parameter, average = state.exp_avg()] {
+        torch::optim::AdamParamState& now = state_of(parameter);
+        check_recorded(now.exp_avg(), average);
+        now.step(now.step() + 1);
+      });
+    }
+    at::Tensor& number = numbers_[state.step()];
+    if (number.defined()) return number;
+    if (replays_ != nullptr)
+      return number = replays_->number([state_of, parameter] { return state_of(parameter).step(); });
+    return number = at::full({}, state.step(), parameter.options().dtype(at::kFloat));
+  }
+
+ private:
+  comm::GraphReplays* replays_;
+  std::map<std::int64_t, at::Tensor> numbers_;
+};
+
 template <class StateOf>
-AdamLists lists_of(const Tensors& parameters, bool amsgrad, const StateOf& state_of) {
+AdamLists lists_of(const Tensors& parameters, bool amsgrad, const StateOf& state_of,
+                   comm::GraphReplays* replays) {
   AdamLists lists;
-  std::map<std::int64_t, at::Tensor> steps;
+  StepNumbers numbers(replays);
   for (const auto& parameter : parameters) {
-    bool made = false;
-    torch::optim::AdamParamState& state = state_of(parameter, made);
-    if (made) begin(state, parameter);
-    if (amsgrad && !state.max_exp_avg_sq().defined()) state.max_exp_avg_sq(at::zeros_like(parameter));
-    state.step(state.step() + 1);
+    torch::optim::AdamParamState& state = state_of(parameter);
+    const bool is_first = !state.exp_avg().defined();
+    const bool lacks_maximum = amsgrad && !state.max_exp_avg_sq().defined();
+    if (replays != nullptr && (is_first || lacks_maximum)) refuse_first_step();
+    if (is_first) begin(state, parameter);
+    if (lacks_maximum) state.max_exp_avg_sq(at::zeros_like(parameter));
     lists.averages.push_back(state.exp_avg());
     lists.squares.push_back(state.exp_avg_sq());
     if (amsgrad) lists.maxima.push_back(state.max_exp_avg_sq());
-    lists.steps.push_back(step_tensor(steps, state.step(), parameter));
+    lists.steps.push_back(numbers.next(state, parameter, state_of));
   }
   return lists;
 }
 
-template <class Fields, class Kernel>
-void run(const Kernel& kernel, const Fields& options, const Tensors& parameters, const Tensors& gradients,
-         const AdamLists& lists) {
-  const auto [beta1, beta2] = options.betas;
-  kernel(parameters, gradients, lists.averages, lists.squares, lists.maxima, lists.steps, options.lr, beta1,
-         beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize);
-}
-
-template <class Fields>
-const Fields& fields_of(const torch::optim::OptimizerOptions& options) {
-  return static_cast<const GroupOptions<Fields>&>(options).values;
+template <class Fields, class StateOf, class Kernel>
+void run(const torch::optim::OptimizerOptions& options, const Tensors& parameters, const Tensors& gradients,
+         const StateOf& state_of, const Kernel& kernel) {
+  const Fields& fields = static_cast<const GroupOptions<Fields>&>(options).values;
+  comm::GraphReplays* replays = recorded_for(parameters);
+  const AdamLists lists = lists_of(parameters, fields.amsgrad, state_of, replays);
+  const auto with_rate = [&, beta1 = std::get<0>(fields.betas),
+                          beta2 = std::get<1>(fields.betas)](const auto& lr) {
+    kernel(parameters, gradients, lists.averages, lists.squares, lists.maxima, lists.steps, lr, beta1, beta2,
+           fields.weight_decay, fields.eps, fields.amsgrad, fields.maximize);
+  };
+  if (replays == nullptr) return with_rate(fields.lr);
+  // The kernels round it to float32, as those of torch.optim do if `lr` is a tensor.
+  with_rate(replays->number([&lr = fields.lr] { return lr; }));
 }
 
 }  // namespace
@@ -90,12 +118,11 @@ Adam::Adam(std::vector<ParameterGroup<AdamOptions>> groups)
 
 void Adam::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
                   const Tensors& gradients) {
-  const auto& fields = fields_of<AdamOptions>(options);
-  const auto lists = lists_of(
-      parameters, fields.amsgrad, [&](const at::Tensor& parameter, bool& made) -> auto& {
-        return state_of<torch::optim::AdamParamState>(parameter, made);
-      });
-  run([](const auto&... all) { at::_fused_adam_(all...); }, fields, parameters, gradients, lists);
+  const auto state_of = [this](const at::Tensor& parameter) -> auto& {
+    return this->state_of<torch::optim::AdamParamState>(parameter);
+  };
+  run<AdamOptions>(options, parameters, gradients, state_of,
+                   [](const auto&... all) { at::_fused_adam_(all...); });
 }
 
 AdamW::AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options)
@@ -107,12 +134,11 @@ AdamW::AdamW(std::vector<ParameterGroup<AdamWOptions>> groups)
 
 void AdamW::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
                    const Tensors& gradients) {
-  const auto& fields = fields_of<AdamWOptions>(options);
-  const auto lists = lists_of(
-      parameters, fields.amsgrad, [&](const at::Tensor& parameter, bool& made) -> auto& {
-        return state_of<torch::optim::AdamParamState>(parameter, made);
-      });
-  run([](const auto&... all) { at::_fused_adamw_(all...); }, fields, parameters, gradients, lists);
+  const auto state_of = [this](const at::Tensor& parameter) -> auto& {
+    return this->state_of<torch::optim::AdamParamState>(parameter);
+  };
+  run<AdamWOptions>(options, parameters, gradients, state_of,
+                    [](const auto&... all) { at::_fused_adamw_(all...); });
 }
 
 }  // namespace lockstep::optim

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
+#include "recorded_step.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -73,6 +74,8 @@ at::Tensor FusedOptimizer::step(LossClosure closure) {
     }
     step_with(group, parameters, gradients);
     tell_changed(parameters);
+    if (auto* replays = recorded_for(parameters))
+      replays->before_each([parameters] { tell_changed(parameters); });
   }
   return loss;
 }

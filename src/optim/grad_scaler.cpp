@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
+#include "recorded_step.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -72,6 +73,11 @@ void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (recorded_for({scale_}) != nullptr) {
+    throw UsageError(
+        "GradScaler: a step waits until the device knows whether all gradients are finite, so a CUDA graph "
+        "cannot record it. Use bf16, which needs no scaling.");
+  }
   unscale(optimizer);
   Seen& seen = seen_[&optimizer];
   if (seen.stepped) throw UsageError("GradScaler: step() was called twice for an optimizer before update().");

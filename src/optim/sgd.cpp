@@ -6,6 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include "check_options.hpp"
+#include "recorded_step.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -48,8 +49,14 @@ void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step) {
     }
     return;
   }
-  at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay, options.momentum,
-                  options.lr, options.dampening, options.nesterov, options.maximize, is_first_step);
+  const auto with_rate = [&](const auto& lr) {
+    at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay, options.momentum,
+                    lr, options.dampening, options.nesterov, options.maximize, is_first_step);
+  };
+  comm::GraphReplays* replays = recorded_for(lists.parameters);
+  if (replays == nullptr) return with_rate(options.lr);
+  // The kernels round it to float32, as those of torch.optim do if `lr` is a tensor.
+  with_rate(replays->number([&lr = options.lr] { return lr; }));
 }
 
 void check(const SgdOptions& options) {
@@ -79,12 +86,18 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
                  const Tensors& gradients) {
   const SgdOptions& fields = static_cast<const GroupOptions<SgdOptions>&>(options).values;
   if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false);
+  comm::GraphReplays* replays = recorded_for(parameters);
   SgdLists first, later;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    bool made = false;
-    auto& state = state_of<torch::optim::SGDParamState>(parameters[i], made);
+    auto& state = state_of<torch::optim::SGDParamState>(parameters[i]);
     const bool is_first = !state.momentum_buffer().defined();
+    if (is_first && replays != nullptr) refuse_first_step();
     if (is_first) state.momentum_buffer(at::empty_like(parameters[i]));
+    if (replays != nullptr) {
+      replays->before_each([this, parameter = parameters[i], momentum = state.momentum_buffer()] {
+        check_recorded(state_of<torch::optim::SGDParamState>(parameter).momentum_buffer(), momentum);
+      });
+    }
     SgdLists& lists = is_first ? first : later;
     lists.parameters.push_back(parameters[i]);
     lists.gradients.push_back(gradients[i]);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "../comm/errors.hpp"
+#include "../optim/recorded_step.hpp"
 #include "gradient_state.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
@@ -377,6 +378,7 @@ AccumulationStep::~AccumulationStep() { gradients_->end(); }
 
 void AcceleratedOptimizer::step() {
   if (gradients_ && !gradients_->syncs()) return;
+  optim::check_recordable(*optimizer_);
   process_heartbeat().working("optimizer");
   const trace::Range range("optimizer");
   if (gradients_) {

@@ -1,8 +1,8 @@
 """The Python side of model_step: the same models with the weights and the batch that it has written.
 
-Usage: model_peer.py MODEL WEIGHTS DEVICE PRECISION STEPS WARMUP [FOLDER]      prints one JSON line, as model_step does
+Usage: model_peer.py [--graph] MODEL WEIGHTS DEVICE PRECISION STEPS WARMUP [FOLDER]      prints one JSON line, as model_step does
 
-A checkpoint is torch.save of the weights and the optimizer; one beside the training copies them to the host first.
+With --graph a step is recorded as a CUDA graph, after 11 others, and replayed. A checkpoint is torch.save of the weights and the optimizer; one beside the training copies them to the host first.
 """
 import contextlib
 import json
@@ -159,22 +159,40 @@ def extras(net, optimizer, device, folder):
             "batch_ms": batch_milliseconds(device)}
 
 
-def main(model, weights, device, precision, steps, warmup, folder=""):
+def graphed(step, warmup=11):
+    """The step of PyTorch's notes on CUDA graphs ("whole-network capture")."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    calls, loss = 0, None
+
+    def call():
+        nonlocal calls, loss
+        calls += 1
+        if calls <= warmup:
+            with torch.cuda.stream(stream):
+                return step()
+        if loss is None:
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph):
+                loss = step()
+        graph.replay()
+        return loss.clone()
+
+    return call
+
+
+def main(model, weights, device, precision, steps, warmup, folder="", graph=False):
     tensors = read_safetensors(weights)
     x, target = tensors.pop("batch.input").to(device), tensors.pop("batch.target").to(device)
     net = MODELS[model](tensors, ("running_mean", "running_var", "num_batches_tracked", "position_ids")).to(device)
     if x.dim() == 4:
         x, net = x.contiguous(memory_format=torch.channels_last), net.to(memory_format=torch.channels_last)
-    adam = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4, fused=True)
+    adam = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4, fused=True, capturable=graph)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
     losses, steps, warmup = [], int(steps), int(warmup)
-    begin = time.perf_counter()
-    for step in range(warmup + steps):
-        if step == warmup:
-            if step:
-                losses[-1].item()
-            begin = time.perf_counter()
+
+    def train_step():
         with torch.autocast(device, dtype) if dtype else contextlib.nullcontext():
             scores = net(x)
         scores = scores.float()
@@ -183,7 +201,16 @@ def main(model, weights, device, precision, steps, warmup, folder=""):
         scaler.step(adam)
         scaler.update()
         adam.zero_grad()
-        losses.append(loss.detach())
+        return loss.detach()
+
+    call = graphed(train_step) if graph else train_step
+    begin = time.perf_counter()
+    for step in range(warmup + steps):
+        if step == warmup:
+            if step:
+                losses[-1].item()
+            begin = time.perf_counter()
+        losses.append(call())
     values = torch.stack(losses).cpu().tolist()
     took = (time.perf_counter() - begin) * 1000
     peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
@@ -192,4 +219,5 @@ def main(model, weights, device, precision, steps, warmup, folder=""):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    words = [word for word in sys.argv[1:] if word != "--graph"]
+    main(*words, graph="--graph" in sys.argv)

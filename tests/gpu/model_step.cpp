@@ -25,6 +25,7 @@
 #include "lockstep/models/script_model.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/accelerator.hpp"
+#include "lockstep/train/graphed_step.hpp"
 
 namespace {
 
@@ -38,6 +39,7 @@ struct Options {
   std::string weights;
   std::string checkpoints;
   std::string program;
+  bool graph = false;
   int rows = 2;
   int steps = 5;
   int warmup = 0;
@@ -55,6 +57,7 @@ const OptionTable<Options>& table() {
           .add("checkpoints", &Options::checkpoints, "Folder for checkpoints that are timed.")
           .add("program", &Options::program,
                "Runs what program_peer.py has left in this file, and trains nothing.")
+          .add("graph", &Options::graph, "Records a step as a CUDA graph and replays it.")
           .add("rows", &Options::rows, "Rows of the batch.", at_least(1))
           .add("steps", &Options::steps, "Steps that are timed.", at_least(1))
           .add("warmup", &Options::warmup, "Steps before them.", at_least(0));
@@ -119,11 +122,22 @@ void train(Model model, const Example& example, const Options& options) {
                            .device = options.device,
                            .channels_last = channels_last});
   if (!options.weights.empty() && accelerator.is_main_process()) save_start(options.weights, *model, example);
+  const auto stream = options.graph ? graph_stream(accelerator.device()) : c10::OptionalStreamGuard();
   at::Tensor input = example.first.to(accelerator.device());
   if (channels_last) input = input.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor target = example.second.to(accelerator.device());
   optim::AdamW adam(model->parameters(), {.lr = 1e-4});
   auto [net, optimizer] = accelerator.prepare(model, adam);
+  const auto train_step = [&](const std::vector<at::Tensor>& inputs) {
+    const at::Tensor scores = net(inputs[0]).to(at::kFloat);
+    const at::Tensor loss =
+        torch::nn::functional::cross_entropy(scores.view({-1, scores.size(-1)}), inputs[1]);
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+    return std::vector{loss.detach()};
+  };
+  GraphedStep graphed(train_step);
   std::vector<at::Tensor> losses;
   auto begin = std::chrono::steady_clock::now();
   for (int step = 0; step < options.warmup + options.steps; ++step) {
@@ -131,12 +145,8 @@ void train(Model model, const Example& example, const Options& options) {
       if (step > 0) losses.back().item();  // Waits for the device.
       begin = std::chrono::steady_clock::now();
     }
-    const at::Tensor scores = net(input).to(at::kFloat);
-    const at::Tensor loss = torch::nn::functional::cross_entropy(scores.view({-1, scores.size(-1)}), target);
-    accelerator.backward(loss);
-    optimizer.step();
-    optimizer.zero_grad();
-    losses.push_back(loss.detach());
+    // A replay overwrites the results of the one before.
+    losses.push_back(options.graph ? graphed({input, target})[0].clone() : train_step({input, target})[0]);
   }
   const auto values = torch::stack(losses).cpu();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;

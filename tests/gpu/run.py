@@ -144,15 +144,15 @@ def device_checks(runner, cards):
     gtest(runner, "device_test", 90, "*RanksOnDevice*" if cards else "*RanksOnDevice*/0", ranks=2)
 
 
-def steps_of(runner, model, device, size, precision, rows, steps, warmup, checkpoints=False):
+def steps_of(runner, model, device, size, precision, rows, steps, warmup, checkpoints=False, graph=False):
     """The same steps by Lockstep and by Python: both JSON lines."""
     with tempfile.TemporaryDirectory(dir=runner.folder) as name:
         folder = pathlib.Path(name)
-        weights = folder / "weights.safetensors"
+        weights, flags = folder / "weights.safetensors", ("--graph",) if graph else ()
         ours = runner.command(KIT / "tests" / "model_step", "--model", model, "--device", device, "--size", size, "--precision",
-                              precision, "--rows", rows, "--steps", steps, "--warmup", warmup, "--weights", weights,
+                              precision, "--rows", rows, "--steps", steps, "--warmup", warmup, "--weights", weights, *flags,
                               *(("--checkpoints", folder / "ours") if checkpoints else ()))
-        theirs = runner.command(sys.executable, KIT / "model_peer.py", model, weights, device, precision, steps, warmup,
+        theirs = runner.command(sys.executable, KIT / "model_peer.py", *flags, model, weights, device, precision, steps, warmup,
                                 *((folder / "theirs",) if checkpoints else ()))
     return json.loads(ours.splitlines()[-1]), json.loads(theirs.splitlines()[-1])
 
@@ -179,10 +179,11 @@ def compare_models(runner, device, precisions):
             runner.check(name, losses.result)
 
 
-def measure(runner, model, size, precision, rows, rounds, device="cuda", steps=60):
+def measure(runner, model, size, precision, rows, rounds, device="cuda", steps=60, graph=False):
     """Step times and memory in turns, as medians."""
-    pairs = [steps_of(runner, model, device, size, precision, rows, steps, 5, model == "gpt2") for _ in range(rounds)]
-    name = f"{model} {size}, {precision}, {rows} rows"
+    pairs = [steps_of(runner, model, device, size, precision, rows, steps, 15 if graph else 5, model == "gpt2", graph)
+             for _ in range(rounds)]
+    name = f"{model} {size}, {precision}, {rows} rows" + (", as a CUDA graph" if graph else "")
     measured = {}
     for key, unit, scale in (("step_ms", "ms a step", 1.0), ("peak_bytes", "MiB at the peak", 2.0**-20),
                              ("save_ms", "ms a checkpoint", 1.0),
@@ -309,6 +310,7 @@ def benchmarks(runner, quick):
     for model, size, precision, rows in plan:
         runner.check(f"step time of {model}, {size}, {precision}",
                      lambda row=(model, size, precision, rows): measure(runner, *row, rounds))
+    runner.check("step time of mlp as a CUDA graph", lambda: measure(runner, "mlp", "full", "no", 8, rounds, graph=True))
 
 
 def write_results(runner, cards, torch_root, output, seconds):

@@ -49,12 +49,11 @@ class FusedOptimizer : public torch::optim::Optimizer {
   virtual void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
                       const Tensors& gradients) = 0;
 
-  /// The state of a parameter; `made` is set to whether it is new.
+  /// The state of a parameter; a new one is empty.
   template <class State>
-  State& state_of(const at::Tensor& parameter, bool& made) {
+  State& state_of(const at::Tensor& parameter) {
     auto& place = state_[parameter.unsafeGetTensorImpl()];
-    made = place == nullptr;
-    if (made) place = std::make_unique<State>();
+    if (place == nullptr) place = std::make_unique<State>();
     return static_cast<State&>(*place);
   }
 };

@@ -1,6 +1,7 @@
 // The CUDA library: the only part of Lockstep that links CUDA and NCCL.
 
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -102,6 +103,23 @@ std::string nccl_flight_record() {
 void begin_range(const char* name) { nvtxRangePushA(name); }
 void end_range() { nvtxRangePop(); }
 
+class TorchGraph final : public CudaGraph {
+ public:
+  /// Other threads, such as those of loaders and NCCL's watchdog, go on meanwhile.
+  void begin() override { graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal); }
+  void end() override { graph_.capture_end(); }
+  void replay() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+};
+
+std::unique_ptr<CudaGraph> make_graph() { return std::make_unique<TorchGraph>(); }
+
+bool is_recording() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
 }  // namespace
 }  // namespace lockstep::comm
 
@@ -120,6 +138,8 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .nccl_version = &nccl_version,
                                  .nccl_flight_record = &nccl_flight_record,
                                  .begin_range = &begin_range,
-                                 .end_range = &end_range};
+                                 .end_range = &end_range,
+                                 .make_graph = &make_graph,
+                                 .is_recording = &is_recording};
   return &plugin;
 }

@@ -3,6 +3,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -28,6 +29,20 @@ struct NcclRequest {
   int color = 0;
 };
 
+/// What one stream was given between begin() and end(), to be launched again as a whole: at::cuda::CUDAGraph.
+class CudaGraph {
+ public:
+  CudaGraph() = default;
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  virtual ~CudaGraph() = default;
+  /// Work for the current stream, which is not the default one, is recorded from now on, and not run. Calls
+  /// that wait for the device fail in this thread.
+  virtual void begin() = 0;
+  virtual void end() = 0;
+  virtual void replay() = 0;
+};
+
 /// The interface of the CUDA library, as plain functions, so that the core does not link CUDA.
 struct CudaPlugin {
   int version;
@@ -51,9 +66,12 @@ struct CudaPlugin {
   std::string (*nccl_flight_record)();
   void (*begin_range)(const char* name);
   void (*end_range)();
+  std::unique_ptr<CudaGraph> (*make_graph)();
+  /// Whether this thread's current stream is being recorded.
+  bool (*is_recording)();
 };
 
-constexpr int kCudaPluginVersion = 7;
+constexpr int kCudaPluginVersion = 8;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
 /// Lockstep's CUDA library. Loaded at the start of the program if a device may be used, otherwise on the

@@ -234,6 +234,29 @@ TEST(PerformancePage, OptionsOfGroups) {
   EXPECT_EQ(grouped.param_groups().size(), 2U);
 }
 
+TEST(PerformancePage, AGraphedStep) {
+  torch::nn::Linear net(3, 1);
+  lockstep::DataLoader loader(points(), {.batch_size = 4, .drop_last = true});
+  lockstep::Accelerator accelerator;
+  const auto stream = lockstep::graph_stream(accelerator.device());
+  lockstep::optim::AdamW adam(net->parameters(), {.lr = 1e-3});
+  lockstep::optim::LrScheduler linear(adam, {.name = "linear", .num_training_steps = 2});
+  auto [model, optimizer, scheduler, batches] = accelerator.prepare(net, adam, linear, loader);
+  lockstep::GraphedStep step(
+      [&, &model = model, &optimizer = optimizer](const std::vector<at::Tensor>& inputs) {
+        const at::Tensor loss = F::mse_loss(model(inputs[0]), inputs[1]);
+        optimizer.zero_grad();
+        accelerator.backward(loss);
+        optimizer.step();
+        return std::vector{loss};
+      });
+  for (auto& batch : batches) {
+    const at::Tensor loss = step({batch["x"], batch["y"]})[0];
+    scheduler.step();
+    EXPECT_TRUE(loss.isfinite().item<bool>());
+  }
+}
+
 TEST(PerformancePage, AProfiler) {
   const FolderOfAPage folder;
   run_accelerators(1, [](lockstep::Accelerator& accelerator) {

@@ -26,6 +26,7 @@ namespace lockstep {
 namespace {
 
 using std::chrono::seconds;
+using testing::expect_close;
 using testing::OnDevice;
 using testing::RanksOnDevice;
 
@@ -55,13 +56,6 @@ std::vector<at::Tensor> weights_of(Net& net) {
   std::vector<at::Tensor> weights;
   for (const auto& parameter : net->parameters()) weights.push_back(parameter.detach().cpu().clone());
   return weights;
-}
-
-void expect_close(const std::vector<at::Tensor>& one, const std::vector<at::Tensor>& other,
-                  double tolerance = 1e-5) {
-  ASSERT_EQ(one.size(), other.size());
-  for (std::size_t i = 0; i < one.size(); ++i)
-    EXPECT_TRUE(at::allclose(one[i], other[i], tolerance, tolerance)) << i;
 }
 
 /// The weights of a single process after three steps of two micro-batches on all rows.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,6 +13,13 @@
 #include "support/ranks.hpp"
 
 namespace lockstep::testing {
+
+inline void expect_close(const std::vector<at::Tensor>& one, const std::vector<at::Tensor>& other,
+                         double tolerance = 1e-5) {
+  ASSERT_EQ(one.size(), other.size());
+  for (std::size_t i = 0; i < one.size(); ++i)
+    EXPECT_TRUE(at::allclose(one[i], other[i], tolerance, tolerance)) << i;
+}
 
 /// Tests that run on the CPU and, if a driver is installed, on the first GPU.
 class OnDevice : public ::testing::TestWithParam<std::string> {

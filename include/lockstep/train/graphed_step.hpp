@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StreamGuard.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+
+struct GraphedStepOptions {
+  /// Steps that run as usual before one is recorded: they make the gradients' and the optimizer's memory, and
+  /// cuDNN and cuBLAS select their algorithms. PyTorch asks for 11 with DistributedDataParallel.
+  int warmup_steps = 11;
+};
+
+/// Makes a stream that is not the default one current in this thread while the result lives; on a CPU it does
+/// nothing. *Local*. Throws UsageError if there is no such device.
+c10::OptionalStreamGuard graph_stream(const at::Device& device);
+
+/// A training step that the host launches as a whole: after a few usual steps one is recorded as a CUDA graph
+/// (torch.cuda.CUDAGraph), which is replayed from then on. Small models gain, whose steps take less time on
+/// the device than the host needs to launch them. On a CPU each step runs as usual.
+///
+///     const auto stream = graph_stream(accelerator.device());  // before the models are made
+///     auto [model, optimizer] = accelerator.prepare(net, optim::AdamW(net->parameters(), {.lr = 1e-3}));
+///     GraphedStep step([&](const std::vector<at::Tensor>& inputs) {
+///       const at::Tensor loss = mse_loss(model(inputs[0]), inputs[1]);
+///       optimizer.zero_grad();
+///       accelerator.backward(loss);
+///       optimizer.step();
+///       return std::vector{loss};
+///     });
+///     for (auto& batch : loader) {
+///       loss = step({batch["input"], batch["label"]})[0];
+///       scheduler.step();
+///     }
+///
+/// A replay repeats the kernels of the recorded step, on new inputs. So the step
+/// - does the same at each call: branches, and anything else on the host, are those of the recorded call;
+/// - never waits for the device: no `item()`, no copy to the CPU, no loss scaling of fp16 (use bf16);
+/// - is whole: gradients are not accumulated over several calls;
+/// - uses optimizers of lockstep::optim, whose learning rates and step counts are current in each replay;
+/// other
+///   options, and other optimizers, stay as they were recorded.
+/// Dropout draws new numbers in each replay. Communication uses NCCL; all ranks call the step equally often.
+/// One thread at a time.
+class GraphedStep {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  /// The step's inputs, all on one device, to its results.
+  using Function = std::function<Tensors(const Tensors&)>;
+
+  explicit GraphedStep(Function step, const GraphedStepOptions& options = {});
+  GraphedStep(GraphedStep&&) noexcept;
+  GraphedStep& operator=(GraphedStep&&) noexcept;
+  ~GraphedStep();
+
+  /// One step. The results have no gradients, and those of a replay are overwritten by the next one. Throws
+  /// what the function throws, and UsageError for a step that cannot be recorded, for inputs of other shapes,
+  /// dtypes or devices than those of the first step, and on the default stream. *Collective* if the step is.
+  Tensors operator()(const Tensors& inputs);
+
+  /// Whether the next step is a replay.
+  bool is_recorded() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <vector>
+
+#include "../comm/cuda/graph_replays.hpp"
+
+// Steps of optimizers that are recorded in a CUDA graph. Its kernels read the numbers that change from step
+// to step on the device, where they are written before each replay.
+namespace lockstep::optim {
+
+/// What the host does before the replays of the graph that a step of these parameters is recorded in; null if
+/// it is not recorded.
+comm::GraphReplays* recorded_for(const std::vector<at::Tensor>& parameters);
+
+/// Throws UsageError if a step of this optimizer is being recorded, but is not one of FusedOptimizer.
+void check_recordable(torch::optim::Optimizer& optimizer);
+
+/// A first step makes the optimizer's state, which each replay would make anew.
+[[noreturn]] void refuse_first_step();
+
+/// The kernels go on with the state that they were recorded with. Throws UsageError if it was replaced.
+void check_recorded(const at::Tensor& state, const at::Tensor& recorded);
+
+}  // namespace lockstep::optim
