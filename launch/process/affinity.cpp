@@ -21,31 +21,36 @@ namespace {
 namespace fs = std::filesystem;
 using variables::whole_number;
 
-/// The lowest CPU of a list; `cpu` itself if the list is missing.
-int lowest(const fs::path& list, int cpu) {
-  const CpuSet cpus = parse_cpu_list(first_line(list));
-  return cpus.empty() ? cpu : *cpus.begin();
-}
-
-/// The highest-level cache that holds data.
-int cache_of(const fs::path& folder, int cpu) {
+/// The CPUs that share the highest-level cache that holds data.
+CpuSet cache_of(const fs::path& folder) {
   int highest = -1;
-  int result = cpu;
+  fs::path cache;
   for (const auto& [index, path] : numbered_entries(folder / "cache", "index")) {
     const std::string type = first_line(path / "type");
     const int level = whole_number(first_line(path / "level")).value_or(-1);
     if ((type != "Unified" && type != "Data") || level <= highest) continue;
     highest = level;
-    result = lowest(path / "shared_cpu_list", cpu);
+    cache = path;
   }
-  return result;
+  return highest < 0 ? CpuSet{} : parse_cpu_list(first_line(cache / "shared_cpu_list"));
 }
 
-Cpu read_cpu(const fs::path& folder, int cpu) {
-  return {.package = whole_number(first_line(folder / "topology/physical_package_id"), INT_MIN).value_or(0),
-          .cache = cache_of(folder, cpu),
-          .core = lowest(folder / "topology/thread_siblings_list", cpu)};
-}
+/// Groups of CPUs, each read once for all of its members: a host may have hundreds of CPUs.
+class CpuGroups {
+ public:
+  /// The lowest CPU of the group of `cpu`, which `read` returns; `cpu` itself if that is empty.
+  template <class Read>
+  int lowest(int cpu, const Read& read) {
+    if (const auto known = lowest_.find(cpu); known != lowest_.end()) return known->second;
+    const CpuSet group = read();
+    const int lowest = group.empty() ? cpu : *group.begin();
+    for (const int member : group) lowest_.emplace(member, lowest);
+    return lowest;
+  }
+
+ private:
+  std::map<int, int> lowest_;
+};
 
 struct Gpu {
   /// As in sysfs: "0000:dc:00.0".
@@ -220,8 +225,15 @@ CpuSet Topology::nodes() const {
 Topology read_topology(const std::string& root) {
   const fs::path system = fs::path(root) / "devices/system";
   Topology topology;
-  for (const auto& [cpu, path] : numbered_entries(system / "cpu", "cpu"))
-    topology.cpus[cpu] = read_cpu(path, cpu);
+  CpuGroups cores, caches;
+  for (const auto& entry : numbered_entries(system / "cpu", "cpu")) {
+    const auto& [cpu, path] = entry;
+    const fs::path core = path / "topology";
+    topology.cpus[cpu] = {
+        .package = whole_number(first_line(core / "physical_package_id"), INT_MIN).value_or(0),
+        .cache = caches.lowest(cpu, [&path = path] { return cache_of(path); }),
+        .core = cores.lowest(cpu, [&] { return parse_cpu_list(first_line(core / "thread_siblings_list")); })};
+  }
   for (const auto& [node, path] : numbered_entries(system / "node", "node")) {
     for (const int cpu : parse_cpu_list(first_line(path / "cpulist"))) {
       if (const auto found = topology.cpus.find(cpu); found != topology.cpus.end()) found->second.node = node;
