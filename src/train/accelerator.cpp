@@ -427,23 +427,11 @@ bool Accelerator::should_stop() {
 
 namespace lockstep::train {
 
-PreemptionSync::PreemptionSync(const ProcessGroup& group)
-    : group_(group), flag_(at::zeros({1}, at::TensorOptions(group.object_device()).dtype(at::kInt))) {}
-
 bool PreemptionSync::ask(bool wanted) {
   if (group_.size() == 1) return agreed_ = agreed_ || wanted;
-  take_result();
-  if (agreed_) return true;
-  flag_.fill_(wanted ? 1 : 0);
-  exchange_ = group_.all_reduce_async(flag_, ReduceOp::max);
-  return false;
-}
-
-void PreemptionSync::take_result() {
-  if (!exchange_) return;
-  exchange_->wait();
-  exchange_.reset();
-  agreed_ = flag_.item<int>() != 0;
+  if (exchange_.is_started()) agreed_ = exchange_.result().item<int>() != 0;
+  if (!agreed_) exchange_.start(at::full({1}, wanted ? 1 : 0, at::kInt), ReduceOp::max);
+  return agreed_;
 }
 
 }  // namespace lockstep::train

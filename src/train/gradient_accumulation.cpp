@@ -186,7 +186,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<WrappedModel>& models) {
 
 /// dividend / weight as a scalar on the weight's device; 0 if the weight is 0.
 at::Tensor share_of(double dividend, const at::Tensor& weight) {
-  return at::where(weight > 0, at::full_like(weight, dividend) / weight, 0.0).reshape({});
+  const at::Tensor share = at::full_like(weight, dividend) / weight;
+  return share.masked_fill(weight.gt(0).logical_not(), 0).reshape({});
 }
 
 /// Multiplies the gradients by share_of() without synchronizing with the device: one operation per dtype and
@@ -198,7 +199,7 @@ void multiply_by_share(const std::vector<at::Tensor>& gradients, double dividend
   for (const auto& gradient : gradients)
     groups[{gradient.device().str(), gradient.scalar_type()}].push_back(gradient);
   for (const auto& [kind, list] : groups)
-    at::_foreach_mul_(list, share.to(list.front().device(), kind.second));
+    at::_foreach_mul_(list, share.to(list.front().device(), kind.second, /*non_blocking=*/true));
 }
 
 }  // namespace
@@ -315,11 +316,11 @@ void GradientState::backward(const at::Tensor& loss) {
   scaled(inside_ && length_ > 1 ? loss / length_ : loss).backward();
 }
 
-/// A weight on the device stays there: reading it would wait for the forward pass.
+/// A weight on the device stays there, and one of the host is sent without waiting for the forward pass.
 void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
   demand_kind(true);
   at::Tensor all = weight.detach().to(at::kDouble).reshape({1});
-  if (all.is_cpu()) all = all.to(group_.object_device());
+  if (all.is_cpu()) all = all.to(group_.object_device(), /*non_blocking=*/true);
   if (inside_) {
     weight_ = weight_.defined() ? weight_ + all.to(weight_.device()) : all;
     all = weight_;
@@ -339,7 +340,8 @@ void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
 /// does.
 void GradientState::backward_by_own(const at::Tensor& sum, const at::Tensor& weight) {
   multiply_by_share(gradients_of(models_), 1, weight);
-  scaled(sum * share_of(1, weight).to(sum.device(), sum.scalar_type())).backward();
+  const at::Tensor share = share_of(1, weight).to(sum.device(), sum.scalar_type(), /*non_blocking=*/true);
+  scaled(sum * share).backward();
 }
 
 void GradientState::unscale_all() {

@@ -34,4 +34,12 @@ std::string cuda_peer_access();
 /// as cuda_device_count() does.
 std::string nccl_version();
 
+enum class SyncDebugMode { off, warn, error };
+
+/// torch.cuda.set_sync_debug_mode: whether LibTorch warns, or throws c10::Error, where the host waits for a
+/// CUDA device: `item()`, copies to the CPU, and copies to the device from memory that is not page-locked. A
+/// training step that never waits keeps the device busy. Applies to all threads. Throws UsageError if there
+/// is no CUDA library.
+void set_sync_debug_mode(SyncDebugMode mode);
+
 }  // namespace lockstep

@@ -120,6 +120,13 @@ bool is_recording() {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
+void set_sync_debug_mode(SyncDebugMode mode) {
+  using Mode = c10::cuda::SyncDebugMode;
+  c10::cuda::warning_state().set_sync_debug_mode(mode == SyncDebugMode::off    ? Mode::L_DISABLED
+                                                 : mode == SyncDebugMode::warn ? Mode::L_WARN
+                                                                               : Mode::L_ERROR);
+}
+
 }  // namespace
 }  // namespace lockstep::comm
 
@@ -140,6 +147,7 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .begin_range = &begin_range,
                                  .end_range = &end_range,
                                  .make_graph = &make_graph,
-                                 .is_recording = &is_recording};
+                                 .is_recording = &is_recording,
+                                 .set_sync_debug_mode = &set_sync_debug_mode};
   return &plugin;
 }

@@ -9,6 +9,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "lockstep/comm/cuda.hpp"
+
 namespace lockstep::comm {
 
 /// Parameters of an NCCL communicator.
@@ -69,6 +71,7 @@ struct CudaPlugin {
   std::unique_ptr<CudaGraph> (*make_graph)();
   /// Whether this thread's current stream is being recorded.
   bool (*is_recording)();
+  void (*set_sync_debug_mode)(SyncDebugMode mode);
 };
 
 constexpr int kCudaPluginVersion = 8;

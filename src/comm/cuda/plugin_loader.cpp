@@ -122,6 +122,8 @@ std::string cuda_peer_access() {
   return count < 2 ? "" : comm::peer_access_text(count, comm::cuda_plugin().can_access_peer);
 }
 
+void set_sync_debug_mode(SyncDebugMode mode) { comm::cuda_plugin().set_sync_debug_mode(mode); }
+
 std::string nccl_version() { return cuda_device_count() == 0 ? "" : comm::cuda_plugin().nccl_version(); }
 
 namespace {

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kLook{1};
+constexpr std::chrono::seconds kPollInterval{1};
 
 /// The last seen state of the requests for a trace.
 struct Requests {
@@ -56,7 +56,7 @@ TraceWriter::~TraceWriter() {
 void TraceWriter::serve() noexcept {
   Requests seen(folder_);
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kLook, [&] { return stopping_; })) {
+  while (!changed_.wait_for(lock, kPollInterval, [&] { return stopping_; })) {
     const Requests now(folder_);
     if (now == seen) continue;
     seen = now;

@@ -91,7 +91,7 @@ class ShmTransport final : public Transport {
 /// If a rank ends, its neighbors notice it within half a second and report the reason.
 constexpr std::chrono::milliseconds kNotice{1500};
 /// How often the host's own ranks are checked meanwhile: connections close before their process has ended.
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kCheckInterval{50};
 
 /// A leader of its host. Gloo connects it to one leader of each other host, so the ranks of `gloo` and
 /// `fingerprints` are the hosts. `ranks`: number of ranks of the whole group, for averages; `host`: this
@@ -179,9 +179,9 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
   /// How a rank of this host has ended, or another host's posted failure; "" if neither is found in time.
   std::string reason_of_failure() const {
     const shm::StepSync& here = host_->step_sync();
-    for (auto waited = kLook; waited <= kNotice; waited += kLook) {
+    for (auto waited = kCheckInterval; waited <= kNotice; waited += kCheckInterval) {
       if (std::string loss = here.loss_among(here.members().names); !loss.empty()) return loss;
-      if (std::string posted = failure_.read(kLook); !posted.empty()) return posted;
+      if (std::string posted = failure_.read(kCheckInterval); !posted.empty()) return posted;
     }
     return "";
   }

@@ -51,7 +51,7 @@ at::Tensor normalize_images(const at::Tensor& images, const std::vector<float>& 
         "normalize_images: expects uint8 [rows, channels, height, width], with a mean and a std for each "
         "channel or none.");
   const auto by_channel = [&](const std::vector<float>& values) {
-    return at::tensor(values).view({1, -1, 1, 1}).to(images.device());
+    return at::tensor(values).view({1, -1, 1, 1}).to(images.device(), /*non_blocking=*/true);
   };
   auto result = images.to(at::kFloat).div_(255);
   if (!mean.empty()) result.sub_(by_channel(mean)).div_(by_channel(std));

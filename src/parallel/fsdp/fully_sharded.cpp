@@ -73,7 +73,7 @@ void make_whole(Unit& unit) {
 
 FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
                            const ShardGroups& shard_groups, const FullyShardOptions& shard_options)
-    : groups(shard_groups), options(shard_options), units_(named.size() + 1) {
+    : groups(shard_groups), options(shard_options), units_(named.size() + 1), agreement_(shard_groups.all) {
   const auto parameters = without_repeats(all);
   for (const auto& entry : parameters) {
     if (entry.tensor.requires_grad()) trained.push_back(entry);
@@ -258,18 +258,28 @@ void FullySharded::end_backward() {
   }
   const std::size_t parameters = used.size();
   add_order(std::exchange(order_, 0), used);
-  const at::Tensor flags = at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte).to(groups.all.device());
-  groups.all.all_reduce(flags, ReduceOp::max);
-  const at::Tensor agreed = flags.cpu();
-  std::span<const std::uint8_t> rest(agreed.const_data_ptr<std::uint8_t>(), used.size());
-  check_order(rest.subspan(parameters));
+  if (agreement_.is_started()) take_agreed();
+  agreement_.start(at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte), ReduceOp::max);
+  // The result for parameters is known if this rank used all of them: a GPU's order is checked one backward
+  // later, because the host would wait for this one.
+  const bool uses_all = std::ranges::count(std::span(used).first(parameters), 0) == 0;
+  if (!groups.all.device().is_cuda() || !uses_all) used = take_agreed();
   in_backward_ = false;
+  std::span<const std::uint8_t> rest = std::span(used).first(parameters);
   for_each_segment([&](ShardedSegment& segment) {
     if (!segment.was_reduced()) return;
     const std::size_t count = segment.had_gradient().size();
     segment.take_sums(rest.first(count));
     rest = rest.subspan(count);
   });
+}
+
+std::vector<std::uint8_t> FullySharded::take_agreed() {
+  const at::Tensor agreed = agreement_.result();
+  const auto* const first = agreed.const_data_ptr<std::uint8_t>();
+  std::vector<std::uint8_t> bytes(first, first + agreed.numel());
+  check_order(std::span(bytes).last(2 * sizeof(std::size_t)));
+  return bytes;
 }
 
 /// Adds two numbers, the hash of the order of the forwards and its complement. Their maxima over all ranks

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../../comm/deferred_reduction.hpp"
 #include "buffer_pool.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
@@ -86,6 +87,7 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void leave(std::size_t unit, const ForwardCall& next);
   void prefetch(const ForwardCall& call);
   void end_backward();
+  std::vector<std::uint8_t> take_agreed();
   static void add_order(std::size_t order, std::vector<std::uint8_t>& bytes);
   void check_order(std::span<const std::uint8_t> greatest) const;
   void reduce(std::size_t unit);
@@ -112,6 +114,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   std::int64_t clock_ = 0;
   std::int64_t generation_ = 0;
   bool in_backward_ = false;
+  /// Which parameters had gradients on any rank, and whether all ranks called the units in one order.
+  comm::DeferredReduction agreement_;
   /// Number of FullParameters objects; if above 0, forward does not gather.
   int whole_ = 0;
 };

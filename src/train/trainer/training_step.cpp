@@ -153,10 +153,12 @@ void LossMeter::add(const Loss& loss) {
 void LossMeter::end_step() {
   // Without weights, a step's loss is the mean over its micro-batches, then over the ranks.
   const bool shared = weighted_ && weights_of_all_ranks_;
-  if (weighted_ && !shared) sum_ = sum_ / weight_.clamp_min(kSmallestWeight).to(sum_.device());
+  // Without waiting for the device.
+  if (weighted_) weight_ = weight_.to(sum_.device(), /*non_blocking=*/true);
+  if (weighted_ && !shared) sum_ = sum_ / weight_.clamp_min(kSmallestWeight);
   if (!weighted_) sum_ = sum_ / static_cast<double>(micro_batches_);
   sums_.push_back(sum_.reshape({1}));
-  weights_.push_back(shared ? weight_.to(sum_.device()).reshape({1}) : at::ones({1}, sum_.options()));
+  weights_.push_back(shared ? weight_.reshape({1}) : at::ones({1}, sum_.options()));
   discard_step();
 }
 
