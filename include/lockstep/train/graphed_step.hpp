@@ -41,9 +41,8 @@ c10::OptionalStreamGuard graph_stream(const at::Device& device);
 /// - does the same at each call: branches, and anything else on the host, are those of the recorded call;
 /// - never waits for the device: no `item()`, no copy to the CPU, no loss scaling of fp16 (use bf16);
 /// - is whole: gradients are not accumulated over several calls;
-/// - uses optimizers of lockstep::optim, whose learning rates and step counts are current in each replay;
-/// other
-///   options, and other optimizers, stay as they were recorded.
+/// - uses optimizers of lockstep::optim, whose learning rates and step counts are current in each replay, and
+///   whose other options stay as they were recorded; a prepared optimizer of LibTorch is an error.
 /// Dropout draws new numbers in each replay. Communication uses NCCL; all ranks call the step equally often.
 /// One thread at a time.
 class GraphedStep {

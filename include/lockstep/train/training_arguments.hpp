@@ -125,7 +125,8 @@ struct TrainingArguments {
   /// added. Empty: every rank has all of them. See docs/fsdp.md.
   std::string fsdp = "";
   /// Options of fsdp: JSON, or the path of a JSON file, with transformers' keys reshard_after_forward,
-  /// backward_prefetch ("backward_pre" or "no_prefetch"), activation_checkpointing and fsdp_version (2).
+  /// backward_prefetch ("backward_pre" or "no_prefetch"), activation_checkpointing,
+  /// transformer_layer_cls_to_wrap and fsdp_version (2).
   std::string fsdp_config = "{}";
 
   // ---- Logging
