@@ -210,7 +210,7 @@ int clear(const Words& words, std::ostream& out, std::ostream& err) {
       table_of("clear",
                "Removes the entries of the given keys or names; those that a process writes or reads stay.")
           .add("older-than", &CacheOptions::older_than,
-               "Only what was not used for so long, as in 90 (seconds), 30m, 12h, 7d, 2w.")
+               "Only entries that were not used for this long: 90 (seconds), 30m, 12h, 7d, 2w.")
           .add("all", &CacheOptions::all, "Every entry, whatever its name.")
           .rest("KEY|NAME", &CacheOptions::names, "Keys, beginnings of keys, or names."),
       words, out);

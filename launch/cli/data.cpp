@@ -33,8 +33,8 @@ OptionTable<PrepareOptions> prepare_options() {
       .rest("program ...", &PrepareOptions::program, "The program and its arguments.", true)
       .grammar({.stop_at_first_positional = true, .environment_prefix = ""})
       .add("list", &PrepareOptions::list,
-           "The cache entries that the program made or found are listed in FILE, made anew, for 'lockstep "
-           "stage --list FILE'.",
+           "Write the cache entries that the program created or used to FILE, for 'lockstep stage --list "
+           "FILE'.",
            metavar("FILE"));
 }
 
@@ -56,23 +56,23 @@ struct StageOptions {
 };
 
 OptionTable<StageOptions> stage_options() {
-  return OptionTable<StageOptions>(
-             "lockstep stage",
-             "Copies a data set's files to a node's own disk: those that its own list names, several at a "
-             "time, checked, whole or not at all. A second call finds the copy. Without DEST: a folder in "
-             "$SLURM_TMPDIR, else $TMPDIR, else /tmp. Run it once on each node.")
+  return OptionTable<StageOptions>("lockstep stage",
+                                   "Copies a data set to a node's own disk: the files that its metadata "
+                                   "lists, several at a time, with checksums. An interrupted copy leaves "
+                                   "nothing behind. A second call uses the copy. Without DEST: a folder in "
+                                   "$SLURM_TMPDIR, else $TMPDIR, else /tmp. Run it once on each node.")
       .add("all", &StageOptions::all, "Copy every file of a folder that has no list of its files.")
       .add("list", &StageOptions::list,
            "A list from 'lockstep prepare --list': its cache entries become a cache folder on the node, and "
            "the only folder to be named is DEST. Set LOCKSTEP_CACHE to it.")
       .add("threads", &StageOptions::threads,
-           "Files that are copied at once. 0: as many as there are CPUs, at least 4 and at most 16.",
+           "Files to copy at a time. 0: as many as there are CPUs, at least 4 and at most 16.",
            between(0, 256))
       .add("verify", &StageOptions::verify, "Compare the copies' checksums with the source's.")
-      .add("reserve", &StageOptions::reserve, "Room to stay free on the disk, as in 20G.")
+      .add("reserve", &StageOptions::reserve, "Space to keep free on the disk, as in 20G.")
       .add("print-path", &StageOptions::print_path,
-           "Print nothing on standard output but where the data are now: the copy, or the source where it "
-           "does not fit.")
+           "Print only the path of the data on standard output: the copy, or the source if the copy does not "
+           "fit.")
       .rest("SRC|DEST", &StageOptions::folders,
             "A folder written by save_to_disk, an entry of map's cache, a file, or with --all any folder "
             "(SRC, not with --list); and the folder to be made (DEST).");

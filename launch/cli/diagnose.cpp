@@ -52,8 +52,8 @@ struct TraceOptions {
 OptionTable<TraceOptions> trace_options() {
   return OptionTable<TraceOptions>(
              "lockstep trace",
-             "Merges what the ranks of a job wrote into a folder: where each rank is, the first collective "
-             "in which they differ or somebody is missing, the longest waits, and who comes late.")
+             "Merges the traces of a job's ranks: where each rank is, the first collective in which they "
+             "differ or a rank is missing, the longest waits, and the ranks that arrive late.")
       .argument("DIR", &TraceOptions::folder, "The folder of the job's LOCKSTEP_TRACE_DIR.")
       .add("chrome", &TraceOptions::chrome, "Also writes FILE for chrome://tracing and ui.perfetto.dev.",
            metavar("FILE"))

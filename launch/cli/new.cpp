@@ -41,11 +41,11 @@ OptionTable<NewOptions> new_options() {
                                  "trainer.cpp, train.sbatch "
                                  "for Slurm, README.md. It builds and runs as it is.")
       .argument("NAME", &NewOptions::folder,
-                "A folder that is not there yet. Its last part becomes the name of the program: letters, "
-                "digits, '_' and '-', with a letter first.")
+                "The folder to create. Its last part names the program: a letter, then letters, digits, '_' "
+                "and '-'.")
       .add("template", &NewOptions::project_template,
            "trainer: lockstep::Trainer with a data set, a loss and a callback of its own; accelerate: "
-           "Accelerator's loop, with checkpoints to go on from; ddp: the plain loop, by ProcessGroup and "
+           "Accelerator's loop, with checkpoints and resume; ddp: the plain loop, with ProcessGroup and "
            "DistributedDataParallel.",
            one_of({"trainer", "accelerate", "ddp"}));
 }

@@ -62,7 +62,7 @@ void add_job_options(Table& table) {
 
 Table make_table() {
   Table table("lockstep slurm script|submit",
-              "Prints a batch script for Slurm, or submits it and prints the number of the job. The script "
+              "Prints a batch script for Slurm, or submits it and prints the job id. The script "
               "is a template, made to fit the options.");
   table.rest("program ...", &SlurmOptions::program,
              "The program and its arguments, after '--' or as the first word that is no flag. Without it, a "

@@ -38,23 +38,22 @@ const lockstep::OptionTable<Options>& option_table() {
       OptionTable<Options>("lockstep bench comm",
                            "Measures collectives between the ranks of a job, in the manner of nccl-tests: "
                            "every size is timed, and its result checked.")
-          .add("collective", &Options::collective, "What is measured.", one_of(collective_choices()))
-          .add("min-bytes", &Options::min_bytes, "The first size: bytes, or with K, M or G behind.",
-               metavar("SIZE"))
+          .add("collective", &Options::collective, "The collective to measure.", one_of(collective_choices()))
+          .add("min-bytes", &Options::min_bytes,
+               "The first size in bytes; K, M and G are accepted, as in 64K.", metavar("SIZE"))
           .add("max-bytes", &Options::max_bytes, "The last size.", metavar("SIZE"))
-          .add("step-factor", &Options::step_factor, "How much larger each size is than the one before.",
+          .add("step-factor", &Options::step_factor, "Each size is this many times the one before.",
                at_least(2))
-          .add("dtype", &Options::dtype, "Of the elements.",
+          .add("dtype", &Options::dtype, "The type of the elements.",
                one_of({"bfloat16", "double", "float", "half", "int32", "int64", "int8", "uint8"}))
-          .add("op", &Options::op, "How reductions combine.", one_of({"sum", "avg", "product", "min", "max"}))
-          .add("backend", &Options::backend, "What carries the tensors, as in ProcessGroupOptions.",
-               not_empty())
+          .add("op", &Options::op, "The reduction.", one_of({"sum", "avg", "product", "min", "max"}))
+          .add("backend", &Options::backend, "The backend, as in ProcessGroupOptions.", not_empty())
           .add("device", &Options::device, "cpu, cuda, or auto.", one_of({"cpu", "cuda", "auto"}))
           .add("iterations", &Options::iterations, "Timed rounds of each size.", at_least(1))
-          .add("warmup", &Options::warmup, "Rounds before those.", at_least(0))
-          .add("check", &Options::check, "Compare the result of each size with what it must be.")
+          .add("warmup", &Options::warmup, "Untimed rounds before them.", at_least(0))
+          .add("check", &Options::check, "Verify the result of each size.")
           .add("timeout", &Options::timeout, "Seconds after which a rank gives up.", at_least(1))
-          .add("json", &Options::json, "Also write the table into this file, as JSON.", metavar("FILE"));
+          .add("json", &Options::json, "Also write the table to this file, as JSON.", metavar("FILE"));
   return table;
 }
 

@@ -54,17 +54,17 @@ const OptionTable<TrainOptions>& train_table() {
           .add("base", &TrainOptions::base,
                "A tokenizer.json whose normalizer, pre-tokenizer and model are taken instead.",
                metavar("FILE"))
-          .add("output", &TrainOptions::output, "The file that is written.", metavar("FILE"))
-          .add("vocab-size", &TrainOptions::vocab_size, "Tokens in all.", at_least(1))
-          .add("min-frequency", &TrainOptions::min_frequency, "How often what becomes a token is there.",
-               at_least(0))
+          .add("output", &TrainOptions::output, "The file to write.", metavar("FILE"))
+          .add("vocab-size", &TrainOptions::vocab_size, "The size of the vocabulary.", at_least(1))
+          .add("min-frequency", &TrainOptions::min_frequency,
+               "The number of times that a pair must occur to become a token.", at_least(0))
           .add("special-tokens", &TrainOptions::special_tokens,
                "They get the first ids. Without it: <|endoftext|>, or [PAD], [UNK], [CLS], [SEP] and [MASK].")
           .add("limit-alphabet", &TrainOptions::limit_alphabet,
-               "So many characters at most are tokens of their own; 0: all.", at_least(0))
-          .add("max-token-length", &TrainOptions::max_token_length, "Below so many characters; 0: any.",
-               at_least(0))
-          .add("lowercase", &TrainOptions::lowercase, "For WordPiece: turn texts into small letters.")
+               "At most this many characters become tokens of their own; 0: all.", at_least(0))
+          .add("max-token-length", &TrainOptions::max_token_length,
+               "Tokens have fewer characters than this; 0: any number.", at_least(0))
+          .add("lowercase", &TrainOptions::lowercase, "For WordPiece: convert text to lower case.")
           .add("threads", &TrainOptions::threads, "0: one on each processor core.", at_least(0))
           .add("text-column", &TrainOptions::text_column,
                "The column of texts, of files that have columns: .jsonl, .csv, .arrow, .parquet.")

@@ -30,6 +30,8 @@ struct StagedFile {
 struct StagingPlan {
   std::filesystem::path source;
   std::vector<StagedFile> files;
+  /// `source` is the folder of the one file that was named, and not itself the data.
+  bool of_one_file = false;
 
   std::uint64_t bytes() const;
 };

@@ -75,6 +75,7 @@ void check_destination(const fs::path& destination) {
 }
 
 void check_not_inside(const StagingPlan& plan, const fs::path& destination) {
+  if (plan.of_one_file) return;
   std::error_code failure;
   const fs::path whole = fs::weakly_canonical(destination, failure);
   const auto relative = whole.lexically_relative(plan.source);

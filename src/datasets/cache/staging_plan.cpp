@@ -101,6 +101,7 @@ StagingPlan plan_staging(const fs::path& source, bool all) {
   StagingPlan plan{.source = whole, .files = {}};
   if (fs::is_regular_file(whole)) {
     plan.source = whole.parent_path();
+    plan.of_one_file = true;
     add(plan, whole.filename());
   } else if (all) {
     add_all(plan);

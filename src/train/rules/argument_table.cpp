@@ -53,7 +53,8 @@ void add_run(Table& table) {
 void add_optimizer(Table& table) {
   table.section("optimizer")
       .add("learning-rate", &Args::learning_rate, "The initial learning rate, after warmup.", at_least(0))
-      .add("weight-decay", &Args::weight_decay, "Weight decay; not applied to biases and norms.", at_least(0))
+      .add("weight-decay", &Args::weight_decay, "Weight decay; by default not applied to biases and norms.",
+           at_least(0))
       .add("adam-beta1", &Args::adam_beta1, "Decay of the mean of gradients.", at_least(0), less_than(1))
       .add("adam-beta2", &Args::adam_beta2, "Decay of the mean of squared gradients.", at_least(0),
            less_than(1))

@@ -181,6 +181,14 @@ TEST(Staging, WhatIsNoCopyIsNotReplaced) {
                 "is inside the source");
 }
 
+TEST(Staging, OneFileMayBeCopiedBesideItself) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "rows.txt", "one\ntwo\n");
+  const auto result = stage_files(plan_staging(folder / "rows.txt"), folder / "copy");
+  EXPECT_TRUE(result.copied);
+  EXPECT_EQ(read_bytes(folder / "copy" / "rows.txt"), "one\ntwo\n");
+}
+
 TEST(Staging, OneOfManyProcessesCopies) {
   const TemporaryFolder folder;
   write_saved(folder / "set");
