@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "../comm/deferred_reduction.hpp"
 #include "batches_ahead.hpp"
 #include "lockstep/core/error.hpp"
 #include "stream_dispatch.hpp"
@@ -26,6 +27,8 @@ class OwnBatches final : public StreamPass {
   using Ahead = BatchAhead<PrefetchedBatch>;
 
   Ahead read_ahead();
+  Ahead read_own();
+  void ask_peers();
   std::optional<PrefetchedBatch> own();
   PrefetchedBatch read(std::int64_t number);
   std::optional<PrefetchedBatch> agreed(Ahead& mine);
@@ -34,6 +37,9 @@ class OwnBatches final : public StreamPass {
   std::int64_t batch_size_;
   bool drop_last_;
   std::optional<ProcessGroup> peers_;
+  /// This rank's next batch, about which the ranks are being asked.
+  Ahead asked_;
+  std::optional<comm::DeferredReduction> answers_;
   StreamBatches batches_;
   Prefetcher* workers_;
   /// The parts' positions after the batches taken from the readers, in the readers' order.
@@ -82,7 +88,17 @@ std::optional<Batch> OwnBatches::next() {
   return batches_.finish(std::move(*taken.batch));
 }
 
+/// The ranks are asked about a batch while the one before it is used, so that none waits for the others.
 OwnBatches::Ahead OwnBatches::read_ahead() {
+  if (!peers_) return read_own();
+  if (!answers_) ask_peers();
+  Ahead ahead = std::move(asked_);
+  ahead.batch = agreed(ahead);
+  if (ahead.batch) ask_peers();
+  return ahead;
+}
+
+OwnBatches::Ahead OwnBatches::read_own() {
   Ahead ahead;
   try {
     ahead.batch = own();
@@ -91,8 +107,26 @@ OwnBatches::Ahead OwnBatches::read_ahead() {
     ahead.failure = std::current_exception();
   }
   ahead.parts = in_order();
-  if (peers_) ahead.batch = agreed(ahead);
   return ahead;
+}
+
+void OwnBatches::ask_peers() {
+  asked_ = read_own();
+  bool is_empty = false;
+  // A rank that had a batch has rows to repeat, and reads them only when needed.
+  if (!any_ && !asked_.failure && !drop_last_) {
+    try {
+      is_empty = !batches_.repetition(batch_size_);
+    } catch (...) {
+      asked_.failure = std::current_exception();
+    }
+  }
+  const auto flag = [](bool set) { return std::int64_t{set ? 1 : 0}; };
+  if (!answers_) answers_.emplace(*peers_);
+  answers_->start(
+      at::tensor({flag(asked_.batch.has_value()), flag(is_empty), flag(asked_.failure != nullptr)},
+                 at::kLong),
+      ReduceOp::sum);
 }
 
 /// Skips the turns of parts that have ended.
@@ -123,21 +157,7 @@ PartPositions OwnBatches::in_order() const {
 /// All ranks end together: a rank without a batch repeats its first one while others have batches; with
 /// drop_last, all end with the first one.
 std::optional<PrefetchedBatch> OwnBatches::agreed(Ahead& mine) {
-  const bool has_batch = mine.batch.has_value();
-  bool is_empty = false;
-  // A rank that had a batch has rows to repeat, and reads them only when needed.
-  if (!any_ && !mine.failure && !drop_last_) {
-    try {
-      is_empty = !batches_.repetition(batch_size_);
-    } catch (...) {
-      mine.failure = std::current_exception();
-    }
-  }
-  const auto flag = [](bool set) { return std::int64_t{set ? 1 : 0}; };
-  at::Tensor flags = at::tensor({flag(has_batch), flag(is_empty), flag(mine.failure != nullptr)}, at::kLong)
-                         .to(peers_->object_device());
-  peers_->all_reduce(flags);
-  flags = flags.cpu();
+  const at::Tensor flags = answers_->result();
   const auto* const ranks = flags.const_data_ptr<std::int64_t>();
   if (mine.failure) return std::nullopt;
   if (ranks[2] > 0) {
@@ -152,7 +172,7 @@ std::optional<PrefetchedBatch> OwnBatches::agreed(Ahead& mine) {
                    "batches. Use fewer ranks, more files, or even_batches=false with join_uneven_inputs()."));
     return std::nullopt;
   }
-  return has_batch ? std::move(mine.batch) : batches_.repetition(batch_size_);
+  return mine.batch ? std::move(mine.batch) : batches_.repetition(batch_size_);
 }
 
 }  // namespace
