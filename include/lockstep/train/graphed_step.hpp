@@ -24,7 +24,8 @@ c10::OptionalStreamGuard graph_stream(const at::Device& device);
 /// the device than the host needs to launch them. On a CPU each step runs as usual.
 ///
 ///     const auto stream = graph_stream(accelerator.device());  // before the models are made
-///     auto [model, optimizer] = accelerator.prepare(net, optim::AdamW(net->parameters(), {.lr = 1e-3}));
+///     optim::AdamW adam(net->parameters(), {.lr = 1e-3});
+///     auto [model, optimizer] = accelerator.prepare(net, adam);
 ///     GraphedStep step([&](const std::vector<at::Tensor>& inputs) {
 ///       const at::Tensor loss = mse_loss(model(inputs[0]), inputs[1]);
 ///       optimizer.zero_grad();
