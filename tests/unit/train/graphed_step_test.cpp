@@ -8,7 +8,9 @@
 
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "lockstep/optim/zero_grad.hpp"
 #include "on_device.hpp"
+#include "parallel/reducer_setup.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep {
@@ -92,6 +94,45 @@ TEST_P(OnDevice, EachReplayDrawsTheDropoutOfAUsualStep) {
   run(1, [&](Accelerator& accelerator) {
     const auto usual = train(accelerator, make, false, 0.5);
     expect_close(train(accelerator, make, true, 0.5), usual);
+  });
+}
+
+/// With the collectives of a reducer, which a model in a group of one does not have.
+TEST_P(OnDevice, AGraphedStepReducesGradients) {
+  run(1, [&](Accelerator& accelerator) {
+    const auto stream = graph_stream(device());
+    const auto trained = [&](bool reduces) {
+      torch::nn::Sequential net = small_net();
+      net->to(device());
+      std::vector<NamedTensor> parameters;
+      for (const auto& entry : net->named_parameters()) parameters.push_back({entry.key(), entry.value()});
+      optim::AdamW optimizer(net->parameters(), {.lr = 0.02});
+      const DistributedDataParallelOptions options;
+      const auto reducer =
+          reduces ? parallel::make_reducer(parameters, parallel::first_buckets(parameters, options),
+                                           accelerator.process_group(), options)
+                  : nullptr;
+      GraphedStep step([&](const Tensors& inputs) {
+        if (reducer != nullptr) {
+          reducer->rebuild_buckets();
+          reducer->prepare_for_forward();
+        }
+        const at::Tensor loss = (net->forward(inputs[0]) - inputs[1]).square().mean();
+        zero_grad(optimizer);
+        if (reducer != nullptr) {
+          reducer->buckets_begin();
+          reducer->prepare_for_backward({});
+        }
+        loss.backward();
+        optimizer.step();
+        return Tensors{loss};
+      });
+      std::vector<at::Tensor> results;
+      for (int i = 0; i < 2 * kSteps; ++i) results.push_back(step(batch(i, device()))[0].clone());
+      for (const auto& parameter : net->parameters()) results.push_back(parameter.detach());
+      return results;
+    };
+    expect_close(trained(true), trained(false));
   });
 }
 
