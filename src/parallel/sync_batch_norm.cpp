@@ -129,7 +129,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                            const BatchNormStatistics& running, double momentum, double eps,
                            const ProcessGroup& group) {
-  if (input.dim() < 2) throw UsageError("SyncBatchNorm expects an input of two dimensions or more.");
+  if (input.dim() < 2 || !input.is_floating_point())
+    throw UsageError("SyncBatchNorm expects a floating-point input of two dimensions or more.");
   if (input.is_cuda()) return sync_batch_norm_by_kernels(input, weight, bias, running, momentum, eps, group);
   GlobalStatistics batch;
   {

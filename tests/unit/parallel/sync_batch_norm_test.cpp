@@ -75,6 +75,14 @@ TEST(SyncBatchNorm, ComputesHalfPrecisionInFloat) {
   });
 }
 
+TEST(SyncBatchNorm, NeedsRowsOfFloatingPointNumbers) {
+  testing::run_group(2, [](const ProcessGroup& group) {
+    models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
+    EXPECT_THROWS(synced(torch::ones({2})), UsageError, "two dimensions or more");
+    EXPECT_THROWS(synced(torch::ones({3, 2}, at::kLong)), UsageError, "floating-point input");
+  });
+}
+
 TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
   for (const int ranks : {1, 2}) {
     testing::run_group(ranks, [](const ProcessGroup& group) {
