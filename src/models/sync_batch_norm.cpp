@@ -30,6 +30,9 @@ double SyncBatchNormImpl::next_momentum() {
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   const bool uses_batch = is_training() || !options_.track_running_stats;
   if (!uses_batch || group_.size() == 1) {
+    // The variance of fewer would make the running statistics NaN.
+    if (uses_batch && input.dim() >= 2 && input.numel() < 2 * input.size(1))
+      throw UsageError("SyncBatchNorm expects more than one value a channel when training.");
     const double momentum = is_training() ? next_momentum() : 0;
     return at::batch_norm(input, weight, bias, running_mean, running_var, uses_batch, momentum, options_.eps,
                           /*cudnn_enabled=*/true);

@@ -110,7 +110,8 @@ void run(const torch::optim::OptimizerOptions& options, const Tensors& parameter
 }  // namespace
 
 Adam::Adam(std::vector<at::Tensor> parameters, const AdamOptions& options)
-    : Adam(std::vector<ParameterGroup<AdamOptions>>{{std::move(parameters), options}}) {}
+    : FusedOptimizer(as_groups(checked<AdamOptions>({{std::move(parameters), options}}, "Adam")),
+                     std::make_unique<GroupOptions<AdamOptions>>(options)) {}
 
 Adam::Adam(std::vector<ParameterGroup<AdamOptions>> groups)
     : FusedOptimizer(as_groups(checked(std::move(groups), "Adam")),
@@ -126,7 +127,8 @@ void Adam::update(const torch::optim::OptimizerOptions& options, const Tensors& 
 }
 
 AdamW::AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options)
-    : AdamW(std::vector<ParameterGroup<AdamWOptions>>{{std::move(parameters), options}}) {}
+    : FusedOptimizer(as_groups(checked<AdamWOptions>({{std::move(parameters), options}}, "AdamW")),
+                     std::make_unique<GroupOptions<AdamWOptions>>(options)) {}
 
 AdamW::AdamW(std::vector<ParameterGroup<AdamWOptions>> groups)
     : FusedOptimizer(as_groups(checked(std::move(groups), "AdamW")),

@@ -52,6 +52,12 @@ LrScheduler::LrScheduler(torch::optim::Optimizer& optimizer, Schedule schedule)
 }
 
 void LrScheduler::set_rates() {
+  if (groups() != full_rates_.size()) {
+    throw UsageError(fmt::format(
+        "LrScheduler: the optimizer has {} parameter groups, but had {} when the scheduler was made: "
+        "make it after the last group has been added",
+        groups(), full_rates_.size()));
+  }
   const double factor = schedule_(steps_);
   for (std::size_t i = 0; i < full_rates_.size(); ++i) set_lr(i, full_rates_[i] * factor);
 }

@@ -82,8 +82,7 @@ Schedule cosine_with_restarts(const ScheduleOptions& options) {
   return with_warmup(options.num_warmup_steps, [o = options](std::int64_t step) {
     const double progress = share(step - o.num_warmup_steps, o.num_training_steps - o.num_warmup_steps);
     if (progress >= 1) return 0.0;
-    return std::max(
-        0.0, 0.5 * (1 + std::cos(pi * std::fmod(std::floor(o.num_cycles.value_or(1)) * progress, 1.0))));
+    return std::max(0.0, 0.5 * (1 + std::cos(pi * std::fmod(o.num_cycles.value_or(1) * progress, 1.0))));
   });
 }
 

@@ -76,7 +76,8 @@ std::vector<ParameterGroup<SgdOptions>> checked(std::vector<ParameterGroup<SgdOp
 }  // namespace
 
 SGD::SGD(std::vector<at::Tensor> parameters, const SgdOptions& options)
-    : SGD(std::vector<ParameterGroup<SgdOptions>>{{std::move(parameters), options}}) {}
+    : FusedOptimizer(as_groups(checked({{std::move(parameters), options}})),
+                     std::make_unique<GroupOptions<SgdOptions>>(options)) {}
 
 SGD::SGD(std::vector<ParameterGroup<SgdOptions>> groups)
     : FusedOptimizer(as_groups(checked(std::move(groups))),

@@ -95,11 +95,8 @@ bool GradientCheck::conclude() {
 namespace {
 
 GradientBucket bucket_of(c10d::GradBucket& bucket) {
-  return {.index = bucket.getIndex(),
-          .is_last = bucket.isLast(),
-          .buffer = bucket.getBuffer(),
-          .gradients = bucket.getGradients(),
-          .parameters = bucket.getParameters()};
+  return {
+      .buffer = bucket.getBuffer(), .gradients = bucket.getGradients(), .parameters = bucket.getParameters()};
 }
 
 void check_result(const at::Tensor& result, const GradientBucket& bucket, const CommHook& hook) {
@@ -121,18 +118,15 @@ class ReducerHook : public c10d::CommHookInterface {
   explicit ReducerHook(std::shared_ptr<CommHookRunner> pipeline) : pipeline_(std::move(pipeline)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    const GradientBucket ours = bucket_of(bucket);
-    pipeline_->start(ours);
-    if (ours.is_last) last_ = ours.index;
+    const std::size_t index = pipeline_->start(bucket_of(bucket));
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-    future->markCompleted(static_cast<std::int64_t>(ours.index));
+    future->markCompleted(static_cast<std::int64_t>(index));
     return future;
   }
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
-    const auto index = static_cast<std::size_t>(result.toInt());
-    at::Tensor gradients = pipeline_->finish(index);
-    if (index == last_) {
+    at::Tensor gradients = pipeline_->finish(static_cast<std::size_t>(result.toInt()));
+    if (pipeline_->is_complete()) {
       torch::autograd::Engine::get_default_engine().queue_callback(
           [pipeline = pipeline_] { pipeline->after_backward(); });
     }
@@ -141,7 +135,6 @@ class ReducerHook : public c10d::CommHookInterface {
 
  private:
   std::shared_ptr<CommHookRunner> pipeline_;
-  std::size_t last_ = 0;
 };
 
 /// The gradients in `averaged`, with their parameters' strides, as in the reducer.
@@ -163,11 +156,21 @@ CommHookRunner::CommHookRunner(const ProcessGroup& group, std::shared_ptr<CommHo
                                const std::vector<NamedTensor>& parameters)
     : group_(group), hook_(std::move(hook)), parameters_(parameters) {}
 
-void CommHookRunner::start(const GradientBucket& bucket) {
+void CommHookRunner::backward_begins() {
+  pending_.clear();
+  parameters_started_ = 0;
+}
+
+std::size_t CommHookRunner::start(GradientBucket bucket) {
   const at::NoGradGuard no_grad;
+  bucket.index = pending_.size();
+  parameters_started_ += bucket.parameters.size();
+  bucket.is_last = parameters_started_ == parameters_.size();
+  if (bucket.is_last) parameters_started_ = 0;
   const comm::OperationLabel label(fmt::format("bucket {}", bucket.index));
   if (check_ != nullptr) check_->look(bucket);
-  pending_.insert_or_assign(bucket.index, Pending{bucket, hook_->start(bucket, group_)});
+  pending_.emplace(bucket.index, Pending{bucket, hook_->start(bucket, group_)});
+  return bucket.index;
 }
 
 at::Tensor CommHookRunner::finish(std::size_t index) {

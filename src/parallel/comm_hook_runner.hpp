@@ -68,9 +68,14 @@ class CommHookRunner {
   void set_hook(std::shared_ptr<CommHook> hook) { hook_ = std::move(hook); }
   CommHook& hook() { return *hook_; }
 
-  /// Both run in the thread of backward, for the buckets in order.
-  void start(const GradientBucket& bucket);
+  /// Called before a backward, to forget one that threw.
+  void backward_begins();
+  /// Both run in the thread of backward, for the buckets in order. start() numbers the bucket, and returns
+  /// its number: the reducer gives all buckets the same one in the first backward of a static graph.
+  std::size_t start(GradientBucket bucket);
   at::Tensor finish(std::size_t index);
+  /// Whether all buckets of a backward have been finished.
+  bool is_complete() const { return pending_.empty(); }
   /// Called after the reducer has stored the gradients.
   void after_backward();
 
@@ -89,6 +94,7 @@ class CommHookRunner {
   std::unique_ptr<GradientCheck> check_;
   ApplyGradients apply_;
   std::map<std::size_t, Pending> pending_;
+  std::size_t parameters_started_ = 0;
 };
 
 /// The runner as the hook of the reducer.

@@ -28,6 +28,8 @@ struct DdpState {
   /// Creates the pipeline if needed; from then on the reducer communicates through it.
   parallel::CommHookRunner& need_pipeline();
   void rebuild_buckets();
+  /// Call it before the buckets of a step are sent.
+  void backward_begins();
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
 

@@ -122,6 +122,11 @@ void DdpState::rebuild_buckets() {
   if (reducer->rebuild_buckets() && pipeline != nullptr) pipeline->hook().buckets_changed();
 }
 
+void DdpState::backward_begins() {
+  reducer->buckets_begin();
+  if (pipeline != nullptr) pipeline->backward_begins();
+}
+
 void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {
   if (named.empty()) return;
   const at::NoGradGuard no_grad;
@@ -249,7 +254,7 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
   if (state.synchronises()) {
     state.mean->set_in_place(state.options.gradient_as_bucket_view &&
                              state.parameters.front().tensor.grad().defined());
-    state.reducer->buckets_begin();
+    state.backward_begins();
     try {
       state.reducer->prepare_for_backward(searches ? outputs : Tensors{});
     } catch (const std::exception&) {

@@ -126,7 +126,7 @@ void set_divisor(DdpState& state, const std::vector<std::int64_t>& presences) {
 /// Communicates what the others' backward does, with zeros and in the same order.
 void shadow_backward(DdpState& state) {
   auto buckets = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
-  state.reducer->buckets_begin();
+  state.backward_begins();
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> sent;
   for (auto& bucket : buckets) sent.push_back(state.reducer->run_comm_hook(bucket));
   if (state.options.find_unused_parameters && !state.options.static_graph) {

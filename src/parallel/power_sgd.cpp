@@ -319,7 +319,7 @@ at::Tensor random_matrix(std::uint32_t seed, at::IntArrayRef sizes, const at::Te
 
 FinishBucket BatchedPowerSgdHook::compress(const GradientBucket& bucket, const ProcessGroup& group) {
   at::Tensor square = square_of(bucket.buffer);
-  const std::int64_t side = square.size(0), columns = options_.matrix_approximation_rank;
+  const std::int64_t side = square.size(0), columns = std::min(side, options_.matrix_approximation_rank);
   statistics_.before += bucket.buffer.numel();
   statistics_.after += 2 * side * columns;
   add_error(bucket.index, square);

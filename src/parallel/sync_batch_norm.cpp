@@ -24,6 +24,11 @@ std::vector<std::int64_t> other_dimensions(const at::Tensor& tensor) {
   return dimensions;
 }
 
+/// In float at least: float16 and bfloat16 would lose the variance of inputs with a large mean.
+at::Tensor widened(const at::Tensor& tensor) {
+  return c10::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
+
 /// One value per channel, in a shape that broadcasts over `like`.
 at::Tensor over_channels(const at::Tensor& values, const at::Tensor& like) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(like.dim()), 1);
@@ -80,17 +85,19 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     context->saved_data["count"] = count;
     context->saved_data["has_bias"] = bias.defined();
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
-    at::Tensor output = (input - over_channels(mean, input)) * over_channels(inverse, input);
-    if (weight.defined()) output = output * over_channels(weight, input);
-    return bias.defined() ? output + over_channels(bias, input) : output;
+    const at::Tensor wide = widened(input);
+    at::Tensor output = (wide - over_channels(mean, wide)) * over_channels(inverse, wide);
+    if (weight.defined()) output = output * over_channels(weight, wide);
+    if (bias.defined()) output = output + over_channels(bias, wide);
+    return output.to(input.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &inverse = saved[3];
+    const at::Tensor input = widened(saved[0]), gradient = widened(gradients[0]);
+    const at::Tensor &weight = saved[1], &mean = saved[2], &inverse = saved[3];
     const auto capsule = context->saved_data["group"].toCapsule();
     const ProcessGroup& group = static_cast<const GroupHolder*>(capsule.get())->group;
-    const at::Tensor& gradient = gradients[0];
     const at::Tensor normal = (input - over_channels(mean, input)) * over_channels(inverse, input);
     const auto dimensions = other_dimensions(input);
     const at::Tensor of_bias = gradient.sum(dimensions, false, at::kDouble);
@@ -103,10 +110,17 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const at::Tensor of_input =
         (gradient - over_channels(means[0], input) - normal * over_channels(means[1], input)) * scale;
     const auto own = [&](const at::Tensor& sum, bool is_wanted) {
-      return is_wanted ? sum.to(weight.defined() ? weight.scalar_type() : input.scalar_type()) : at::Tensor();
+      return is_wanted ? sum.to(weight.defined() ? weight.scalar_type() : saved[0].scalar_type())
+                       : at::Tensor();
     };
     const bool has_bias = context->saved_data["has_bias"].toBool();
-    return {of_input, own(of_weight, weight.defined()), own(of_bias, has_bias), {}, {}, {}, {}};
+    return {of_input.to(saved[0].scalar_type()),
+            own(of_weight, weight.defined()),
+            own(of_bias, has_bias),
+            {},
+            {},
+            {},
+            {}};
   }
 };
 
@@ -115,7 +129,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                            const BatchNormStatistics& running, double momentum, double eps,
                            const ProcessGroup& group) {
-  if (input.dim() < 2) throw UsageError("SyncBatchNorm expects an input of two dimensions or more.");
+  if (input.dim() < 2 || !input.is_floating_point())
+    throw UsageError("SyncBatchNorm expects a floating-point input of two dimensions or more.");
   if (input.is_cuda()) return sync_batch_norm_by_kernels(input, weight, bias, running, momentum, eps, group);
   GlobalStatistics batch;
   {

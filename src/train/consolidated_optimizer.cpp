@@ -83,7 +83,7 @@ ShardedParameters sharded_parameters(const std::vector<const FullyShardedDataPar
 const ShardedParameter* parameter_of(const ShardedParameters& parameters, const std::string& name,
                                      const at::Tensor& tensor) {
   const auto found = parameters.find(parameter_in(name));
-  return found == parameters.end() || tensor.dim() == 0 ? nullptr : &found->second;
+  return found == parameters.end() || tensor.scalar_type() == at::kLong ? nullptr : &found->second;
 }
 
 void load_sharded(const std::vector<const FullyShardedDataParallelBase*>& models,

@@ -62,7 +62,8 @@ class LrScheduler final : public Scheduler {
   /// With a custom schedule.
   LrScheduler(torch::optim::Optimizer& optimizer, Schedule schedule);
 
-  /// Call it once after each optimizer step.
+  /// Call it once after each optimizer step. Throws UsageError if the optimizer got parameter groups after
+  /// the construction.
   void step() override;
 
   /// Number of steps done.

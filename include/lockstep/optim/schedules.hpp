@@ -23,7 +23,7 @@ struct ScheduleOptions {
   /// Steps of the whole training. Not needed for the constant schedules and inverse_sqrt.
   std::int64_t num_training_steps = 0;
   /// Cosine schedules and warmup_stable_decay: number of cosine waves during the decay. Default 0.5, half a
-  /// wave down to 0; for cosine_with_restarts 1, and a whole number.
+  /// wave down to 0; for cosine_with_restarts 1.
   std::optional<double> num_cycles = {};
   /// cosine_with_min_lr, cosine_warmup_with_min_lr: the lowest rate, or the same as a fraction of the full
   /// rate. Set at most one of them; 0 by default.

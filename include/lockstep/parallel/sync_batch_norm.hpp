@@ -20,8 +20,8 @@ struct BatchNormStatistics {
 /// synchronizing the host.
 ///
 /// The gradients of `weight` and `bias` are this rank's share, as DistributedDataParallel expects.
-/// *Collective*, and so is its backward. Throws UsageError if the input has fewer than two dimensions, and on
-/// CPUs if all ranks together have fewer than two values per channel.
+/// *Collective*, and so is its backward. Throws UsageError if the input is not floating-point or has fewer
+/// than two dimensions, and on CPUs if all ranks together have fewer than two values per channel.
 at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                            const BatchNormStatistics& running, double momentum, double eps,
                            const ProcessGroup& group);

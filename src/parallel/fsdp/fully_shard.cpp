@@ -177,10 +177,11 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm_(double max_norm) {
     squares.add_(at::linalg_vector_norm(gradient, 2, at::nullopt, false, at::kDouble).square());
   }
   if (state_->groups.shard.size() > 1) state_->groups.shard.all_reduce(squares);
-  const at::Tensor norm = squares.sqrt();
+  // Without a dimension: in a group of one, a gradient may have none.
+  const at::Tensor norm = squares.sqrt().squeeze();
   const at::Tensor factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   for (const auto& gradient : gradients) gradient.mul_(factor.to(gradient.scalar_type()));
-  return norm.squeeze().to(at::kFloat);
+  return norm.to(at::kFloat);
 }
 
 std::optional<std::vector<std::int64_t>> FullyShardedDataParallelBase::full_sizes(

@@ -6,6 +6,7 @@
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/optim/sgd.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 #include "support/throws.hpp"
@@ -85,6 +86,25 @@ TEST(FusedOptimizer, SchedulersReachItsLearningRate) {
   const at::Tensor expected = named[0].tensor - 0.5 * named[0].tensor.grad();
   optimizer.step();
   EXPECT_TRUE(torch::equal(named[0].tensor, expected));
+}
+
+TEST(FusedOptimizer, AnAddedGroupHasTheOptionsOfTheConstructor) {
+  const auto expect_rate = [](auto optimizer) {
+    const at::Tensor added = torch::zeros({1}).requires_grad_();
+    optimizer.add_param_group(torch::optim::OptimizerParamGroup({added}));
+    EXPECT_EQ(optimizer.param_groups().back().options().get_lr(), 0.25);
+  };
+  const Tensors some = tensors_of(parameters());
+  expect_rate(optim::AdamW(some, {.lr = 0.25}));
+  expect_rate(optim::Adam(some, {.lr = 0.25}));
+  expect_rate(optim::SGD(some, {.lr = 0.25}));
+}
+
+TEST(FusedOptimizer, ASchedulerRefusesGroupsThatItDoesNotKnow) {
+  optim::SGD optimizer(tensors_of(parameters()), {.lr = 1});
+  optim::LrScheduler scheduler(optimizer, {.name = "linear", .num_training_steps = 4});
+  optimizer.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({1}).requires_grad_()}));
+  EXPECT_THROWS(scheduler.step(), UsageError, "has 2 parameter groups, but had 1", "after the last group");
 }
 
 TEST(FusedOptimizer, WhatDoesNotFitIsRefused) {

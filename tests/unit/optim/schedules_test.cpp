@@ -73,6 +73,12 @@ TEST(Schedules, LowestRatesAreRatesOrShares) {
   EXPECT_EQ(1e-3 * make_schedule(bits, 1e-3)(8), 0.0005000499999999999);
 }
 
+TEST(Schedules, RestartsNeedNotBeWhole) {
+  const auto schedule =
+      make_schedule({.name = "cosine_with_restarts", .num_training_steps = 10, .num_cycles = 2.5});
+  EXPECT_NEAR(schedule(5), 0.8535533905932737, 1e-15);  // transformers' number.
+}
+
 TEST(Schedules, RefuseWhatMakesNoSense) {
   EXPECT_THROWS(make_schedule({.name = "cosin"}), UsageError, "'cosin'", "cosine_with_restarts", "Plateau");
   EXPECT_THROWS(make_schedule({.name = "linear"}), UsageError, "num_training_steps");

@@ -51,6 +51,30 @@ TEST(CommHook, OnesOwnSeesEveryBucketInOrder) {
   });
 }
 
+/// Buckets have one dtype, and the reducer sends all of them at once at the end of the first backward.
+TEST(CommHook, SeesEveryBucketOfAStaticGraph) {
+  struct Mixed : torch::nn::Module {
+    torch::nn::Linear one = register_module("one", torch::nn::Linear(6, 1));
+    at::Tensor two = register_parameter("two", torch::ones({6, 1}, at::kDouble));
+    at::Tensor forward(const at::Tensor& input) { return one(input) + input.to(at::kDouble).mm(two); }
+  };
+  run_group(2, [&](const ProcessGroup& group) {
+    const auto net = std::make_shared<Mixed>();
+    DistributedDataParallel ddp(net, group,
+                                {.static_graph = true, .non_finite_gradients = NonFiniteGradients::error});
+    const auto hook = std::make_shared<SumHook>();
+    ddp.register_comm_hook(hook);
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      ddp(rows(group.rank())).sum().backward();
+      for (const auto& parameter : {net->one->weight, net->two})
+        EXPECT_TRUE((parameter.grad() == 6).all().item<bool>());  // 2 rows of 1, and 2 rows of 2.
+    }
+    EXPECT_EQ(hook->record, "sLffsLff");
+    EXPECT_THROWS(ddp(rows(group.rank()) / (1 - group.rank())).sum().backward(), Error, "on rank 1");
+  });
+}
+
 /// The same name on all ranks, but a different operation on each.
 struct OddHook : CommHook {
   std::string name() const override { return "odd"; }
@@ -127,6 +151,22 @@ TEST(CommHook, WrongOptionsAreRefused) {
   EXPECT_THROWS(PowerSgdHook({.start_iteration = 1}), UsageError, "start_iteration must be more than 1");
   EXPECT_THROWS(PowerSgdHook({.matrix_approximation_rank = 0}), UsageError, "must be at least 1");
   EXPECT_THROWS(QuantizationHook({.channel = -1}), UsageError, "channel must be 0");
+}
+
+/// A bucket of four gradients is a matrix of two columns.
+TEST(BatchedPowerSgdHook, TakesBucketsWithFewerColumnsThanItsRank) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(torch::nn::LinearOptions(4, 1).bias(false));
+    DistributedDataParallel ddp(net, group);
+    ddp.register_comm_hook(std::make_shared<BatchedPowerSgdHook>(
+        PowerSgdOptions{.matrix_approximation_rank = 4, .start_iteration = 2}));
+    const at::Tensor row = torch::tensor({{1.0F, 2.0F, 3.0F, 5.0F}});
+    for (int step = 0; step < 4; ++step) {
+      ddp.zero_grad();
+      ddp(row * (step + group.rank() + 1)).sum().backward();
+    }
+    EXPECT_TRUE(torch::allclose(net->weight.grad(), row * 4.5, 1e-4));
+  });
 }
 
 TEST(PowerSgdHook, CountsWhatItSpares) {

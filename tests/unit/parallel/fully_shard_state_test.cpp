@@ -35,6 +35,32 @@ TEST(FullyShard, AGradientsNormIsThatOfAllRanks) {
   });
 }
 
+/// In a group of one, gradients have the parameters' shapes; in a state, averages of a scalar have no
+/// dimension, as step counts do.
+TEST(FullyShard, AScalarIsClippedAndResumedToo) {
+  struct Scalar : torch::nn::Module {
+    at::Tensor weight = register_parameter("weight", torch::ones({}));
+    at::Tensor forward(const at::Tensor& input) { return (input * weight).sum(); }
+  };
+  for (const int ranks : {1, 2}) {
+    run_group(ranks, [](const ProcessGroup& group) {
+      const auto scalar = std::make_shared<Scalar>();
+      auto model = fully_shard(scalar, group);
+      model(torch::full({2}, 3.0)).backward();
+      EXPECT_EQ(model.clip_grad_norm_(1).item<float>(), 6);
+      const at::Tensor clipped = model.gather_full(scalar->weight, scalar->weight.grad());
+      EXPECT_NEAR(clipped.item<float>(), 1, 1e-5);
+      optim::AdamW optimizer({scalar->weight}), resumed({scalar->weight});
+      optimizer.step();
+      const auto state = consolidate_optimizer_state(model, optimizer);
+      load_consolidated(model, resumed, state, "the state");
+      const auto again = consolidate_optimizer_state(model, resumed);
+      for (const auto& [name, tensor] : state.tensors)
+        EXPECT_TRUE(torch::equal(again.tensors.at(name), tensor)) << name;
+    });
+  }
+}
+
 TEST(FullyShard, ARankHoldsItsShareOfWeightsGradientsAndState) {
   run_group(4, [&](const ProcessGroup& group) {
     torch::nn::Sequential net(torch::nn::Linear(101, 203), torch::nn::Linear(203, 307));

@@ -53,12 +53,46 @@ TEST(SyncBatchNorm, IsBatchNormOverAllRanks) {
   });
 }
 
-TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
+/// With a mean that is large beside the deviation, results in the input's precision would be far off.
+TEST(SyncBatchNorm, ComputesHalfPrecisionInFloat) {
+  const at::Tensor rows = torch::linspace(-3, 5, 8 * 2 * 3).view({8, 2, 3}).sin().add(20).to(at::kBFloat16);
+  const at::Tensor factors = torch::linspace(0.5, 2, 8 * 2 * 3).view({8, 2, 3}).cos().to(at::kBFloat16);
+  torch::nn::BatchNorm1d plain(2);
+  const at::Tensor input = rows.to(at::kFloat).requires_grad_();
+  const at::Tensor wanted = plain(input);
+  (wanted * factors).sum().backward();
+  testing::run_group(2, [&](const ProcessGroup& group) {
+    models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
+    const at::Tensor mine = rows.narrow(0, 4 * group.rank(), 4).clone().requires_grad_();
+    const at::Tensor output = synced(mine);
+    // To the last bit of bfloat16.
+    const double precision = 1.0 / 128;
+    const auto expected = [&](const at::Tensor& all) { return all.narrow(0, 4 * group.rank(), 4); };
+    EXPECT_EQ(output.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(torch::allclose(output.to(at::kFloat), expected(wanted), precision, 0));
+    (output * factors.narrow(0, 4 * group.rank(), 4)).sum().backward();
+    EXPECT_TRUE(torch::allclose(mine.grad().to(at::kFloat), expected(input.grad()), precision, 1e-4));
+  });
+}
+
+TEST(SyncBatchNorm, NeedsRowsOfFloatingPointNumbers) {
   testing::run_group(2, [](const ProcessGroup& group) {
     models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
-    const at::Tensor few = torch::ones({group.rank() == 0 ? 1 : 0, 2});
-    EXPECT_THROWS(synced(few), UsageError, "more than one value");
+    EXPECT_THROWS(synced(torch::ones({2})), UsageError, "two dimensions or more");
+    EXPECT_THROWS(synced(torch::ones({3, 2}, at::kLong)), UsageError, "floating-point input");
   });
+}
+
+TEST(SyncBatchNorm, NeedsTwoValuesAChannel) {
+  for (const int ranks : {1, 2}) {
+    testing::run_group(ranks, [](const ProcessGroup& group) {
+      models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
+      const at::Tensor few = torch::ones({group.rank() == 0 ? 1 : 0, 2});
+      EXPECT_THROWS(synced(few), UsageError, "more than one value");
+      synced->eval();
+      EXPECT_TRUE(synced(few).isfinite().all().item<bool>());
+    });
+  }
 }
 
 // LibTorch has these kernels only for CUDA. These are the same formulas, in the order in which it adds the
