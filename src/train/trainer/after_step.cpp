@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "../../checkpoint/checkpoint_rotation.hpp"
@@ -26,15 +27,17 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   return step && !fs::exists(path / kManifestFileName) ? step : std::nullopt;
 }
 
-/// The folders of weights, newest first.
+/// The folders of weights, newest first: by the time of writing, because a run that began anew has lower
+/// steps than those that it found.
 std::vector<fs::path> folders_of_weights(const fs::path& folder) {
-  std::vector<std::pair<std::int64_t, fs::path>> found;
+  std::vector<std::tuple<fs::file_time_type, std::int64_t, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (const auto step = step_of(entry.path())) found.emplace_back(*step, entry.path());
+    if (const auto step = step_of(entry.path()))
+      found.emplace_back(entry.last_write_time(), *step, entry.path());
   }
   std::sort(found.begin(), found.end(), std::greater<>());
   std::vector<fs::path> folders;
-  for (auto& [step, path] : found) folders.push_back(std::move(path));
+  for (auto& [time, step, path] : found) folders.push_back(std::move(path));
   return folders;
 }
 
