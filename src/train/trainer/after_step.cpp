@@ -98,15 +98,22 @@ void TrainingRun::fold_counts() {
 
 void TrainingRun::fold_losses() {
   TrainerState& state = impl_.state;
-  const auto fold = meter_->fold();
+  const auto losses = meter_->fold();
   fold_counts();
-  state.total_loss += fold.whole_sum;
-  loss_of_run_ += fold.whole_sum;
-  const bool filter = impl_.args.logging_nan_inf_filter;
-  state.unlogged_loss += filter ? fold.sum : fold.whole_sum;
-  state.unlogged_steps += filter ? fold.finite_steps : fold.steps;
-  if (!filter || fold.finite_steps == fold.steps) return;
-  impl_.warn(fold.steps - fold.finite_steps, " of the ", fold.steps, " steps up to step ", state.global_step,
+  std::size_t left_out = 0;
+  // One by one, so that the sums have the same bits wherever a checkpoint interrupts them.
+  for (const double loss : losses) {
+    state.total_loss += loss;
+    loss_of_run_ += loss;
+    if (impl_.args.logging_nan_inf_filter && !std::isfinite(loss)) {
+      ++left_out;
+      continue;
+    }
+    state.unlogged_loss += loss;
+    ++state.unlogged_steps;
+  }
+  if (left_out == 0) return;
+  impl_.warn(left_out, " of the ", losses.size(), " steps up to step ", state.global_step,
              " had a loss that is not finite: they are left out of the logged mean");
 }
 
