@@ -238,6 +238,8 @@ Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions&
 
 CollateFunction pad_collate(PaddingCollateOptions options) {
   check_positive("pad_to_multiple_of", options.pad_to_multiple_of);
+  // The mask that completed() adds is as long as the input_ids.
+  if (is_among(options.names, "input_ids")) options.names.emplace_back("attention_mask");
   return [options](std::vector<Example> examples) { return collate_padded(std::move(examples), options); };
 }
 

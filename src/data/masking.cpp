@@ -95,14 +95,22 @@ std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> dataset, Ma
                           ? batch["special_tokens_mask"]
                           : at::isin(ids, at::tensor(options.special_token_ids, at::kLong));
     const at::Tensor words = batch.contains("word_ids") ? batch["word_ids"] : at::Tensor();
+    const at::Tensor attended = batch.contains("attention_mask") ? batch["attention_mask"].to(at::kBool)
+                                                                 : at::ones_like(ids, at::kBool);
+    check_shape("special_tokens_mask", keep, ids);
+    check_shape("attention_mask", attended, ids);
+    if (words.defined()) check_shape("word_ids", words, ids);
     std::vector<at::Tensor> inputs, labels;
     for (std::int64_t row = 0; row < ids.size(0); ++row) {
       const auto generator =
           at::make_generator<at::CPUGeneratorImpl>(contexts[static_cast<std::size_t>(row)].seed);
-      auto tokens =
-          mask_tokens(ids[row], keep[row], options, generator, words.defined() ? words[row] : at::Tensor());
-      inputs.push_back(std::move(tokens.input_ids));
-      labels.push_back(std::move(tokens.labels));
+      // Draws for padding, whose length depends on the batch, would change those for the text.
+      const at::Tensor text = attended[row];
+      const auto of_text = [&](const at::Tensor& all) { return all[row].masked_select(text); };
+      const auto tokens = mask_tokens(of_text(ids), of_text(keep), options, generator,
+                                      words.defined() ? of_text(words) : at::Tensor());
+      inputs.push_back(ids[row].masked_scatter(text, tokens.input_ids));
+      labels.push_back(at::full_like(ids[row], kNotPredicted).masked_scatter(text, tokens.labels));
     }
     Batch result;
     for (const auto& [name, tensor] : batch.items()) {

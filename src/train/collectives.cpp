@@ -173,6 +173,8 @@ at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int6
     sizes[place] = std::max(sizes[place], form["sizes"][place].get<std::int64_t>());
   const auto axis = static_cast<std::int64_t>(place);
   const auto missing = sizes[place] - tensor.size(axis);
+  // Needs no value to fill with, which a dtype may not have: bytes have no -100.
+  if (missing == 0) return tensor.detach();
   at::Tensor result = at::full(sizes, pad_index, tensor.options().requires_grad(false));
   result.narrow(axis, pad_first ? missing : 0, tensor.size(axis)).copy_(tensor.detach());
   return result;

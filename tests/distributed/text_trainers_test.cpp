@@ -139,6 +139,7 @@ TEST_F(CausalLm, RefusesWhatItCannotTrainOn) {
   expect_refusal(words() + Words{"--train-file", write("short.txt", "few\n")}, 2, {"block of 32 tokens"});
   expect_refusal(words() + Words{"--text-column", "body"}, 2, {"--text-column", "'body'", "'text'"});
   expect_refusal(words() + Words{"--block-size", "33"}, 2, {"--block-size 33", "32 tokens"});
+  expect_refusal(words() + Words{"--block-size", "1"}, 2, {"--block-size 1", "nothing to predict"});
   expect_refusal(
       words() + Words{"--train-file", write("bad.json", "{\"data\": 3}"), "--data-format", "squad"}, 1,
       {"bad.json", "a list at 'data'"});

@@ -56,6 +56,11 @@ TEST(Refused, FractionsAboveTheWhole) {
 TEST(Refused, ANonsensicalDevice) {
   expect_refusal({"--device", "toaster"}, 2, {"'toaster' is not a device: expected auto"});
 }
+TEST(Refused, AnIntervalOfCheckpointsThatAreNotWritten) {
+  expect_refusal({"--checkpoint-every", "5"}, 2, {"--checkpoint-every", "--checkpoint-dir", "--save-steps"});
+  expect_refusal({"--checkpoint-every", "5", "--checkpoint-dir", "x", "--save-steps", "7"}, 2,
+                 {"--checkpoint-every", "--save-steps"});
+}
 TEST(Refused, AModelThatIsNoProgram) {
   expect_refusal({"--model", kImages}, 1, {"digits-images", "torch.jit.script(model).save"});
 }

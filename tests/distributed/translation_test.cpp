@@ -97,6 +97,25 @@ TEST_F(Translation, LearnsToSwapWords) {
   EXPECT_TRUE(fs::exists(file("out/config.json")));
 }
 
+/// Three of four rows on each side have a partner; ids may be texts or numbers.
+TEST_F(Translation, JoinsSidesByTheirIds) {
+  for (const std::string quote : {"", "\""}) {
+    const auto side = [&](const std::string& name, int first, const char* column) {
+      std::string rows;
+      for (int row = 3; row >= 0; --row)
+        rows +=
+            "{\"id\": " + quote + std::to_string(first + row) + quote + ", \"" + column + "\": \"corn\"}\n";
+      return write(name, rows);
+    };
+    const Finished job =
+        run_alone(words() + split("--max-steps 1 --eval-strategy no") +
+                  Words{"--output-dir", file("out" + quote), "--train-file", side("s.jsonl", 10, "source"),
+                        "--train-target-file", side("t.jsonl", 11, "target")});
+    ASSERT_EQ(job.status, 0) << job.err;
+    EXPECT_TRUE(contains_all(job.out, {"training on 3 pairs"})) << job.out;
+  }
+}
+
 TEST_F(Translation, RefusesSidesThatDoNotFit) {
   const Words sources{"--train-file", file("sources.txt"), "--source-column",
                       "text",         "--target-column",   "text"};

@@ -21,6 +21,9 @@ void complete(Options& options) {
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.tokenizer.empty())
     throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
+  if (options.block_size == 1)
+    throw lockstep::UsageError(
+        "--block-size 1 leaves nothing to predict: the first token of a block is given.");
 }
 
 void evaluate(Trainer& trainer) {

@@ -1,5 +1,7 @@
 #include "options.hpp"
 
+#include "lockstep/core/error.hpp"
+
 using lockstep::at_least;
 using lockstep::at_most;
 using lockstep::less_than;
@@ -148,6 +150,11 @@ Options complete(const lockstep::OptionTable<Options>::Parsed& parsed) {
   if (options.logging_dir.empty()) options.logging_dir = options.model_dir + "/runs";
   options.disable_tqdm = options.disable_tqdm || !options.progress;
   const bool has_strategy = parsed.was_given("save-strategy") || parsed.was_given("save-steps");
+  if (options.checkpoint_every > 0 && (options.checkpoint_dir.empty() || has_strategy)) {
+    throw lockstep::UsageError(
+        "--checkpoint-every has an effect only with --checkpoint-dir, and without --save-strategy and "
+        "--save-steps: give --checkpoint-dir, or --save-steps instead of it.");
+  }
   if (!options.checkpoint_dir.empty()) {
     options.output_dir = options.checkpoint_dir;
   } else if (!has_strategy) {

@@ -4,9 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <unordered_map>
+#include <variant>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
@@ -37,15 +40,23 @@ Classes from_names(const Column& column, const std::string& what) {
   return {.names = {names.begin(), names.end()}, .count = static_cast<std::int64_t>(names.size())};
 }
 
+/// The number of a class without a name, where false and true are 0 and 1; none for any other label.
+std::optional<std::int64_t> number_of(const lockstep::Value& label) {
+  if (const auto* flag = std::get_if<bool>(&label.variant())) return *flag ? 1 : 0;
+  if (!label.is_number() || std::trunc(label.number()) != label.number()) return std::nullopt;
+  return label.integer();
+}
+
 Classes from_numbers(const Column& column, const std::string& what) {
   std::int64_t largest = -1;
   for (std::int64_t row = 0; row < column.size(); ++row) {
-    const auto number = label_at(column, row, what).integer();
-    if (number < 0) {
-      throw DataError(
-          fmt::format("{}, row {}, has the label {}: expected numbers from 0 on.", what, row, number));
+    const auto label = label_at(column, row, what);
+    const auto number = number_of(label);
+    if (!number || *number < 0) {
+      throw DataError(fmt::format("{}, row {}, has the label {}: expected names, or numbers from 0 on.", what,
+                                  row, label.to_json()));
     }
-    largest = std::max(largest, number);
+    largest = std::max(largest, *number);
   }
   return {.names = {}, .count = largest + 1};
 }
@@ -62,7 +73,7 @@ class LabelNumbers {
   /// The number; out of range if the label is not one of the classes.
   std::int64_t operator()(const lockstep::Value& label) const {
     if (text_) return number_of(label.text());
-    const std::int64_t number = label.integer();
+    const std::int64_t number = texts::number_of(label).value_or(none_);
     if (declared_.empty()) return number;
     return number >= 0 && number < std::ssize(declared_) ? declared_[static_cast<std::size_t>(number)]
                                                          : none_;
@@ -172,7 +183,9 @@ ArrowDataset with_labels(const ArrowDataset& table, const std::string& column, c
                                 what, row, label.to_json(), classes.count,
                                 classes.names.empty() ? "" : ": " + listed(classes.names)));
   }
-  return table.remove_columns({column}).add_column("labels", lockstep::make_column(numbers));
+  std::vector<std::string> replaced = {column};
+  if (column != "labels" && table.has_column("labels")) replaced.emplace_back("labels");
+  return table.remove_columns(replaced).add_column("labels", lockstep::make_column(numbers));
 }
 
 }  // namespace texts

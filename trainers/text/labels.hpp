@@ -15,8 +15,8 @@ struct Classes {
 };
 
 /// The classes in a column: the names of a ClassLabel, the distinct texts in byte order, or numbers from 0 to
-/// the largest. `what` names the file in errors. Throws UsageError for a column of another type, DataError
-/// for a null, a number below 0, or fewer than two classes.
+/// the largest (false and true are 0 and 1). `what` names the file in errors. Throws DataError, with the row,
+/// for a null and for any other label, or for fewer than two classes.
 Classes classes_of(const lockstep::ArrowDataset& table, const std::string& column, const std::string& what);
 
 /// The classes to train for. `model` has those of config.json: its num_labels and, if it has one, its
@@ -27,9 +27,9 @@ Classes classes_of(const lockstep::ArrowDataset& table, const std::string& colum
 Classes agreed_classes(const Classes& data, const Classes& model, const std::string& data_file,
                        const std::string& model_folder);
 
-/// The table with a column "labels" of class numbers (int64) instead of `column`: a text or a ClassLabel's
-/// name gets its number in `classes`, a plain number stays. Throws DataError, with the row, if a label is not
-/// one of the classes.
+/// The table with a column "labels" of class numbers (int64) instead of `column` (and of its own "labels", if
+/// it has some): a text or a ClassLabel's name gets its number in `classes`, a plain number stays. Throws
+/// DataError, with the row, if a label is not one of the classes.
 lockstep::ArrowDataset with_labels(const lockstep::ArrowDataset& table, const std::string& column,
                                    const Classes& classes, const std::string& what);
 

@@ -26,16 +26,19 @@ ArrowDataset one_side(const std::string& flag, const std::string& path, const Op
   return table;
 }
 
-/// Pairs each row of `left` with the row of `right` of the same id; leaves out rows without one.
+/// Pairs each row of `left` with the row of `right` of the same id, a text or a number; leaves out rows
+/// without one.
 std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> joined_rows(const ArrowDataset& left,
                                                                             const ArrowDataset& right) {
   std::map<std::string, std::int64_t> places;
-  const auto theirs = right.column<std::string>("id");
-  for (std::int64_t row = 0; row < theirs.size(); ++row) places.emplace(theirs[row], row);
+  const auto theirs = right.column("id");
+  for (std::int64_t row = 0; row < theirs.size(); ++row) {
+    if (const auto id = theirs.value(row); !id.is_null()) places.emplace(id.to_json(), row);
+  }
   std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> rows;
-  const auto ours = left.column<std::string>("id");
+  const auto ours = left.column("id");
   for (std::int64_t row = 0; row < ours.size(); ++row) {
-    const auto found = places.find(ours[row]);
+    const auto found = places.find(ours.value(row).to_json());
     if (found == places.end()) continue;
     rows.first.push_back(row);
     rows.second.push_back(found->second);

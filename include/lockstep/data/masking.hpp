@@ -44,7 +44,8 @@ MaskedTokens mask_tokens(const at::Tensor& input_ids, const at::Tensor& keep, co
                          const at::Generator& generator, const at::Tensor& word_ids = {});
 
 /// `dataset` with `input_ids` masked anew in each epoch, and `labels`. Random draws for a sample depend only
-/// on its SampleContext: not on its batch, workers or ranks, and they are the same after resuming. Removes
+/// on its SampleContext: not on its batch, workers or ranks, and they are the same after resuming. Tokens
+/// whose `attention_mask` is 0 are padding: never masked, and without draws of their own. Removes
 /// `special_tokens_mask` and `word_ids` from the samples if present; whole words require `word_ids`.
 /// pad_collate() pads sequences of different lengths. *Local*. Throws UsageError as mask_tokens.
 std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> dataset, MaskingOptions options);

@@ -81,14 +81,24 @@ std::string parameters_of(const TokenizeOptions& options) {
       .dump();
 }
 
+void check_texts(const ArrowDataset& texts, const std::string& name) {
+  const auto column = texts.column<std::string_view>(name);
+  if (texts.column(name).null_count() == 0) return;
+  std::int64_t row = 0;
+  while (!column.is_null(row)) ++row;
+  throw DataError(fmt::format(
+      "tokenize: row {} of the column '{}' is null, not a text: leave such rows out, or give them a text.",
+      row, name));
+}
+
 void check(const ArrowDataset& texts, const TokenizeOptions& options) {
   if (options.max_length < 0) {
     throw UsageError(fmt::format("tokenize: max_length must be 0 (texts are not cut) or more, but is {}.",
                                  options.max_length));
   }
   for (const auto& name : options.outputs) part_called(name);
-  texts.column<std::string_view>(options.column);
-  if (!options.pair_column.empty()) texts.column<std::string_view>(options.pair_column);
+  check_texts(texts, options.column);
+  if (!options.pair_column.empty()) check_texts(texts, options.pair_column);
 }
 
 }  // namespace

@@ -107,7 +107,8 @@ void add_logging(Table& table) {
       .add("logging-steps", &Args::logging_steps, "Steps between logs.", more_than(0))
       .add("logging-first-step", &Args::logging_first_step, "Log the first step too.")
       .add("logging-nan-inf-filter", &Args::logging_nan_inf_filter,
-           "Exclude losses that are not finite from the logged mean, with a warning.")
+           "Exclude losses that are not finite from the logged mean and from that of an evaluation, with a "
+           "warning.")
       .add("log-level", &Args::log_level, "Log level of rank 0.", one_of(kLevels))
       .add("log-level-replica", &Args::log_level_replica, "Log level of the other ranks.", one_of(kLevels))
       .add("log-on-each-node", &Args::log_on_each_node,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "../../checkpoint/checkpoint_rotation.hpp"
@@ -26,15 +27,17 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   return step && !fs::exists(path / kManifestFileName) ? step : std::nullopt;
 }
 
-/// The folders of weights, newest first.
+/// The folders of weights, newest first: by the time of writing, because a run that began anew has lower
+/// steps than those that it found.
 std::vector<fs::path> folders_of_weights(const fs::path& folder) {
-  std::vector<std::pair<std::int64_t, fs::path>> found;
+  std::vector<std::tuple<fs::file_time_type, std::int64_t, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (const auto step = step_of(entry.path())) found.emplace_back(*step, entry.path());
+    if (const auto step = step_of(entry.path()))
+      found.emplace_back(entry.last_write_time(), *step, entry.path());
   }
   std::sort(found.begin(), found.end(), std::greater<>());
   std::vector<fs::path> folders;
-  for (auto& [step, path] : found) folders.push_back(std::move(path));
+  for (auto& [time, step, path] : found) folders.push_back(std::move(path));
   return folders;
 }
 
@@ -95,15 +98,22 @@ void TrainingRun::fold_counts() {
 
 void TrainingRun::fold_losses() {
   TrainerState& state = impl_.state;
-  const auto fold = meter_->fold();
+  const auto losses = meter_->fold();
   fold_counts();
-  state.total_loss += fold.whole_sum;
-  loss_of_run_ += fold.whole_sum;
-  const bool filter = impl_.args.logging_nan_inf_filter;
-  state.unlogged_loss += filter ? fold.sum : fold.whole_sum;
-  state.unlogged_steps += filter ? fold.finite_steps : fold.steps;
-  if (!filter || fold.finite_steps == fold.steps) return;
-  impl_.warn(fold.steps - fold.finite_steps, " of the ", fold.steps, " steps up to step ", state.global_step,
+  std::size_t left_out = 0;
+  // One by one, so that the sums have the same bits wherever a checkpoint interrupts them.
+  for (const double loss : losses) {
+    state.total_loss += loss;
+    loss_of_run_ += loss;
+    if (impl_.args.logging_nan_inf_filter && !std::isfinite(loss)) {
+      ++left_out;
+      continue;
+    }
+    state.unlogged_loss += loss;
+    ++state.unlogged_steps;
+  }
+  if (left_out == 0) return;
+  impl_.warn(left_out, " of the ", losses.size(), " steps up to step ", state.global_step,
              " had a loss that is not finite: they are left out of the logged mean");
 }
 

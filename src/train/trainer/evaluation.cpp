@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -269,7 +270,7 @@ void EvaluationRun::run(const DataLoader& whole, bool keep) {
   type_ = evaluation_type(trainer_, impl_.in_training);
   const HalfWidth width(*impl_.parts.model, type_);
   const at::NoGradGuard no_grad;
-  sums_ = at::zeros({3}, at::TensorOptions(accelerator.device()).dtype(at::kDouble));
+  sums_ = at::zeros({4}, at::TensorOptions(accelerator.device()).dtype(at::kDouble));
   if (impl_.parts.compute_metrics) impl_.parts.compute_metrics->reset();
   DataLoader batches =
       whole.shard(accelerator.num_processes(), accelerator.process_index(), accelerator.device(),
@@ -340,10 +341,15 @@ void EvaluationRun::take_batch(const Batch& batch, bool keep) {
 void EvaluationRun::add_loss(const Loss& loss, std::int64_t rows) {
   const at::Tensor weight =
       loss.weight.value_or(static_cast<double>(rows)).tensor().to(at::kDouble).reshape({});
-  const at::Tensor sum = loss.value.to(at::kDouble).reshape({});
-  sums_[0] += loss.weight ? sum : sum * static_cast<double>(rows);
-  sums_[1] += weight;
+  at::Tensor sum = loss.value.to(at::kDouble).reshape({});
+  if (!loss.weight) sum = sum * static_cast<double>(rows);
+  // Left out without waiting for the device.
+  const at::Tensor counts =
+      impl_.args.logging_nan_inf_filter ? sum.isfinite() : at::ones_like(sum, at::kBool);
+  sums_[0] += at::where(counts, sum, 0.0);
+  sums_[1] += weight * counts;
   sums_[2] += 1;
+  sums_[3] += counts;
 }
 
 void EvaluationRun::keep_rows(const Batch& outputs, const Batch& batch) {
@@ -367,14 +373,21 @@ LogValues EvaluationRun::metrics() {
   const at::Tensor all = accelerator.reduce(at::cat({sums_, counts})).cpu();
   const auto number = [&](int index) { return all[index].item<double>(); };
   LogValues values;
-  if (number(2) > 0) values.emplace_back(prefix_ + "_loss", number(1) > 0 ? number(0) / number(1) : 0.0);
+  if (number(2) > 0) {
+    const double none = number(3) > 0 ? 0.0 : std::numeric_limits<double>::quiet_NaN();
+    values.emplace_back(prefix_ + "_loss", number(1) > 0 ? number(0) / number(1) : none);
+  }
+  if (number(3) < number(2)) {
+    impl_.warn(number(2) - number(3), " of the ", number(2),
+               " batches had a loss that is not finite: they are left out of ", prefix_, "_loss");
+  }
   if (impl_.parts.compute_metrics && !impl_.args.prediction_loss_only) {
     if (!measures_batches()) measure_all_at_once();
     for (const auto& [name, value] : impl_.parts.compute_metrics->compute(accelerator.process_group()))
       set_value(values, train::with_prefix(prefix_, name), value);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  add_speed(values, prefix_, seconds, number(3), std::ceil(number(4) / accelerator.num_processes()));
+  add_speed(values, prefix_, seconds, number(4), std::ceil(number(5) / accelerator.num_processes()));
   return values;
 }
 

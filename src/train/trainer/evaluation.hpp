@@ -74,7 +74,7 @@ class EvaluationRun {
   Trainer::Impl& impl_;
   std::string prefix_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  /// Sum of losses, sum of weights, whether there is a loss.
+  /// Sum of losses, sum of weights, batches with a loss, and those of them that count.
   at::Tensor sums_;
   std::optional<at::ScalarType> type_;
   std::int64_t samples_ = 0;

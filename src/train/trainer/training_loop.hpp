@@ -32,17 +32,8 @@ class LossMeter {
   /// Whether so many steps are pending that fold() should be called; the same on every rank. *Local*.
   bool is_full() const noexcept;
 
-  /// Result of fold().
-  struct Fold {
-    /// Sum and number of the steps whose loss is finite.
-    double sum = 0;
-    std::int64_t finite_steps = 0;
-    /// Sum and number of all steps.
-    double whole_sum = 0;
-    std::int64_t steps = 0;
-  };
-  /// Sums the steps since the last call over all ranks and discards them. *Collective*.
-  Fold fold();
+  /// The losses of the steps since the last call, over all ranks; discards them. *Collective*.
+  std::vector<double> fold();
 
  private:
   Accelerator accelerator_;

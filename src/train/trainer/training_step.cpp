@@ -169,23 +169,18 @@ void LossMeter::discard_step() {
 
 bool LossMeter::is_full() const noexcept { return sums_.size() >= kMostSteps; }
 
-LossMeter::Fold LossMeter::fold() {
-  Fold result;
-  if (sums_.empty()) return result;
+std::vector<double> LossMeter::fold() {
+  std::vector<double> losses;
+  if (sums_.empty()) return losses;
   const at::NoGradGuard no_grad;
   at::Tensor both = accelerator_.reduce(at::stack({at::cat(sums_), at::cat(weights_)})).cpu();
   for (std::int64_t step = 0; step < both.size(1); ++step) {
     const double weight = both[1][step].item<double>();
-    const double loss = weight > 0 ? both[0][step].item<double>() / weight : 0;
-    result.whole_sum += loss;
-    ++result.steps;
-    if (!std::isfinite(loss)) continue;
-    result.sum += loss;
-    ++result.finite_steps;
+    losses.push_back(weight > 0 ? both[0][step].item<double>() / weight : 0);
   }
   sums_.clear();
   weights_.clear();
-  return result;
+  return losses;
 }
 
 }  // namespace lockstep::train

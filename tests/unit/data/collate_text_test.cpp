@@ -95,6 +95,14 @@ TEST(PadCollate, EqualsTransformersCollators) {
   }
 }
 
+TEST(PadCollate, PadsTheMaskThatItAdds) {
+  const auto collate = pad_collate({.names = {"input_ids", "labels"}});
+  const Batch batch = collate({{{"input_ids", tensor({5, 6, 7})}, {"labels", tensor({1, 2, 3})}},
+                               {{"input_ids", tensor({8})}, {"labels", tensor({4})}}});
+  EXPECT_TRUE(at::equal(batch["attention_mask"], tensor({1, 1, 1, 1, 0, 0}).view({2, 3})));
+  EXPECT_TRUE(at::equal(batch["labels"], tensor({1, 2, 3, 4, -100, -100}).view({2, 3})));
+}
+
 TEST(CausalLmCollate, EqualsTransformersCollator) {
   const auto lines = golden("causal");
   EXPECT_EQ(lines.size(), 4U);

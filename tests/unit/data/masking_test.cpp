@@ -83,6 +83,27 @@ TEST(Masking, ASamplesMasksDependOnTheEpochAlone) {
   EXPECT_TRUE(differ);
 }
 
+/// A batch is padded to its longest text, and which texts share a batch depends on the ranks.
+TEST(Masking, PaddingIsNotMaskedAndChangesNoMask) {
+  const auto padded_to = [](std::int64_t length) {
+    const at::Tensor mask = torch::arange(length).lt(torch::tensor({12, 7, 3}).unsqueeze(1)).to(at::kLong);
+    const at::Tensor ids = torch::arange(length).add(5).mul(mask);
+    return masked(std::make_shared<TensorDataset>(Batch{{"input_ids", ids}, {"attention_mask", mask}}),
+                  {.mask_token_id = 4, .vocab_size = 97, .mlm_probability = 0.6});
+  };
+  for (std::int64_t row = 0; row < 3; ++row) {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      const Example shorter = padded_to(12)->get(row, {seed}), longer = padded_to(20)->get(row, {seed});
+      for (const auto* name : {"input_ids", "labels"}) {
+        EXPECT_TRUE(torch::equal(shorter[name], longer[name].narrow(0, 0, 12))) << name << " " << seed;
+      }
+      const at::Tensor padding = longer["attention_mask"].eq(0);
+      EXPECT_TRUE(longer["input_ids"].masked_select(padding).eq(0).all().item<bool>());
+      EXPECT_TRUE(longer["labels"].masked_select(padding).eq(-100).all().item<bool>());
+    }
+  }
+}
+
 TEST(Masking, WrongOptionsAreRefused) {
   const auto ids = torch::ones({2, 3}, at::kLong);
   const MaskingOptions good{.mask_token_id = 4, .vocab_size = 97};

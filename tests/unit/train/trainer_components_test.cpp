@@ -5,6 +5,7 @@
 #include <torch/optim.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "lockstep/core/error.hpp"
@@ -108,6 +109,27 @@ TEST_P(Components, MeasureSeveralMetrics) {
       accelerator_options(args));
 }
 
+/// Rows are padded with -100, which bytes cannot be: these need no padding.
+TEST_P(Components, MeasureBytes) {
+  const TemporaryFolder folder;
+  const TrainingArguments args = arguments(folder);
+  const at::Tensor pixels = at::arange(23 * 4).reshape({23, 4}).to(at::kByte);
+  const auto images = std::make_shared<TensorDataset>(Batch{{"x", pixels.narrow(1, 0, 3).to(at::kFloat) / 92},
+                                                            {"labels", at::zeros({23}, at::kLong)},
+                                                            {"pixels", pixels}});
+  const auto sum = [](const EvaluationPrediction& all) -> Metrics {
+    return {{"sum", all.inputs["pixels"].sum().item<double>()}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args,
+                        {.model = TwoClasses(), .eval_dataset = images, .compute_metrics = sum});
+        EXPECT_EQ(LogEntry{trainer.evaluate()}.find("eval_sum"), pixels.sum().item<double>());
+      },
+      accelerator_options(args));
+}
+
 TEST_P(Components, ReplaceTheLoss) {
   const TemporaryFolder folder;
   const TrainingArguments args = arguments(folder);
@@ -122,6 +144,37 @@ TEST_P(Components, ReplaceTheLoss) {
         EXPECT_EQ(std::ranges::count(entry.values, "eval_loss", &LogValues::value_type::first), 1);
       },
       accelerator_options(args));
+}
+
+/// The mean over a batch without a label is NaN.
+TEST_P(Components, LeaveBatchesWithoutALossOut) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  std::vector<std::int64_t> rows(23);
+  std::iota(rows.begin(), rows.end(), 0);
+  Batch all = labelled(23)->get_batch(rows, std::vector<SampleContext>(rows.size()));
+  all["labels"].narrow(0, 0, 6).fill_(-100);
+  all.indices.clear();
+  const auto some = std::make_shared<TensorDataset>(all);
+  const auto others = std::make_shared<Subset>(some, std::vector<std::int64_t>(rows.begin() + 6, rows.end()));
+  const auto loss_of = [&](const std::shared_ptr<const Dataset>& dataset) {
+    double loss = 0;
+    testing::run_accelerators(
+        GetParam(),
+        [&](const Accelerator& accelerator) {
+          Trainer trainer(accelerator, args, {.model = TwoClasses(), .eval_dataset = dataset});
+          const double found = *LogEntry{trainer.evaluate()}.find("eval_loss");
+          if (accelerator.is_main_process()) loss = found;
+        },
+        accelerator_options(args));
+    return loss;
+  };
+  ::testing::internal::CaptureStderr();
+  EXPECT_NEAR(loss_of(some), loss_of(others), 1e-6);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(testing::contains_all(said, {"2 of the 8 batches", "not finite", "eval_loss"})) << said;
+  args.logging_nan_inf_filter = false;
+  EXPECT_TRUE(std::isnan(loss_of(some)));
 }
 
 TEST_P(Components, KeepANameThatHasThePrefix) {

@@ -18,6 +18,7 @@ using testing::small_model;
 using testing::StopAt;
 using testing::TemporaryFolder;
 using testing::train_on;
+using testing::train_plainly;
 
 using EventNames = std::vector<std::string>;
 
@@ -81,6 +82,19 @@ class StopInEvaluationOf final : public TrainerCallback {
  private:
   std::int64_t step_;
 };
+
+/// A step's loss is a third of a sum, so that a sum of losses depends on its order.
+TEST(Resumed, LogsTheSameBits) {
+  for (const std::int64_t stop_at : {1, 2, 3, 4}) {
+    const TemporaryFolder folder;
+    TrainingArguments args = arguments(folder);
+    args.gradient_accumulation_steps = 3, args.logging_steps = 5;
+    const auto whole = train_plainly(1, args).logged("loss");
+    args.output_dir = folder / "parts";
+    EXPECT_TRUE(train_plainly(1, args, stop_at).output.preempted);
+    EXPECT_EQ(train_plainly(1, args).logged("loss"), whole) << stop_at;
+  }
+}
 
 using SharedCallback = std::shared_ptr<TrainerCallback>;
 

@@ -222,6 +222,22 @@ TEST(Trainer, BeginsAnewBesideWeightsAlone) {
   EXPECT_THROWS(train_once(1, args, 0, /*count=*/44), DataError, "checkpoint-6", "manifest.json");
 }
 
+/// A run that begins anew has lower steps than the weights that it finds.
+TEST(Trainer, KeepsTheWeightsThatItWroteLast) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.save_only_model = true;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 2, args.save_total_limit = 1;
+  const fs::path out = args.output_dir;
+  for (const std::int64_t steps : {6, 4}) {
+    args.max_steps = steps;
+    train_once(1, args, 0, /*count=*/44);
+    EXPECT_TRUE(fs::exists(out / checkpoint_name(steps))) << steps;
+  }
+  EXPECT_FALSE(fs::exists(out / "checkpoint-6"));
+}
+
 TEST(Trainer, DoesNotReplaceTheBestModelByTheAverage) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);

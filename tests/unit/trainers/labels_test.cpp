@@ -49,6 +49,34 @@ TEST(Labels, TextsGetTheNumberOfTheirName) {
                 "\"mixed\"", "not one of the 3 classes", "'positive', 'negative', 'neutral'");
 }
 
+TEST(Labels, BooleansAreNumbers) {
+  const auto table =
+      ArrowDataset::from_columns({{"label", lockstep::make_column(std::vector<bool>{true, false})}});
+  const Classes classes = classes_of(table, "label", "rows.csv");
+  EXPECT_EQ(classes.count, 2);
+  EXPECT_TRUE(classes.names.empty());
+  EXPECT_EQ(numbers_of(table, classes), (Numbers{1, 0}));
+}
+
+TEST(Labels, OfAnotherKindAreRefusedWithTheirRow) {
+  const auto with = [](const lockstep::Column& labels) {
+    return ArrowDataset::from_columns({{"label", labels}});
+  };
+  EXPECT_THROWS(classes_of(with(lockstep::make_column(std::vector<double>{1, 0, 0.5})), "label", "rows.csv"),
+                DataError, "rows.csv, row 2", "0.5", "names, or numbers from 0 on");
+  EXPECT_THROWS(
+      classes_of(with(lockstep::make_column(std::vector<Numbers>{{1}, {0, 1}})), "label", "rows.csv"),
+      DataError, "rows.csv, row 0", "[1]");
+  EXPECT_THROWS(
+      numbers_of(with(lockstep::make_column(std::vector<double>{1, 0.5})), {.names = {}, .count = 2}),
+      DataError, "rows.csv, row 1", "0.5", "not one of the 2 classes");
+}
+
+TEST(Labels, TakeThePlaceOfAColumnOfTheirName) {
+  const auto table = with_numbers({1, 0}).add_column("labels", lockstep::make_column(Names{"x", "y"}));
+  EXPECT_EQ(numbers_of(table, {.names = {}, .count = 2}), (Numbers{1, 0}));
+}
+
 /// Two files may declare the same classes in another order.
 TEST(Labels, NumbersOfAClassLabelGoByItsNames) {
   const auto train = with_class_label({"positive", "negative"}, {0, 1, 1});

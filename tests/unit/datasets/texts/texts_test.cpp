@@ -141,6 +141,10 @@ TEST(Tokenize, RefusesWhatThereIsNot) {
   options = by_bytes();
   options.max_length = -1;
   EXPECT_THROWS(tokenize(data, options, quiet(cache)), UsageError, "max_length", "-1");
+  const auto with_null =
+      ArrowDataset::from_columns({{"text", make_column<std::optional<std::string>>({"one", std::nullopt})}});
+  EXPECT_THROWS(tokenize(with_null, by_bytes(), quiet(cache)), DataError,
+                "row 1 of the column 'text' is null");
   EXPECT_THROWS(load_tokenizer(cache.path()), DataError, cache.path().string(), "tokenizer.json",
                 "vocab.txt");
 }
