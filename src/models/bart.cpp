@@ -153,18 +153,23 @@ at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input
   AttentionMask mask{.mask = padding_mask(attention_mask)};
   KeyValueCache source = model->body().decoder->source_keys(model->body().encoder(input_ids, mask));
   KeyValueCache cache;
-  const TokenModel steps = {.next =
-                                [&](const at::Tensor& tokens) {
-                                  const BartContext context{
-                                      .source = &source, .source_mask = mask, .cache = &cache};
-                                  return model->head(model->body().decoder(tokens, context)).select(1, -1);
-                                },
-                            .reorder =
-                                [&](const at::Tensor& rows) {
-                                  cache.reorder(rows);
-                                  source.reorder(rows);
-                                  if (mask.mask.defined()) mask.mask = mask.mask.index_select(0, rows);
-                                }};
+  const TokenModel steps = {
+      .next =
+          [&](const at::Tensor& tokens) {
+            const auto length = cache.length() + tokens.size(1);
+            if (length > sizes.max_position_embeddings) {
+              throw UsageError(fmt::format("this BART generates at most {} tokens; these would be {}",
+                                           sizes.max_position_embeddings, length));
+            }
+            const BartContext context{.source = &source, .source_mask = mask, .cache = &cache};
+            return model->head(model->body().decoder(tokens, context)).select(1, -1);
+          },
+      .reorder =
+          [&](const at::Tensor& rows) {
+            cache.reorder(rows);
+            source.reorder(rows);
+            if (mask.mask.defined()) mask.mask = mask.mask.index_select(0, rows);
+          }};
   const at::Tensor start =
       at::full({input_ids.size(0), 1}, sizes.decoder_start_token_id, input_ids.options());
   return generate(steps, start, config);

@@ -117,6 +117,8 @@ TEST(Generation, ABartForcesTheTokensOfItsConfiguration) {
   model->eval();
   const at::Tensor texts = generate(model, row({3, 4}), {}, {.max_new_tokens = 2});
   EXPECT_TRUE(at::equal(texts, row({2, 5, 6})));
+  EXPECT_THROWS(generate(model, row({3, 4}), {}, {.max_new_tokens = 9, .eos_token_id = 100}), UsageError,
+                "this BART generates at most 8 tokens; these would be 9");
 }
 
 TEST(Generation, HeadsOfOtherTasksInAGpt2sFileAreIgnored) {
