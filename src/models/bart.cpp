@@ -9,6 +9,14 @@
 #include "lockstep/models/bart.hpp"
 
 namespace lockstep::models {
+namespace {
+
+void read_forced_tokens(const ConfigFile& file, BartConfig& config) {
+  file.number("forced_bos_token_id", config.forced_bos_token_id, 0);
+  file.number("forced_eos_token_id", config.forced_eos_token_id, 0);
+}
+
+}  // namespace
 
 BartConfig BartConfig::from_file(const std::filesystem::path& path) {
   const ConfigFile file(path);
@@ -36,33 +44,43 @@ BartConfig BartConfig::from_file(const std::filesystem::path& path) {
   file.require("tie_word_embeddings", true);
   file.require_zero("encoder_layerdrop");
   file.require_zero("decoder_layerdrop");
+  const auto folder = std::filesystem::is_directory(path) ? path : path.parent_path();
+  if (const auto generation = folder / "generation_config.json"; std::filesystem::exists(generation)) {
+    read_forced_tokens(ConfigFile(generation), config);
+  } else {
+    config.forced_eos_token_id = 2;
+    read_forced_tokens(file, config);
+  }
   return config;
 }
 
 std::string BartConfig::to_json() const {
-  const nlohmann::ordered_json json = {{"activation_dropout", activation_dropout},
-                                       {"activation_function", activation_function},
-                                       {"architectures", {"BartForConditionalGeneration"}},
-                                       {"attention_dropout", attention_dropout},
-                                       {"bos_token_id", bos_token_id},
-                                       {"d_model", d_model},
-                                       {"decoder_attention_heads", decoder_attention_heads},
-                                       {"decoder_ffn_dim", decoder_ffn_dim},
-                                       {"decoder_layers", decoder_layers},
-                                       {"decoder_start_token_id", decoder_start_token_id},
-                                       {"dropout", dropout},
-                                       {"encoder_attention_heads", encoder_attention_heads},
-                                       {"encoder_ffn_dim", encoder_ffn_dim},
-                                       {"encoder_layers", encoder_layers},
-                                       {"eos_token_id", eos_token_id},
-                                       {"forced_eos_token_id", nullptr},
-                                       {"init_std", init_std},
-                                       {"is_encoder_decoder", true},
-                                       {"max_position_embeddings", max_position_embeddings},
-                                       {"model_type", "bart"},
-                                       {"pad_token_id", pad_token_id},
-                                       {"scale_embedding", scale_embedding},
-                                       {"vocab_size", vocab_size}};
+  nlohmann::ordered_json json = {{"activation_dropout", activation_dropout},
+                                 {"activation_function", activation_function},
+                                 {"architectures", {"BartForConditionalGeneration"}},
+                                 {"attention_dropout", attention_dropout},
+                                 {"bos_token_id", bos_token_id},
+                                 {"d_model", d_model},
+                                 {"decoder_attention_heads", decoder_attention_heads},
+                                 {"decoder_ffn_dim", decoder_ffn_dim},
+                                 {"decoder_layers", decoder_layers},
+                                 {"decoder_start_token_id", decoder_start_token_id},
+                                 {"dropout", dropout},
+                                 {"encoder_attention_heads", encoder_attention_heads},
+                                 {"encoder_ffn_dim", encoder_ffn_dim},
+                                 {"encoder_layers", encoder_layers},
+                                 {"eos_token_id", eos_token_id},
+                                 {"forced_bos_token_id", nullptr},
+                                 {"forced_eos_token_id", nullptr},
+                                 {"init_std", init_std},
+                                 {"is_encoder_decoder", true},
+                                 {"max_position_embeddings", max_position_embeddings},
+                                 {"model_type", "bart"},
+                                 {"pad_token_id", pad_token_id},
+                                 {"scale_embedding", scale_embedding},
+                                 {"vocab_size", vocab_size}};
+  if (forced_bos_token_id) json["forced_bos_token_id"] = *forced_bos_token_id;
+  if (forced_eos_token_id) json["forced_eos_token_id"] = *forced_eos_token_id;
   return json.dump(2) + "\n";
 }
 
@@ -130,21 +148,28 @@ at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input
   check_length(input_ids, sizes, "input_ids");
   if (!config.eos_token_id) config.eos_token_id = sizes.eos_token_id;
   if (!config.pad_token_id) config.pad_token_id = sizes.pad_token_id;
+  if (!config.forced_bos_token_id) config.forced_bos_token_id = sizes.forced_bos_token_id;
+  if (!config.forced_eos_token_id) config.forced_eos_token_id = sizes.forced_eos_token_id;
   AttentionMask mask{.mask = padding_mask(attention_mask)};
   KeyValueCache source = model->body().decoder->source_keys(model->body().encoder(input_ids, mask));
   KeyValueCache cache;
-  const TokenModel steps = {.next =
-                                [&](const at::Tensor& tokens) {
-                                  const BartContext context{
-                                      .source = &source, .source_mask = mask, .cache = &cache};
-                                  return model->head(model->body().decoder(tokens, context)).select(1, -1);
-                                },
-                            .reorder =
-                                [&](const at::Tensor& rows) {
-                                  cache.reorder(rows);
-                                  source.reorder(rows);
-                                  if (mask.mask.defined()) mask.mask = mask.mask.index_select(0, rows);
-                                }};
+  const TokenModel steps = {
+      .next =
+          [&](const at::Tensor& tokens) {
+            const auto length = cache.length() + tokens.size(1);
+            if (length > sizes.max_position_embeddings) {
+              throw UsageError(fmt::format("this BART generates at most {} tokens; these would be {}",
+                                           sizes.max_position_embeddings, length));
+            }
+            const BartContext context{.source = &source, .source_mask = mask, .cache = &cache};
+            return model->head(model->body().decoder(tokens, context)).select(1, -1);
+          },
+      .reorder =
+          [&](const at::Tensor& rows) {
+            cache.reorder(rows);
+            source.reorder(rows);
+            if (mask.mask.defined()) mask.mask = mask.mask.index_select(0, rows);
+          }};
   const at::Tensor start =
       at::full({input_ids.size(0), 1}, sizes.decoder_start_token_id, input_ids.options());
   return generate(steps, start, config);

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <fmt/core.h>
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -98,13 +99,35 @@ std::int64_t padding_of(const GenerationConfig& config) {
   return config.pad_token_id.value_or(config.eos_token_id.value_or(0));
 }
 
+/// The only token that may follow `length` tokens of `prompt` and new ones, if it is forced.
+std::optional<std::int64_t> forced_token(const GenerationConfig& config, std::int64_t prompt,
+                                         std::int64_t length) {
+  if (config.forced_eos_token_id && length == prompt + config.max_new_tokens - 1)
+    return config.forced_eos_token_id;
+  return length == 1 ? config.forced_bos_token_id : std::nullopt;
+}
+
+/// The logits of the token after `tokens`; all but a forced one are impossible.
+at::Tensor next_logits(const TokenModel& model, const at::Tensor& tokens,
+                       const std::optional<std::int64_t>& forced) {
+  const at::Tensor logits = model.next(tokens);
+  if (!forced) return logits;
+  if (*forced < 0 || *forced >= logits.size(-1)) {
+    throw UsageError(
+        fmt::format("generate is to force token {}, but the model has {} tokens", *forced, logits.size(-1)));
+  }
+  at::Tensor only = at::full_like(logits, -INFINITY);
+  only.select(-1, *forced).zero_();
+  return only;
+}
+
 at::Tensor one_text_a_row(const TokenModel& model, const at::Tensor& tokens, const GenerationConfig& config) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(config.seed);
   at::Tensor all = tokens;
   at::Tensor last = tokens;
   at::Tensor ended = at::zeros({tokens.size(0)}, tokens.options().dtype(at::kBool));
   for (std::int64_t i = 0; i < config.max_new_tokens && !ended.all().item<bool>(); ++i) {
-    const at::Tensor logits = model.next(last);
+    const at::Tensor logits = next_logits(model, last, forced_token(config, tokens.size(1), all.size(1)));
     at::Tensor token =
         config.do_sample ? drawn(logits, config, generator).to(tokens.device()) : logits.argmax(-1);
     token = token.masked_fill(ended, padding_of(config));
@@ -125,8 +148,10 @@ class BeamSearch {
 
   at::Tensor run() {
     at::Tensor next = prompt_;
+    const std::int64_t prompt = prompt_.size(1);
     for (std::int64_t i = 0; i < config_.max_new_tokens && !done(); ++i) {
-      const at::Tensor log_probs = model_.next(next).to(at::kFloat).log_softmax(-1).cpu();
+      const auto forced = forced_token(config_, prompt, prompt + i);
+      const at::Tensor log_probs = next_logits(model_, next, forced).to(at::kFloat).log_softmax(-1).cpu();
       next = step(log_probs);
     }
     return texts();
@@ -166,7 +191,7 @@ class BeamSearch {
     const at::Tensor sums = (log_probs + at::tensor(scores, at::kFloat).unsqueeze(1)).flatten();
     const auto [best, places] = sums.topk(std::min(2 * config_.num_beams, sums.numel()));
     std::vector<Continuation> ways;
-    for (std::int64_t i = 0; i < best.numel(); ++i) {
+    for (std::int64_t i = 0; i < best.numel() && best[i].item<float>() > -INFINITY; ++i) {
       const auto place = places[i].item<std::int64_t>();
       ways.push_back({place / vocabulary, place % vocabulary, best[i].item<float>()});
     }

@@ -35,6 +35,7 @@ Gpt2Config Gpt2Config::from_file(const std::filesystem::path& path) {
   file.real("initializer_range", config.initializer_range, 10);
   file.number("bos_token_id", config.bos_token_id, 0);
   file.number("eos_token_id", config.eos_token_id, 0);
+  file.number("pad_token_id", config.pad_token_id, 0);
   file.require("scale_attn_weights", true);
   file.require("scale_attn_by_inverse_layer_idx", false);
   file.require("add_cross_attention", false);
@@ -60,6 +61,7 @@ std::string Gpt2Config::to_json() const {
                                  {"resid_pdrop", resid_pdrop},
                                  {"vocab_size", vocab_size}};
   if (n_inner > 0) json["n_inner"] = n_inner;
+  if (pad_token_id) json["pad_token_id"] = *pad_token_id;
   return json.dump(2) + "\n";
 }
 
@@ -281,6 +283,7 @@ at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
 at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, GenerationConfig config) {
   const at::NoGradGuard no_grad;
   if (!config.eos_token_id) config.eos_token_id = model->config().eos_token_id;
+  if (!config.pad_token_id) config.pad_token_id = model->config().pad_token_id;
   KeyValueCache cache;
   const TokenModel steps = {
       .next =
@@ -291,10 +294,11 @@ at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, Generat
 
 Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder) {
   Gpt2LMHeadModel model(Gpt2Config::from_file(folder));
-  load_pretrained(folder, parallel::named_state_of(*model),
-                  {.base_prefix = "transformer.",
-                   .other_heads = {"lm_head.", "score."},
-                   .constants = {".attn.bias", ".attn.masked_bias"}});
+  load_pretrained(
+      folder, parallel::named_state_of(*model),
+      {.base_prefix = "transformer.",
+       .other_heads = {"lm_head.", "score.", "classifier.", "qa_outputs.", "multiple_choice_head."},
+       .constants = {".attn.bias", ".attn.masked_bias"}});
   return model;
 }
 

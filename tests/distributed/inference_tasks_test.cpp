@@ -202,6 +202,12 @@ TEST_F(InferenceTasks, TextGenerationGoesOnFromEachTextAlike) {
   EXPECT_NE(texts_in(lines), std::vector<std::string>(static_cast<std::size_t>(kRows)));
 }
 
+/// As transformers' pipeline: it begins with the model's first token.
+TEST_F(InferenceTasks, TextGenerationBeginsATextWhereThereIsNone) {
+  write("rows.jsonl", "{\"text\": \"\"}\n");
+  EXPECT_TRUE(contains_all(results("text-generation", "one.jsonl", 1), {"generated_text"}));
+}
+
 TEST_F(InferenceTasks, TranslationFollowsBeams) {
   const Lines lines = lines_of_task("translation", split("--num-beams 2 --output-column german"));
   for (const auto& line : lines) EXPECT_TRUE(line.at("german").is_string()) << line;
@@ -245,6 +251,10 @@ TEST_F(InferenceTasks, RefusesDataThatItCannotRead) {
   expect_refused("feature-extraction", {"--data", write("header.csv", "text,number\n")}, 1,
                  {"--data", "header.csv", "has no rows"});
   expect_refused("feature-extraction", {"--data", file("none.csv")}, 1, {"none.csv", "No such file"});
+  const std::string holes = write("holes.csv", "text,number\nwhat,1\n,2\n,3\n");
+  expect_refused("feature-extraction", {"--data", holes}, 1,
+                 {"--column", "'text'", "no text in 2 of 3 rows", "the first is row 1"});
+  expect_refused("feature-extraction", {"--column", "number"}, 2, {"--column", "'number'", "int64", "text"});
 }
 
 TEST_F(InferenceTasks, RefusesModelsThatDoNotFitTheTask) {

@@ -442,8 +442,21 @@ def check_columns(source, data):
         same("encode " + column, data.class_encode_column(column), source, "encode=" + column)
         ours = [json.loads(line) for line in peer(source, "unique=" + column).split("\n")[:-1]]
         check("unique " + column, ours, data.unique(column))
+    check_class_columns(os.path.dirname(source))
     theirs = data.shuffle(seed=4).add_column("copy", data.shuffle(seed=4)["label"][:], feature=data.features["label"])
     check("add", printed(source, "shuffle=4", "copy=label/copy")[1], rows_of(theirs))
+
+
+def check_class_columns(folder):
+    """Classes of dates and large numbers, and rows without a class in stratified parts."""
+    days = [datetime.date(2020, 1, 1 + row % 3) for row in range(20)]
+    table = pa.table({"day": pa.array([*days, None]), "large": pa.array([2**64 - 1, 5, None] * 7, pa.uint64())})
+    classes = datasets.Dataset(table).class_encode_column("day").class_encode_column("large")
+    datasets.Dataset(table).save_to_disk(folder + "/classes")
+    same("encode dates and large numbers", classes, folder + "/classes", "encode=day", "encode=large")
+    for part in ("train", "test"):
+        theirs = classes.train_test_split(0.4, seed=3, stratify_by_column="large")[part]
+        same(f"stratified with nulls, {part}", theirs, folder + "/classes", "encode=day", "encode=large", f"{part}=0.4/3/shuffle/large")
 
 
 def main():

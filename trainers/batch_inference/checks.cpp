@@ -37,7 +37,7 @@ lockstep::ArrowDataset load_rows(const Options& options) {
   // Not texts::read_table, which keeps the line breaks of a text file's rows: prompts have none.
   auto rows = lockstep::ArrowDataset::load(options.data);
   if (rows.num_rows() == 0) throw lockstep::DataError("--data " + options.data + ": the file has no rows.");
-  texts::check_column(rows, "--column", options.column);
+  texts::check_texts(rows, "--column", options.column);
   return rows;
 }
 

@@ -150,7 +150,9 @@ class Generation : public Inference {
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
     std::vector<std::string> results;
     std::int64_t row = batch.first_row;
-    for (const auto& tokens : texts_.encode_each(batch)) {
+    for (auto tokens : texts_.encode_each(batch)) {
+      // As in transformers, the continuation of an empty text begins a new one.
+      if (tokens.size(1) == 0) tokens = at::full({1, 1}, model_->config().bos_token_id, tokens.options());
       config_.seed = row_seed(seed_, row++);
       const at::Tensor all = models::generate(model_, tokens, config_);
       results.push_back(texts_.decode(all, tokens.size(1)).front());

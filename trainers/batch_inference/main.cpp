@@ -33,7 +33,7 @@ std::string parameters_of(const Options& options) {
 }
 
 /// Increased when a task's results for the same inputs change, so that older cached results are not used.
-std::string version_of(const Options& options) { return options.task == "text-classification" ? "2" : "1"; }
+std::string version_of(const Options& options) { return options.task == "feature-extraction" ? "1" : "2"; }
 
 std::vector<std::filesystem::path> input_files(const Options& options) {
   std::vector<std::filesystem::path> files = {options.model};

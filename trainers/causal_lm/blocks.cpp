@@ -12,7 +12,7 @@ std::shared_ptr<const Dataset> blocks_of(const std::string& flag, const std::str
                                          const Options& options, std::int64_t block_size,
                                          const lockstep::DistributedContext& ranks) {
   const auto table = texts::read_table(flag, path, options.data_format);
-  texts::check_column(table, "--text-column", options.text_column);
+  texts::check_texts(table, "--text-column", options.text_column);
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
   const auto tokens = lockstep::tokenize(
       table, {.tokenizer = options.tokenizer, .column = options.text_column, .add_special_tokens = false},

@@ -11,9 +11,9 @@ using lockstep::Dataset;
 
 ArrowDataset read_rows(const std::string& flag, const std::string& path, const Options& options) {
   const auto table = texts::read_table(flag, path, "auto");
-  texts::check_column(table, "--text-column", options.text_column);
+  texts::check_texts(table, "--text-column", options.text_column);
   texts::check_column(table, "--label-column", options.label_column);
-  if (!options.pair_column.empty()) texts::check_column(table, "--pair-column", options.pair_column);
+  if (!options.pair_column.empty()) texts::check_texts(table, "--pair-column", options.pair_column);
   return table;
 }
 

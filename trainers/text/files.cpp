@@ -38,6 +38,24 @@ void check_column(const ArrowDataset& table, const std::string& flag, const std:
                                fmt::join(table.column_names(), "', '")));
 }
 
+void check_texts(const ArrowDataset& table, const std::string& flag, const std::string& column) {
+  check_column(table, flag, column);
+  const auto texts = table.column(column);
+  const auto kind = texts.type().kind();
+  if (kind != lockstep::TypeKind::utf8 && kind != lockstep::TypeKind::large_utf8) {
+    throw UsageError(fmt::format("{}: the column '{}' has the type {}, expected text.", flag, column,
+                                 texts.type().text()));
+  }
+  const auto missing = texts.null_count();
+  if (missing == 0) return;
+  std::int64_t row = 0;
+  while (!texts.is_null(row)) ++row;
+  throw DataError(
+      fmt::format("{}: the column '{}' has no text in {} of {} rows, the first is row {} (from 0): "
+                  "fill them in, or leave these rows out.",
+                  flag, column, missing, texts.size(), row));
+}
+
 lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, const std::string& cache_folder,
                                  bool progress) {
   lockstep::MapOptions options;

@@ -20,6 +20,10 @@ lockstep::ArrowDataset read_table(const std::string& flag, const std::string& pa
 /// Throws UsageError, with `flag` and the existing columns, if there is no `column`.
 void check_column(const lockstep::ArrowDataset& table, const std::string& flag, const std::string& column);
 
+/// The same for a column of texts. Also throws UsageError if it has another type, and DataError, with the
+/// first row, if texts are missing.
+void check_texts(const lockstep::ArrowDataset& table, const std::string& flag, const std::string& column);
+
 /// Options of the map that tokenizes on all ranks.
 lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, const std::string& cache_folder,
                                  bool progress);

@@ -22,7 +22,7 @@ constexpr const char* kTarget = "target";
 ArrowDataset one_side(const std::string& flag, const std::string& path, const Options& options,
                       const std::string& column_flag, const std::string& column) {
   const auto table = texts::read_table(flag, path, options.data_format);
-  texts::check_column(table, column_flag, column);
+  texts::check_texts(table, column_flag, column);
   return table;
 }
 
@@ -72,7 +72,7 @@ ArrowDataset read_pairs(const std::string& part, const std::string& path, const 
   const auto sources =
       one_side(fmt::format("--{}-file", part), path, options, "--source-column", options.source_column);
   if (target_path.empty()) {
-    texts::check_column(sources, "--target-column", options.target_column);
+    texts::check_texts(sources, "--target-column", options.target_column);
     return two_columns(sources, options.source_column, sources, options.target_column);
   }
   const auto targets = one_side(fmt::format("--{}-target-file", part), target_path, options,

@@ -112,7 +112,7 @@ struct SplitOptions {
   std::optional<SplitSize> train_size = std::nullopt;
   bool shuffle = true;
   std::uint64_t seed = 0;
-  /// A ClassLabel column whose class proportions both parts keep.
+  /// A ClassLabel column whose class proportions both parts keep; nulls count as a class.
   std::string stratify_by_column = {};
 };
 
@@ -291,8 +291,8 @@ class ArrowDataset {
   /// would be lost.
   ArrowDataset cast(const Features& features) const;
   ArrowDataset cast_column(std::string_view name, const Feature& feature) const;
-  /// Converts a column of text, integers or booleans to a ClassLabel whose names are the sorted values as
-  /// text. Nulls stay null.
+  /// Converts a column of text, integers, booleans or dates to a ClassLabel whose names are the sorted values
+  /// as text. Nulls stay null.
   ArrowDataset class_encode_column(std::string_view name) const;
   /// The distinct values of a column, in the order of their first occurrence; null counts as a value.
   std::vector<Value> unique(std::string_view column) const;

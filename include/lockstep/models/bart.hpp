@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/models/generation.hpp"
@@ -39,6 +40,10 @@ struct BartConfig {
   std::int64_t eos_token_id = 2;
   /// First token of a decoder's input.
   std::int64_t decoder_start_token_id = 2;
+  /// For generate(): see GenerationConfig. from_file() reads them from generation_config.json beside the file
+  /// if there is one; a file without them forces token 2 at the end, as in transformers.
+  std::optional<std::int64_t> forced_bos_token_id = {};
+  std::optional<std::int64_t> forced_eos_token_id = {};
 
   /// Reads config.json, or the one in a folder. Throws DataError, which names file and field, if it is of
   /// another model, if a field is out of range, and for features that are not implemented.
@@ -84,8 +89,8 @@ at::Tensor shift_right(const at::Tensor& labels, const BartConfig& config);
 at::Tensor sequence_loss(const at::Tensor& logits, const at::Tensor& labels);
 
 /// Generates target texts for source texts: int64 [rows, 1 + at most max_new_tokens], starting with
-/// decoder_start_token_id. No gradients; the model should be in evaluation mode. End and padding tokens
-/// default to those of the model's configuration. *Local*.
+/// decoder_start_token_id. No gradients; the model should be in evaluation mode. End, padding and
+/// forced tokens default to those of the model's configuration. *Local*.
 at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input_ids,
                     const at::Tensor& attention_mask = {}, GenerationConfig config = {});
 

@@ -17,6 +17,10 @@ struct GenerationConfig {
   std::optional<std::int64_t> eos_token_id = {};
   /// Pads texts that ended before others; by default the end token.
   std::optional<std::int64_t> pad_token_id = {};
+  /// The first new token, if the prompt is a single token.
+  std::optional<std::int64_t> forced_bos_token_id = {};
+  /// The last token of a text that reaches max_new_tokens.
+  std::optional<std::int64_t> forced_eos_token_id = {};
 
   /// Sample tokens by their probabilities instead of taking the best.
   bool do_sample = false;

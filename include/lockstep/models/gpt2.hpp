@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/models/generation.hpp"
@@ -33,6 +34,8 @@ struct Gpt2Config {
   double initializer_range = 0.02;
   std::int64_t bos_token_id = 50256;
   std::int64_t eos_token_id = 50256;
+  /// Pads generated texts that ended before others; none: eos_token_id.
+  std::optional<std::int64_t> pad_token_id = {};
 
   /// Reads config.json, or the one in a folder. Throws DataError, which names file and field, if it is of
   /// another model, if a field is out of range, and for features that are not implemented.
@@ -76,7 +79,7 @@ TORCH_MODULE(Gpt2LMHeadModel);
 at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels);
 
 /// Continues `input_ids` [rows, tokens], all rows without padding. No gradients; the model should be in
-/// evaluation mode. The end token defaults to that of the model's configuration. *Local*.
+/// evaluation mode. End and padding tokens default to those of the model's configuration. *Local*.
 at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, GenerationConfig config = {});
 
 /// Reads a folder with config.json and weights, as written by Hugging Face's save_pretrained or by

@@ -23,17 +23,29 @@ void check_same_columns(const ArrowDataset& dataset, const Features& features) {
                   fmt::join(have, "', '"), fmt::join(want, "', '")));
 }
 
+[[noreturn]] void refuse_as_classes(std::string_view column, const std::string& type) {
+  throw UsageError(
+      fmt::format("the column '{}' has values of the type '{}', which cannot name classes: text, "
+                  "integers, booleans and dates can.",
+                  column, type));
+}
+
 /// A value of a column of text, integers or booleans as text; other types cannot name classes.
 std::string class_text(const Value& value, std::string_view column) {
   if (const auto* text = std::get_if<std::string>(&value.variant())) return *text;
   if (const auto* number = std::get_if<std::int64_t>(&value.variant())) return std::to_string(*number);
+  if (const auto* number = std::get_if<std::uint64_t>(&value.variant())) return std::to_string(*number);
   // As Python prints booleans.
   if (const auto* truth = std::get_if<bool>(&value.variant())) return *truth ? "True" : "False";
-  throw UsageError("the column '" + std::string(column) + "' has values of the kind '" + value.kind() +
-                   "', which cannot name classes: text, integers and booleans can.");
+  refuse_as_classes(column, value.kind());
 }
 
 Column class_texts(const Column& column, std::string_view name) {
+  // The values of dates and times are their integers, which would become the names.
+  const auto& type = column.type();
+  if (type.kind() == TypeKind::date32 || type.kind() == TypeKind::date64)
+    return table::converted_column(column, Feature(DataType(TypeKind::utf8)), name);
+  if (type.is_temporal()) refuse_as_classes(name, type.text());
   ColumnBuilder texts{DataType(TypeKind::utf8)};
   for (std::int64_t row = 0; row < column.size(); ++row) {
     const auto value = column.value(row);

@@ -78,11 +78,15 @@ Rows class_shares(const Rows& counts, std::int64_t draws, table::NumpyRandom& ra
   return shares;
 }
 
+/// Rows without a label form the last class, as in `datasets`.
 std::vector<Rows> rows_by_class(const ColumnView<std::int64_t>& labels) {
   std::map<std::int64_t, Rows> classes;
-  for (std::int64_t row = 0; row < labels.size(); ++row) classes[labels[row]].push_back(row);
+  Rows without;
+  for (std::int64_t row = 0; row < labels.size(); ++row)
+    (labels.is_null(row) ? without : classes[labels[row]]).push_back(row);
   std::vector<Rows> rows;
   for (auto& [label, members] : classes) rows.push_back(std::move(members));
+  if (!without.empty()) rows.push_back(std::move(without));
   return rows;
 }
 
