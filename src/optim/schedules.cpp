@@ -173,7 +173,7 @@ void check(const ScheduleOptions& options, const Kind& kind, double lr) {
   if (options.num_warmup_steps < 0) refuse(options, "num_warmup_steps must not be negative");
   if (kind.needs_training_steps && options.num_training_steps < 1)
     refuse(options, "needs num_training_steps, the optimizer steps of the whole training");
-  if (options.name == "polynomial" && options.num_training_steps <= options.num_warmup_steps)
+  if (options.name == "polynomial" && options.num_training_steps == options.num_warmup_steps)
     refuse(options, "num_training_steps must be more than num_warmup_steps");
   if (options.name == "polynomial" && options.lr_end >= lr)
     refuse(options, fmt::format("lr_end is {}, expected less than the full rate, {}", options.lr_end, lr));

@@ -79,6 +79,13 @@ TEST(Schedules, RestartsNeedNotBeWhole) {
   EXPECT_NEAR(schedule(5), 0.8535533905932737, 1e-15);  // transformers' number.
 }
 
+TEST(Schedules, ATrainingMayEndInItsWarmup) {
+  const auto schedule =
+      make_schedule({.name = "polynomial", .num_warmup_steps = 5, .num_training_steps = 3, .lr_end = 0.1});
+  EXPECT_EQ(schedule(3), 0.6);
+  EXPECT_EQ(schedule(5), 0.1);
+}
+
 TEST(Schedules, RefuseWhatMakesNoSense) {
   EXPECT_THROWS(make_schedule({.name = "cosin"}), UsageError, "'cosin'", "cosine_with_restarts", "Plateau");
   EXPECT_THROWS(make_schedule({.name = "linear"}), UsageError, "num_training_steps");
