@@ -41,7 +41,16 @@ TensorSource open_parts(const std::filesystem::path& index) {
 std::filesystem::path model_file_of(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return path;
   const auto index = path / (std::string(kModelFileName) + shards::kIndexEnding);
-  return std::filesystem::exists(index) ? index : path / kModelFileName;
+  if (std::filesystem::exists(index)) return index;
+  const auto file = path / kModelFileName;
+  const auto pickle = path / "pytorch_model.bin";
+  const bool is_pickled =
+      std::filesystem::exists(pickle) || std::filesystem::exists(pickle.string() + ".index.json");
+  if (std::filesystem::exists(file) || !is_pickled) return file;
+  throw DataError(fmt::format(
+      "'{}' has the weights only as pickles of Python (pytorch_model.bin), which are not read: load and "
+      "save the model in Python, which writes {}.",
+      path.string(), kModelFileName));
 }
 
 TensorSource open_model_file(const std::filesystem::path& file) {
