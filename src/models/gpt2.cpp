@@ -35,7 +35,9 @@ Gpt2Config Gpt2Config::from_file(const std::filesystem::path& path) {
   file.real("initializer_range", config.initializer_range, 10);
   file.number("bos_token_id", config.bos_token_id, 0);
   file.number("eos_token_id", config.eos_token_id, 0);
-  file.number("pad_token_id", config.pad_token_id, 0);
+  file.number("pad_token_id", config.pad_token_id, -1);
+  // How some files say that there is none.
+  if (config.pad_token_id == -1) config.pad_token_id.reset();
   file.require("scale_attn_weights", true);
   file.require("scale_attn_by_inverse_layer_idx", false);
   file.require("add_cross_attention", false);

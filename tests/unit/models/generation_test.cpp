@@ -80,6 +80,8 @@ TEST(Generation, AGpt2sPaddingTokenIsReadAndSaved) {
   const auto config = Gpt2Config::from_file(folder.path());
   EXPECT_EQ(config.pad_token_id, 6);
   EXPECT_TRUE(testing::contains_all(config.to_json(), {"\"pad_token_id\": 6"}));
+  testing::write_bytes(folder.path() / "config.json", R"({"model_type": "gpt2", "pad_token_id": -1})");
+  EXPECT_EQ(Gpt2Config::from_file(folder.path()).pad_token_id, std::nullopt);
 }
 
 TEST(Generation, ABartsForcedTokensAreReadAsByTransformers) {
