@@ -71,6 +71,12 @@ class Rewriter {
         name.starts_with("no-") && set_.find(name) == nullptr ? set_.find(name.substr(3)) : nullptr;
     if (negated == nullptr || !negated->is_switch() || !negated->field) {
       const OptionSpec& option = resolve(name);
+      // Where no word stands alone, one behind a switch is its value, as for Python's parsers: --bf16 True.
+      const bool stands_alone = !set_.arguments().empty() || set_.grammar().stop_at_first_positional;
+      const auto next = word_ + 1;
+      if (option.is_switch() && option.field && !value && !stands_alone && next != end_ &&
+          !looks_like_flag(*next))
+        value = *(word_ = next);
       return add(option, "--" + option.name, value);
     }
     if (value) throw UsageError(fmt::format("--{} takes no value, got '{}'.", name, *value));

@@ -135,6 +135,15 @@ TEST(Options, UnknownFlagsNameTheNearest) {
   EXPECT_NE(refusal({"--" + std::string(100000, 'e')}).find("unknown flag"), std::string::npos);
 }
 
+TEST(Options, AWordBehindASwitchIsItsValue) {
+  const auto resumes = [](const std::vector<std::string>& words) { return parsed(words).resume; };
+  EXPECT_TRUE(resumes({"--resume", "True", "--epochs", "3"}));
+  EXPECT_FALSE(resumes({"--resume", "false"}));
+  EXPECT_TRUE(resumes({"--resume", "--epochs", "3"}));
+  EXPECT_NE(refusal({"--resume", "stray"}).find("--resume 'stray': expected true or false"),
+            std::string::npos);
+}
+
 TEST(Options, MissingValuesAndStrayWordsAreNamed) {
   EXPECT_NE(refusal({"--epochs"}).find("--epochs needs a value"), std::string::npos);
   EXPECT_NE(refusal({"--data", "--resume"}).find("'--resume' follows it"), std::string::npos);
