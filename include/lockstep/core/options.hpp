@@ -222,9 +222,9 @@ class OptionSet {
 /// ```
 ///
 /// Syntax of the command line: `--flag value` and `--flag=value`; hyphens or underscores; switches are
-/// `--flag`, `--no-flag`, `--flag=false`; lists are `--flag a,b` (`,,` is a comma inside an item); the last
-/// of repeated flags wins; `--` ends the flags. The whole text of a number must be a number that fits its
-/// type.
+/// `--flag`, `--no-flag`, `--flag=false`, and `--flag false` in a table without arguments; lists are `--flag
+/// a,b` (`,,` is a comma inside an item); the last of repeated flags wins; `--` ends the flags. The whole
+/// text of a number must be a number that fits its type.
 ///
 /// `Options` must be default-constructible and copyable. All members are *Local*; a complete table may be
 /// used by several threads at once.
