@@ -144,7 +144,7 @@ struct TrainingArguments {
   bool log_on_each_node = true;
   /// No progress bar.
   bool disable_tqdm = false;
-  /// Any of "tensorboard", "jsonl" and "csv".
+  /// Any of "tensorboard", "jsonl" and "csv"; or "none", which is the default.
   std::vector<std::string> report_to = {};
   /// Folder of their files. Empty: `output_dir`/runs.
   std::string logging_dir = {};

@@ -114,7 +114,8 @@ void add_logging(Table& table) {
       .add("log-on-each-node", &Args::log_on_each_node,
            "The first rank of each node uses --log-level too; otherwise only rank 0.")
       .add("disable-tqdm", &Args::disable_tqdm, "No progress bar.")
-      .add("report-to", &Args::report_to, "Trackers.", one_of({"tensorboard", "jsonl", "csv"}))
+      .add("report-to", &Args::report_to, "Trackers; none is the default.",
+           one_of({"tensorboard", "jsonl", "csv", "none"}))
       .add("logging-dir", &Args::logging_dir, "Folder of the trackers' files; default: runs in --output-dir.")
       .add("run-name", &Args::run_name, "Name of the run: a folder in --logging-dir.");
 }

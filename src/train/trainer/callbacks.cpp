@@ -47,7 +47,9 @@ void print_log(CallbackContext& event) {
 
 void TrackerCallback::open(CallbackContext& event, bool for_training) {
   const auto& args = event.args;
-  if (args.report_to.empty()) return;
+  auto trackers = args.report_to;
+  std::erase(trackers, "none");
+  if (trackers.empty()) return;
   const std::filesystem::path folder = args.logging_dir.empty()
                                            ? std::filesystem::path(args.output_dir) / "runs"
                                            : std::filesystem::path(args.logging_dir);
@@ -55,7 +57,7 @@ void TrackerCallback::open(CallbackContext& event, bool for_training) {
   // checkpoint is loaded.
   const bool drops = for_training && args.resume_from_checkpoint == "auto" && event.state.global_step == 0;
   event.trainer.accelerator().init_trackers(
-      {.log_with = args.report_to,
+      {.log_with = std::move(trackers),
        .folder = args.run_name.empty() ? folder : folder / args.run_name,
        .resume_at = drops ? std::optional<std::int64_t>(0) : std::nullopt},
       for_training ? hyper_parameters(args) : HyperParameters());

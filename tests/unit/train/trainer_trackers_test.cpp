@@ -159,6 +159,15 @@ TEST_P(TrackersOfRanks, HaveTheLogOnceAfterAnEvaluation) {
       accelerator_options(args));
 }
 
+TEST(TrainerTrackers, AreNotOpenedForNone) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"none"};
+  args.num_train_epochs = 1;
+  testing::train_plainly(1, args);
+  EXPECT_FALSE(fs::exists(fs::path(args.output_dir) / "runs"));
+}
+
 TEST(TrainerTrackers, TakeAnEvaluationAfterTheTraining) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
