@@ -73,10 +73,7 @@ class Rewriter {
       const OptionSpec& option = resolve(name);
       // Where no word stands alone, one behind a switch is its value, as for Python's parsers: --bf16 True.
       const bool stands_alone = !set_.arguments().empty() || set_.grammar().stop_at_first_positional;
-      const auto next = word_ + 1;
-      if (option.is_switch() && option.field && !value && !stands_alone && next != end_ &&
-          !looks_like_flag(*next))
-        value = *(word_ = next);
+      if (!value && option.is_switch() && option.field && !stands_alone && value_follows()) value = *++word_;
       return add(option, "--" + option.name, value);
     }
     if (value) throw UsageError(fmt::format("--{} takes no value, got '{}'.", name, *value));
@@ -105,9 +102,11 @@ class Rewriter {
     places.push_back(place);
   }
 
+  bool value_follows() const { return word_ + 1 != end_ && !looks_like_flag(*(word_ + 1)); }
+
   const std::string& next_value(const OptionSpec& option, const std::string& place) {
+    if (value_follows()) return *++word_;
     const auto next = word_ + 1;
-    if (next != end_ && !looks_like_flag(*next)) return *(word_ = next);
     const std::string what_follows =
         next == end_ ? "nothing follows it."
                      : fmt::format("'{0}' follows it. Write a value that begins with '-' as --{1}={0}.",

@@ -97,14 +97,11 @@ void run(const torch::optim::OptimizerOptions& options, const Tensors& parameter
   const Fields& fields = static_cast<const GroupOptions<Fields>&>(options).values;
   comm::GraphReplays* replays = recorded_for(parameters);
   const AdamLists lists = lists_of(parameters, fields.amsgrad, state_of, replays);
-  const auto with_rate = [&, beta1 = std::get<0>(fields.betas),
-                          beta2 = std::get<1>(fields.betas)](const auto& lr) {
+  with_rate(replays, fields.lr, [&](const auto& lr) {
+    const auto [beta1, beta2] = fields.betas;
     kernel(parameters, gradients, lists.averages, lists.squares, lists.maxima, lists.steps, lr, beta1, beta2,
            fields.weight_decay, fields.eps, fields.amsgrad, fields.maximize);
-  };
-  if (replays == nullptr) return with_rate(fields.lr);
-  // The kernels round it to float32, as those of torch.optim do if `lr` is a tensor.
-  with_rate(replays->number([&lr = fields.lr] { return lr; }));
+  });
 }
 
 }  // namespace

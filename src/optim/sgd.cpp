@@ -40,7 +40,7 @@ bool kernel_is_right_for(const at::Tensor& parameter) {
   return !(parameter.is_cpu() && c10::isReducedFloatingType(parameter.scalar_type()));
 }
 
-void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step) {
+void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step, comm::GraphReplays* replays) {
   if (lists.parameters.empty()) return;
   if (!kernel_is_right_for(lists.parameters.front())) {
     for (std::size_t i = 0; i < lists.parameters.size(); ++i) {
@@ -49,14 +49,10 @@ void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step) {
     }
     return;
   }
-  const auto with_rate = [&](const auto& lr) {
+  with_rate(replays, options.lr, [&](const auto& lr) {
     at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay, options.momentum,
                     lr, options.dampening, options.nesterov, options.maximize, is_first_step);
-  };
-  comm::GraphReplays* replays = recorded_for(lists.parameters);
-  if (replays == nullptr) return with_rate(options.lr);
-  // The kernels round it to float32, as those of torch.optim do if `lr` is a tensor.
-  with_rate(replays->number([&lr = options.lr] { return lr; }));
+  });
 }
 
 void check(const SgdOptions& options) {
@@ -86,8 +82,8 @@ SGD::SGD(std::vector<ParameterGroup<SgdOptions>> groups)
 void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
                  const Tensors& gradients) {
   const SgdOptions& fields = static_cast<const GroupOptions<SgdOptions>&>(options).values;
-  if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false);
   comm::GraphReplays* replays = recorded_for(parameters);
+  if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false, replays);
   SgdLists first, later;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     auto& state = state_of<torch::optim::SGDParamState>(parameters[i]);
@@ -104,8 +100,8 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
     lists.gradients.push_back(gradients[i]);
     lists.momenta.push_back(state.momentum_buffer());
   }
-  run(fields, first, true);
-  run(fields, later, false);
+  run(fields, first, true, replays);
+  run(fields, later, false, replays);
 }
 
 }  // namespace lockstep::optim

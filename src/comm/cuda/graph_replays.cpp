@@ -53,7 +53,7 @@ void GraphReplays::record(CudaGraph& graph, const std::function<void()>& launch)
 
 GraphReplays* GraphReplays::recorded() {
   const CudaPlugin* plugin = loaded_cuda_plugin();
-  if (plugin == nullptr || plugin->device_count() == 0 || !plugin->is_recording()) return nullptr;
+  if (plugin == nullptr || !plugin->is_recording()) return nullptr;
   GraphReplays* replays = recording;
   if (replays == nullptr) {
     throw UsageError(

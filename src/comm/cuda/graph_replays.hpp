@@ -35,6 +35,7 @@ class GraphReplays {
 
   /// Those of the graph for which this thread's current stream is being recorded, which may be in another
   /// thread than record(); null if it is not recorded. Throws UsageError if it is recorded for another graph.
+  /// Only where a CUDA device is in use.
   static GraphReplays* recorded();
 
  private:

@@ -346,7 +346,7 @@ void EvaluationRun::add_loss(const Loss& loss, std::int64_t rows) {
   // Left out without waiting for the device.
   const at::Tensor counts =
       impl_.args.logging_nan_inf_filter ? sum.isfinite() : at::ones_like(sum, at::kBool);
-  sums_[0] += at::where(counts, sum, 0.0);
+  sums_[0] += sum.masked_fill(counts.logical_not(), 0);
   sums_[1] += weight * counts;
   sums_[2] += 1;
   sums_[3] += counts;
