@@ -39,13 +39,6 @@ void for_each_entry(const fs::path& folder, Action action) {
 
 }  // namespace
 
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::optional<std::string> read_end(const fs::path& path, std::size_t most) {
   // Not an InputFile, which would throw for each rank without an error file.
   const net::FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

@@ -10,13 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "core/file_system.hpp"
+
 namespace lockstep::launch {
 
 /// Facts from /proc, /sys and cgroups. All functions are *Local*. None throws for missing files or processes;
 /// a process that has ended has no facts.
 
-/// The first line of a file; empty if there is none.
-std::string first_line(const std::filesystem::path& file);
+using file_system::first_line;
 /// At most the last `most` bytes of a regular file; nullopt if there is none. Other kinds, such as a pipe
 /// that a rank has put in its place, are not read, as they might block.
 std::optional<std::string> read_end(const std::filesystem::path& file, std::size_t most);

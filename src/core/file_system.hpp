@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -26,6 +27,14 @@ inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
 }
 
 inline std::string reason(int error) { return std::generic_category().message(error); }
+
+/// The first line of a file such as those in /proc, without its end; empty if it cannot be read.
+inline std::string first_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
 
 /// Syncs the folder. Returns errno, or 0.
 inline int sync_folder(const std::filesystem::path& folder) {

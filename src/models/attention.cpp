@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -26,12 +27,21 @@ at::Tensor padding_mask(const at::Tensor& attention_mask) {
   return attention_mask.to(at::kBool).view({attention_mask.size(0), 1, 1, attention_mask.size(1)});
 }
 
+void check_position_ids(const char* model, const at::Tensor& input_ids, const at::Tensor& position_ids,
+                        std::int64_t limit) {
+  const bool shaped = input_ids.dim() == 2 && position_ids.sizes() == input_ids.sizes();
+  const bool read = shaped && position_ids.is_cpu() && position_ids.numel() > 0;
+  if (shaped && !(read && position_ids.max().item<std::int64_t>() >= limit)) return;
+  throw UsageError(fmt::format("{} takes position_ids of the shape of input_ids, {}, below {}; got {}", model,
+                               c10::str(input_ids.sizes()), limit, c10::str(position_ids.sizes())));
+}
+
 at::Tensor same_text_mask(const at::Tensor& position_ids) {
   const auto length = position_ids.size(1);
   if (length < 2) return {};
   at::Tensor text = at::zeros_like(position_ids);
   text.narrow(1, 1, length - 1).copy_(position_ids.diff().ne(1).cumsum(1));
-  if (!text.any().item<bool>()) return {};
+  if (position_ids.is_cpu() && !text.any().item<bool>()) return {};
   return text.unsqueeze(2).eq(text.unsqueeze(1)).unsqueeze(1);
 }
 

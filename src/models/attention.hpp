@@ -31,8 +31,14 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 /// undefined.
 at::Tensor padding_mask(const at::Tensor& attention_mask);
 
+/// Throws UsageError, in the name of `model`, unless `position_ids` have the shape of `input_ids`, [rows,
+/// tokens], and are below `limit`. Values on a GPU are not read: the host would wait for it in every step.
+void check_position_ids(const char* model, const at::Tensor& input_ids, const at::Tensor& position_ids,
+                        std::int64_t limit);
+
 /// A mask for attend() with which the tokens of a row only attend to their own text: a new text starts where
-/// `position_ids`, [rows, tokens], do not increase by 1. Undefined if each row is one text.
+/// `position_ids`, [rows, tokens], do not increase by 1. On the CPU it is undefined if each row is one text,
+/// for which attention without a mask is faster.
 at::Tensor same_text_mask(const at::Tensor& position_ids);
 
 /// An activation by its name in Hugging Face's configurations: gelu, gelu_new, gelu_pytorch_tanh, relu, silu,

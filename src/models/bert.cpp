@@ -271,11 +271,7 @@ BertOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor&
                                   const at::Tensor& token_type_ids, const at::Tensor& position_ids) {
   const auto longest = config_.max_position_embeddings;
   if (position_ids.defined()) {
-    if (input_ids.dim() != 2 || position_ids.sizes() != input_ids.sizes() ||
-        (position_ids.numel() > 0 && position_ids.max().item<std::int64_t>() >= longest)) {
-      throw UsageError(fmt::format("BERT takes position_ids of the shape of input_ids, {}, below {}; got {}",
-                                   c10::str(input_ids.sizes()), longest, c10::str(position_ids.sizes())));
-    }
+    check_position_ids("BERT", input_ids, position_ids, longest);
   } else if (input_ids.dim() != 2 || input_ids.size(1) > longest) {
     throw UsageError(fmt::format("BERT takes input_ids [rows, tokens] of at most {} tokens; got {}", longest,
                                  c10::str(input_ids.sizes())));

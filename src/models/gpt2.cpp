@@ -248,12 +248,7 @@ Gpt2LMHeadModelImpl::~Gpt2LMHeadModelImpl() = default;
 at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
                                         const at::Tensor& position_ids) {
   if (position_ids.defined()) {
-    if (input_ids.dim() != 2 || position_ids.sizes() != input_ids.sizes() ||
-        (position_ids.numel() > 0 && position_ids.max().item<std::int64_t>() >= config_.n_positions)) {
-      throw UsageError(fmt::format("GPT-2 takes position_ids of the shape of input_ids, {}, below {}; got {}",
-                                   c10::str(input_ids.sizes()), config_.n_positions,
-                                   c10::str(position_ids.sizes())));
-    }
+    check_position_ids("GPT-2", input_ids, position_ids, config_.n_positions);
     const auto mask = attention_mask.defined() ? causal_mask(attention_mask) : mask_of_texts(position_ids);
     return transformer_->forward(input_ids, {.mask = mask}, position_ids);
   }

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/optim/zero_grad.hpp"
+
 namespace lockstep::optim {
 
 /// Parameters with their own options.
@@ -36,6 +38,9 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// which is returned. *Local*. Throws UsageError for a sparse gradient and for a parameter that is not
   /// dense in memory.
   at::Tensor step(LossClosure closure = nullptr) override;
+
+  /// As LibTorch's, and also for gradients that are views into DistributedDataParallel's buckets. *Local*.
+  void zero_grad(bool set_to_none = true) { lockstep::zero_grad(*this, set_to_none); }
 
   /// One step of some of a group's parameters with these gradients; ignores their `.grad`. *Local*.
   void step_with(torch::optim::OptimizerParamGroup& group, const std::vector<at::Tensor>& parameters,

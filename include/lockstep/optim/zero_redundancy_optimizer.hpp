@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
+#include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep::optim {
 
@@ -52,6 +53,9 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
   /// return, all parameters have their new values. `closure`, if any, is called first to compute the loss,
   /// which is returned. *Collective*. Throws UsageError if parameters were added after the construction.
   at::Tensor step(LossClosure closure = nullptr) override;
+
+  /// As LibTorch's, and also for gradients that are views into DistributedDataParallel's buckets. *Local*.
+  void zero_grad(bool set_to_none = true) { lockstep::zero_grad(*this, set_to_none); }
 
   /// The rank in the group that keeps the state of this parameter. *Local*. Throws UsageError if the
   /// optimizer does not have the parameter.

@@ -42,7 +42,7 @@ struct DistributedDataParallelOptions {
   bool static_graph = false;
 
   /// Let `.grad` be a view into the bucket, which saves one copy of all gradients. Clear such gradients with
-  /// zero_grad of this class or of a prepared optimizer: that of torch::optim throws on views.
+  /// zero_grad of this class or of an optimizer of Lockstep: that of torch::optim throws on views.
   bool gradient_as_bucket_view = false;
 
   /// Names of parameters whose gradients are sparse (weights of `sparse` embeddings).

@@ -9,23 +9,16 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "core/file_system.hpp"
 #include "core/host_name.hpp"
 #include "lockstep/core/process_identity.hpp"
 
 namespace lockstep {
 namespace {
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::string pid_namespace() {
   std::error_code ignored;
@@ -35,7 +28,7 @@ std::string pid_namespace() {
 }  // namespace
 
 ProcessStat process_stat(pid_t pid) {
-  const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
+  const std::string line = file_system::first_line(fmt::format("/proc/{}/stat", pid));
   // The name is in parentheses, and may contain some itself.
   std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
   ProcessStat stat;
@@ -57,14 +50,14 @@ bool has_ended(pid_t pid, std::uint64_t start) {
 
 ProcessIdentity this_process() {
   return {.host = host_name(),
-          .boot = first_line("/proc/sys/kernel/random/boot_id"),
+          .boot = file_system::first_line("/proc/sys/kernel/random/boot_id"),
           .pid_namespace = pid_namespace(),
           .pid = getpid(),
           .start = process_stat(getpid()).start};
 }
 
 Liveness liveness_of(const ProcessIdentity& process) {
-  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  const std::string boot = file_system::first_line("/proc/sys/kernel/random/boot_id");
   if (boot.empty() || boot != process.boot || pid_namespace() != process.pid_namespace)
     return Liveness::unknown;
   return has_ended(process.pid, process.start) ? Liveness::dead : Liveness::alive;

@@ -8,6 +8,7 @@
 #include "comm/deferred_reduction.hpp"
 #include "fsdp_job.hpp"
 #include "lockstep/comm/cuda.hpp"
+#include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "on_device.hpp"
 
@@ -112,6 +113,25 @@ TEST_P(OnDevice, AStepOfATrainerDoesNotWait) {
         EXPECT_EQ(trainer.train().global_step, 18);
       },
       accelerator_options(args));
+}
+
+TEST_P(OnDevice, PackedTextsDoNotWait) {
+  torch::manual_seed(2);
+  models::Gpt2LMHeadModel model(
+      models::Gpt2Config{.vocab_size = 19, .n_positions = 8, .n_embd = 16, .n_layer = 2, .n_head = 2});
+  model->eval();
+  const at::Tensor ids = at::arange(24, at::kLong).view({3, 8}).remainder(19);
+  const at::Tensor positions = at::arange(8).remainder(5).expand({3, 8}).contiguous();
+  const at::Tensor expected = model->forward(ids, {}, positions);
+  model->to(device());
+  const at::Tensor ids_there = ids.to(device()), positions_there = positions.to(device());
+  // The first one loads the kernels.
+  model->forward(ids_there, {}, positions_there).sum().backward();
+  std::optional<NoWaits> guard(device());
+  const at::Tensor logits = model->forward(ids_there, {}, positions_there);
+  models::causal_lm_loss(logits, ids_there).backward();
+  guard.reset();
+  EXPECT_TRUE(at::allclose(logits.to(at::kCPU), expected, 1e-4, 1e-4));
 }
 
 TEST_P(OnDevice, ADeferredReductionDoesNotWait) {
