@@ -45,24 +45,42 @@ std::vector<at::Tensor> on_cpu(const Layers& net) {
   return weights;
 }
 
-/// The weights of `device` after some steps; `around` sees the model, and each step after its backward.
+/// The weights after some steps on `device`; `around` sees the model and returns what follows each backward.
 template <class Around>
-std::vector<at::Tensor> trained(const Accelerator& accelerator, const at::Device& device,
-                                const Around& around, const DistributedDataParallelOptions& options = {}) {
-  const ProcessGroup& group = accelerator.process_group();
+std::vector<at::Tensor> trained(const ProcessGroup& group, const at::Device& device, const Around& around,
+                                const DistributedDataParallelOptions& options = {}) {
   Layers net = layers_on(device);
   DistributedDataParallel ddp(net, group, options);
   optim::AdamW optimizer(net->parameters(), {.lr = 0.01});
-  auto after_step = around(ddp, optimizer);
+  auto after_backward = around(ddp, optimizer);
   for (int step = 0; step < 6; ++step) {
     optimizer.zero_grad();
     ddp(rows_of(group.rank(), step, device)).square().mean().backward();
-    after_step();
+    after_backward();
   }
   return on_cpu(net);
 }
 
-TEST_P(RanksOnDevice, CommHooksReduceAsOnTheCpu) {
+class TrainedRanksOnDevice : public RanksOnDevice {
+ protected:
+  /// Both ranks get on the device what threads get on the CPU.
+  template <class Around>
+  void expect_trained_as_on_cpu(const Around& around, double tolerance = 1e-5,
+                                const DistributedDataParallelOptions& options = {}) const {
+    std::vector<std::vector<at::Tensor>> expected(2);
+    run_group(2, [&](const ProcessGroup& group) {
+      expected[static_cast<std::size_t>(group.rank())] = trained(group, at::kCPU, around, options);
+    });
+    run(2, [&](Accelerator& accelerator) {
+      expect_close(trained(accelerator.process_group(), device(), around, options),
+                   expected[static_cast<std::size_t>(accelerator.process_index())], tolerance);
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, TrainedRanksOnDevice, ::testing::Values("cpu", "cuda:0"));
+
+TEST_P(TrainedRanksOnDevice, CommHooksReduceAsOnTheCpu) {
   const std::vector<MakeHook> hooks{
       [] { return std::make_shared<AllReduceHook>(); },
       [] { return std::make_shared<CompressHook>(at::kHalf); },
@@ -74,41 +92,41 @@ TEST_P(RanksOnDevice, CommHooksReduceAsOnTheCpu) {
       [] { return std::make_shared<PostLocalSgdHook>(PostLocalSgdOptions{.start_iteration = 3}); },
   };
   for (const auto& make : hooks) {
-    run(2, [&](Accelerator& accelerator) {
-      SCOPED_TRACE(make()->name());
-      const auto with_hook = [&](const at::Device& device) {
-        return trained(accelerator, device, [&](auto& ddp, auto& optimizer) {
+    SCOPED_TRACE(make()->name());
+    expect_trained_as_on_cpu(
+        [&](auto& ddp, auto& optimizer) {
           ddp.register_comm_hook(make());
           return [&optimizer] { optimizer.step(); };
-        });
-      };
-      expect_close(with_hook(device()), with_hook(at::kCPU), 2e-3);
-    });
+        },
+        /*tolerance=*/2e-3);
   }
 }
 
-TEST_P(RanksOnDevice, SettingsOfTheReducerTrainAsOnTheCpu) {
+TEST_P(TrainedRanksOnDevice, SettingsOfTheReducerTrainAsOnTheCpu) {
   for (const auto& options :
        {DistributedDataParallelOptions{.bucket_cap_mb = 1e-4},
         DistributedDataParallelOptions{.static_graph = true},
         DistributedDataParallelOptions{.gradient_as_bucket_view = true},
         DistributedDataParallelOptions{.non_finite_gradients = NonFiniteGradients::skip},
         DistributedDataParallelOptions{.find_unused_parameters = true}}) {
-    run(2, [&](Accelerator& accelerator) {
-      const auto train = [&](const at::Device& device) {
-        return trained(
-            accelerator, device, [](auto&, auto& optimizer) { return [&optimizer] { optimizer.step(); }; },
-            options);
-      };
-      expect_close(train(device()), train(at::kCPU), 1e-5);
-    });
+    expect_trained_as_on_cpu([](auto&, auto& optimizer) { return [&optimizer] { optimizer.step(); }; }, 1e-5,
+                             options);
   }
 }
 
-TEST_P(RanksOnDevice, OptimizersStepInBackwardAsAfterIt) {
+TEST_P(TrainedRanksOnDevice, LocalSgdAveragesAsOnTheCpu) {
+  expect_trained_as_on_cpu([](auto& ddp, auto& optimizer) {
+    return [&optimizer, local = std::make_shared<LocalSgd>(ddp, 2)] {
+      optimizer.step();
+      local->step();
+    };
+  });
+}
+
+TEST_P(TrainedRanksOnDevice, OptimizersStepInBackwardAsAfterIt) {
   run(2, [&](Accelerator& accelerator) {
     const auto train = [&](bool in_backward) {
-      return trained(accelerator, device(), [&](auto& ddp, auto& optimizer) {
+      return trained(accelerator.process_group(), device(), [&](auto& ddp, auto& optimizer) {
         if (in_backward) optim::step_in_backward(ddp, optimizer);
         return [&optimizer, in_backward] {
           if (!in_backward) optimizer.step();
@@ -119,21 +137,7 @@ TEST_P(RanksOnDevice, OptimizersStepInBackwardAsAfterIt) {
   });
 }
 
-TEST_P(RanksOnDevice, LocalSgdAveragesAsOnTheCpu) {
-  run(2, [&](Accelerator& accelerator) {
-    const auto train = [&](const at::Device& device) {
-      return trained(accelerator, device, [](auto& ddp, auto& optimizer) {
-        return [&optimizer, local = std::make_shared<LocalSgd>(ddp, 2)] {
-          optimizer.step();
-          local->step();
-        };
-      });
-    };
-    expect_close(train(device()), train(at::kCPU), 1e-5);
-  });
-}
-
-TEST_P(RanksOnDevice, NonFiniteGradientsAreFound) {
+TEST_P(TrainedRanksOnDevice, NonFiniteGradientsAreFound) {
   for (const auto action : {NonFiniteGradients::skip, NonFiniteGradients::error}) {
     run(2, [&](Accelerator& accelerator) {
       Layers net = layers_on(device());
@@ -153,7 +157,7 @@ TEST_P(RanksOnDevice, NonFiniteGradientsAreFound) {
   }
 }
 
-TEST_P(RanksOnDevice, CollectivesAreThoseOfTheCpu) {
+TEST_P(TrainedRanksOnDevice, CollectivesAreThoseOfTheCpu) {
   run(2, [&](Accelerator& accelerator) {
     const int rank = accelerator.process_index(), ranks = accelerator.num_processes();
     for (const auto type : {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kByte, at::kBool}) {
