@@ -7,6 +7,7 @@
 #include <torch/optim/adam.h>
 
 #include <map>
+#include <type_traits>
 
 #include "check_options.hpp"
 #include "recorded_step.hpp"
@@ -26,8 +27,11 @@ void begin(torch::optim::AdamParamState& state, const at::Tensor& parameter) {
   state.exp_avg_sq(at::zeros_like(parameter));
 }
 
-template <class Fields>
-void check(const Fields& options, const char* who) {
+template <class Options>
+constexpr bool kIsAdamW = std::is_same_v<Options, AdamWOptions>;
+
+template <class Options>
+void check(const Options& options, const char* who) {
   const auto [beta1, beta2] = options.betas;
   require(options.lr >= 0, who, "lr must not be negative", options.lr);
   require(options.eps >= 0, who, "eps must not be negative", options.eps);
@@ -36,9 +40,9 @@ void check(const Fields& options, const char* who) {
   require(options.weight_decay >= 0, who, "weight_decay must not be negative", options.weight_decay);
 }
 
-template <class Fields>
-std::vector<ParameterGroup<Fields>> checked(std::vector<ParameterGroup<Fields>> groups, const char* who) {
-  for (const auto& group : groups) check(group.options, who);
+template <class Options>
+std::vector<ParameterGroup<Options>> checked(std::vector<ParameterGroup<Options>> groups) {
+  for (const auto& group : groups) check(group.options, kIsAdamW<Options> ? "AdamW" : "Adam");
   return groups;
 }
 
@@ -91,53 +95,48 @@ AdamLists lists_of(const Tensors& parameters, bool amsgrad, const StateOf& state
   return lists;
 }
 
-template <class Fields, class StateOf, class Kernel>
+template <class Options, class StateOf>
 void run(const torch::optim::OptimizerOptions& options, const Tensors& parameters, const Tensors& gradients,
-         const StateOf& state_of, const Kernel& kernel) {
-  const Fields& fields = static_cast<const GroupOptions<Fields>&>(options).values;
+         const StateOf& state_of) {
+  const Options& fields = static_cast<const GroupOptions<Options>&>(options).values;
   comm::GraphReplays* replays = recorded_for(parameters);
   const AdamLists lists = lists_of(parameters, fields.amsgrad, state_of, replays);
   with_rate(replays, fields.lr, [&](const auto& lr) {
-    const auto [beta1, beta2] = fields.betas;
-    kernel(parameters, gradients, lists.averages, lists.squares, lists.maxima, lists.steps, lr, beta1, beta2,
-           fields.weight_decay, fields.eps, fields.amsgrad, fields.maximize);
+    const auto step = [&](const auto& kernel) {
+      kernel(parameters, gradients, lists.averages, lists.squares, lists.maxima, lists.steps, lr,
+             std::get<0>(fields.betas), std::get<1>(fields.betas), fields.weight_decay, fields.eps,
+             fields.amsgrad, fields.maximize);
+    };
+    if constexpr (kIsAdamW<Options>) {
+      step([](const auto&... all) { at::_fused_adamw_(all...); });
+    } else {
+      step([](const auto&... all) { at::_fused_adam_(all...); });
+    }
   });
 }
 
 }  // namespace
 
-Adam::Adam(std::vector<at::Tensor> parameters, const AdamOptions& options)
-    : FusedOptimizer(as_groups(checked<AdamOptions>({{std::move(parameters), options}}, "Adam")),
-                     std::make_unique<GroupOptions<AdamOptions>>(options)) {}
+template <class Options>
+BasicAdam<Options>::BasicAdam(std::vector<at::Tensor> parameters, const Options& options)
+    : FusedOptimizer(as_groups(checked<Options>({{std::move(parameters), options}})),
+                     std::make_unique<GroupOptions<Options>>(options)) {}
 
-Adam::Adam(std::vector<ParameterGroup<AdamOptions>> groups)
-    : FusedOptimizer(as_groups(checked(std::move(groups), "Adam")),
-                     std::make_unique<GroupOptions<AdamOptions>>(AdamOptions{})) {}
+template <class Options>
+BasicAdam<Options>::BasicAdam(std::vector<ParameterGroup<Options>> groups)
+    : FusedOptimizer(as_groups(checked(std::move(groups))),
+                     std::make_unique<GroupOptions<Options>>(Options{})) {}
 
-void Adam::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
-                  const Tensors& gradients) {
-  const auto state_of = [this](const at::Tensor& parameter) -> auto& {
-    return this->state_of<torch::optim::AdamParamState>(parameter);
-  };
-  run<AdamOptions>(options, parameters, gradients, state_of,
-                   [](const auto&... all) { at::_fused_adam_(all...); });
+template <class Options>
+void BasicAdam<Options>::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
+                                const Tensors& gradients) {
+  run<Options>(
+      options, parameters, gradients, [this](const at::Tensor& parameter) -> auto& {
+        return this->template state_of<torch::optim::AdamParamState>(parameter);
+      });
 }
 
-AdamW::AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options)
-    : FusedOptimizer(as_groups(checked<AdamWOptions>({{std::move(parameters), options}}, "AdamW")),
-                     std::make_unique<GroupOptions<AdamWOptions>>(options)) {}
-
-AdamW::AdamW(std::vector<ParameterGroup<AdamWOptions>> groups)
-    : FusedOptimizer(as_groups(checked(std::move(groups), "AdamW")),
-                     std::make_unique<GroupOptions<AdamWOptions>>(AdamWOptions{})) {}
-
-void AdamW::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
-                   const Tensors& gradients) {
-  const auto state_of = [this](const at::Tensor& parameter) -> auto& {
-    return this->state_of<torch::optim::AdamParamState>(parameter);
-  };
-  run<AdamWOptions>(options, parameters, gradients, state_of,
-                    [](const auto&... all) { at::_fused_adamw_(all...); });
-}
+template class BasicAdam<AdamOptions>;
+template class BasicAdam<AdamWOptions>;
 
 }  // namespace lockstep::optim

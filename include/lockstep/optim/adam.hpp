@@ -27,32 +27,30 @@ struct AdamWOptions {
   bool maximize = false;
 };
 
-/// torch.optim.Adam(fused=True). See FusedOptimizer.
-///
-///     lockstep::optim::Adam optimizer(model->parameters(), {.lr = 1e-3});
-class Adam : public FusedOptimizer {
+/// Use it as Adam or AdamW.
+template <class Options>
+class BasicAdam : public FusedOptimizer {
  public:
   /// Throws UsageError if an option is out of range.
-  explicit Adam(std::vector<at::Tensor> parameters, const AdamOptions& options = {});
-  explicit Adam(std::vector<ParameterGroup<AdamOptions>> groups);
+  explicit BasicAdam(std::vector<at::Tensor> parameters, const Options& options = {});
+  explicit BasicAdam(std::vector<ParameterGroup<Options>> groups);
 
  private:
   void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
               const Tensors& gradients) override;
 };
+
+/// torch.optim.Adam(fused=True). See FusedOptimizer.
+///
+///     lockstep::optim::Adam optimizer(model->parameters(), {.lr = 1e-3});
+using Adam = BasicAdam<AdamOptions>;
 
 /// torch.optim.AdamW(fused=True). See FusedOptimizer.
 ///
 ///     lockstep::optim::AdamW optimizer(model->parameters(), {.lr = 1e-3});
-class AdamW : public FusedOptimizer {
- public:
-  /// Throws UsageError if an option is out of range.
-  explicit AdamW(std::vector<at::Tensor> parameters, const AdamWOptions& options = {});
-  explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
+using AdamW = BasicAdam<AdamWOptions>;
 
- private:
-  void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
-              const Tensors& gradients) override;
-};
+extern template class BasicAdam<AdamOptions>;
+extern template class BasicAdam<AdamWOptions>;
 
 }  // namespace lockstep::optim
