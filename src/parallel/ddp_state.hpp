@@ -33,9 +33,6 @@ struct DdpState {
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
 
-  /// Whether the program registered a hook.
-  bool has_hook() const { return pipeline != nullptr && &pipeline->hook() != mean.get(); }
-
   /// The first backward of a static graph is synchronized whatever no_sync() says: c10d learns the graph from
   /// it, and fails without it. Averaging gradients once more does not change them.
   bool synchronises() const {

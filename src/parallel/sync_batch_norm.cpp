@@ -12,11 +12,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct GroupHolder : torch::CustomClassHolder {
-  explicit GroupHolder(ProcessGroup held) : group(std::move(held)) {}
-  ProcessGroup group;
-};
-
 /// All dimensions except that of the channels.
 std::vector<std::int64_t> other_dimensions(const at::Tensor& tensor) {
   std::vector<std::int64_t> dimensions{0};
@@ -84,7 +79,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     context->save_for_backward({input, weight, mean, inverse});
     context->saved_data["count"] = count;
     context->saved_data["has_bias"] = bias.defined();
-    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(group));
     const at::Tensor wide = widened(input);
     at::Tensor output = (wide - over_channels(mean, wide)) * over_channels(inverse, wide);
     if (weight.defined()) output = output * over_channels(weight, wide);
@@ -97,7 +92,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const at::Tensor input = widened(saved[0]), gradient = widened(gradients[0]);
     const at::Tensor &weight = saved[1], &mean = saved[2], &inverse = saved[3];
     const auto capsule = context->saved_data["group"].toCapsule();
-    const ProcessGroup& group = static_cast<const GroupHolder*>(capsule.get())->group;
+    const ProcessGroup& group = static_cast<const HeldGroup*>(capsule.get())->group;
     const at::Tensor normal = (input - over_channels(mean, input)) * over_channels(inverse, input);
     const auto dimensions = other_dimensions(input);
     const at::Tensor of_bias = gradient.sum(dimensions, false, at::kDouble);

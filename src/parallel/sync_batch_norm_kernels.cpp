@@ -9,11 +9,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct HeldGroup : torch::CustomClassHolder {
-  explicit HeldGroup(ProcessGroup held) : group(std::move(held)) {}
-  ProcessGroup group;
-};
-
 /// One row per rank.
 struct StatisticsOfRanks {
   /// [ranks, channels]

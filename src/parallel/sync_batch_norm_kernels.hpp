@@ -1,6 +1,9 @@
 #pragma once
 
+#include <torch/custom_class.h>
+
 #include <optional>
+#include <utility>
 
 #include "lockstep/parallel/sync_batch_norm.hpp"
 
@@ -11,6 +14,12 @@ using MaybeTensor = std::optional<at::Tensor>;
 inline MaybeTensor maybe(const at::Tensor& tensor) {
   return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
 }
+
+/// A group that an autograd graph keeps.
+struct HeldGroup : torch::CustomClassHolder {
+  explicit HeldGroup(ProcessGroup held) : group(std::move(held)) {}
+  ProcessGroup group;
+};
 
 /// sync_batch_norm() with the CUDA kernels of torch.nn.SyncBatchNorm, in its order, so that results are
 /// PyTorch's. The host never waits for the device, so it does not check for two values per channel. Sums are

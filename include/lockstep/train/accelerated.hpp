@@ -35,13 +35,8 @@ class AcceleratedModel {
   /// parallel::visit_tensors) become float32, so that losses are computed in full precision. *Collective*.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
-    if (precision_ == MixedPrecision::no) return run(std::forward<Inputs>(inputs)...);
-    const Autocast cast(process_group().device(), precision_);
-    auto output = run(std::forward<Inputs>(inputs)...);
-    parallel::visit_tensors(output, [](at::Tensor& tensor) {
-      if (c10::isReducedFloatingType(tensor.scalar_type())) tensor = tensor.to(at::kFloat);
-    });
-    return output;
+    return in_precision(process_group().device(), precision_,
+                        [&] { return run(std::forward<Inputs>(inputs)...); });
   }
   template <class... Inputs>
   auto forward(Inputs&&... inputs) {

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "lockstep/parallel/unit.hpp"
+
 namespace lockstep {
 
 /// The dtypes in which a model computes; its parameters, gradients and optimizer states keep theirs. Names as
@@ -31,5 +33,18 @@ class [[nodiscard]] Autocast {
   bool was_on_;
   at::ScalarType dtype_before_;
 };
+
+/// The result of `forward` under Autocast, with its float16 and bfloat16 tensors (see
+/// parallel::visit_tensors) in float32; that of `forward` itself for MixedPrecision::no. *Local*.
+template <class Forward>
+auto in_precision(const at::Device& device, MixedPrecision precision, const Forward& forward) {
+  if (precision == MixedPrecision::no) return forward();
+  const Autocast cast(device, precision);
+  auto output = forward();
+  parallel::visit_tensors(output, [](at::Tensor& tensor) {
+    if (c10::isReducedFloatingType(tensor.scalar_type())) tensor = tensor.to(at::kFloat);
+  });
+  return output;
+}
 
 }  // namespace lockstep

@@ -90,13 +90,7 @@ class BareModel {
   /// The module's forward. With mixed precision, its result becomes float32, as in training.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
-    if (precision_ == MixedPrecision::no) return run(std::forward<Inputs>(inputs)...);
-    const Autocast cast(device_, precision_);
-    auto output = run(std::forward<Inputs>(inputs)...);
-    parallel::visit_tensors(output, [](at::Tensor& tensor) {
-      if (c10::isReducedFloatingType(tensor.scalar_type())) tensor = tensor.to(at::kFloat);
-    });
-    return output;
+    return in_precision(device_, precision_, [&] { return run(std::forward<Inputs>(inputs)...); });
   }
   /// The same, by PyTorch's name.
   template <class... Inputs>
