@@ -27,13 +27,18 @@ at::Tensor padding_mask(const at::Tensor& attention_mask) {
   return attention_mask.to(at::kBool).view({attention_mask.size(0), 1, 1, attention_mask.size(1)});
 }
 
-void check_position_ids(const char* model, const at::Tensor& input_ids, const at::Tensor& position_ids,
-                        std::int64_t limit) {
-  const bool shaped = input_ids.dim() == 2 && position_ids.sizes() == input_ids.sizes();
-  const bool read = shaped && position_ids.is_cpu() && position_ids.numel() > 0;
-  if (shaped && !(read && position_ids.max().item<std::int64_t>() >= limit)) return;
+void check_tokens(const char* model, const at::Tensor& input_ids, const at::Tensor& position_ids,
+                  std::int64_t longest) {
+  if (!position_ids.defined()) {
+    if (input_ids.dim() == 2 && input_ids.size(1) <= longest) return;
+    throw UsageError(fmt::format("{} takes input_ids [rows, tokens] of at most {} tokens; got {}", model,
+                                 longest, c10::str(input_ids.sizes())));
+  }
+  const bool is_shaped = input_ids.dim() == 2 && position_ids.sizes() == input_ids.sizes();
+  const bool is_read = is_shaped && position_ids.is_cpu() && position_ids.numel() > 0;
+  if (is_shaped && !(is_read && position_ids.max().item<std::int64_t>() >= longest)) return;
   throw UsageError(fmt::format("{} takes position_ids of the shape of input_ids, {}, below {}; got {}", model,
-                               c10::str(input_ids.sizes()), limit, c10::str(position_ids.sizes())));
+                               c10::str(input_ids.sizes()), longest, c10::str(position_ids.sizes())));
 }
 
 at::Tensor same_text_mask(const at::Tensor& position_ids) {

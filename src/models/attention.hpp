@@ -31,10 +31,11 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 /// undefined.
 at::Tensor padding_mask(const at::Tensor& attention_mask);
 
-/// Throws UsageError, in the name of `model`, unless `position_ids` have the shape of `input_ids`, [rows,
-/// tokens], and are below `limit`. Values on a GPU are not read: the host would wait for it in every step.
-void check_position_ids(const char* model, const at::Tensor& input_ids, const at::Tensor& position_ids,
-                        std::int64_t limit);
+/// Throws UsageError, in the name of `model`, unless `input_ids` are [rows, tokens], with at most `longest`
+/// tokens or with `position_ids` of the same shape below `longest`. Positions on a GPU are not read: the host
+/// would wait for it in every step.
+void check_tokens(const char* model, const at::Tensor& input_ids, const at::Tensor& position_ids,
+                  std::int64_t longest);
 
 /// A mask for attend() with which the tokens of a row only attend to their own text: a new text starts where
 /// `position_ids`, [rows, tokens], do not increase by 1. On the CPU it is undefined if each row is one text,

@@ -269,13 +269,7 @@ BertModelImpl::~BertModelImpl() = default;
 
 BertOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
                                   const at::Tensor& token_type_ids, const at::Tensor& position_ids) {
-  const auto longest = config_.max_position_embeddings;
-  if (position_ids.defined()) {
-    check_position_ids("BERT", input_ids, position_ids, longest);
-  } else if (input_ids.dim() != 2 || input_ids.size(1) > longest) {
-    throw UsageError(fmt::format("BERT takes input_ids [rows, tokens] of at most {} tokens; got {}", longest,
-                                 c10::str(input_ids.sizes())));
-  }
+  check_tokens("BERT", input_ids, position_ids, config_.max_position_embeddings);
   const bool several_texts = position_ids.defined() && !attention_mask.defined();
   const at::Tensor mask = several_texts ? same_text_mask(position_ids) : padding_mask(attention_mask);
   BertOutput output;

@@ -247,16 +247,12 @@ Gpt2LMHeadModelImpl::~Gpt2LMHeadModelImpl() = default;
 
 at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
                                         const at::Tensor& position_ids) {
-  if (position_ids.defined()) {
-    check_position_ids("GPT-2", input_ids, position_ids, config_.n_positions);
-    const auto mask = attention_mask.defined() ? causal_mask(attention_mask) : mask_of_texts(position_ids);
-    return transformer_->forward(input_ids, {.mask = mask}, position_ids);
-  }
-  if (input_ids.dim() != 2 || input_ids.size(1) > config_.n_positions) {
-    throw UsageError(fmt::format("GPT-2 takes input_ids [rows, tokens] of at most {} tokens; got {}",
-                                 config_.n_positions, c10::str(input_ids.sizes())));
-  }
-  return transformer_->forward(input_ids, {.mask = causal_mask(attention_mask)}, places(input_ids, 0));
+  check_tokens("GPT-2", input_ids, position_ids, config_.n_positions);
+  const bool has_positions = position_ids.defined();
+  const bool has_texts = has_positions && !attention_mask.defined();
+  const auto mask = has_texts ? mask_of_texts(position_ids) : causal_mask(attention_mask);
+  return transformer_->forward(input_ids, {.mask = mask},
+                               has_positions ? position_ids : places(input_ids, 0));
 }
 
 at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache) {
