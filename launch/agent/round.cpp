@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "core/file_system.hpp"
 #include "core/host_name.hpp"
 #include "core/runtime/process_handle.hpp"
 #include "failure/error_file.hpp"
@@ -36,12 +37,6 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
   const auto crashed =
       std::ranges::find_if(failed, [&](std::size_t i) { return WIFSIGNALED(*workers[i].status); });
   return crashed == failed.end() ? std::ranges::min(failed) : *crashed;
-}
-
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) throw formatted<Error>("cannot make the folder '{}': {}.", folder.string(), failure.message());
 }
 
 /// One error instead of one per rank from its interpreter.
@@ -101,7 +96,7 @@ void Round::prepare() {
 bool Round::start_next() {
   const int rank = static_cast<int>(workers_.size());
   if (rank == config_.local_world_size || stage_ != Stage::running) return false;
-  make_folder(rank_folder(spec_, rank));
+  file_system::make_folders(rank_folder(spec_, rank));
   const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
                                                      : config_.bindings[static_cast<std::size_t>(rank)]);
   Environment environment = worker_environment(config_, spec_, rank, environment_);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
+#include "core/file_system.hpp"
 #include "core/runtime/process_handle.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -64,9 +65,7 @@ OptionTable<TraceOptions> trace_options() {
 
 int request(const fs::path& folder, std::ostream& out) {
   // The ranks create the folder only when they write.
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  if (failure) throw formatted<Error>("cannot make the folder '{}': {}.", folder.string(), failure.message());
+  file_system::make_folders(folder);
   write_atomically(folder / "request", "");
   out << fmt::format("asked; the traces are in {} in about a second\n", folder.string());
   return 0;

@@ -16,11 +16,6 @@ namespace {
 constexpr std::uint16_t kStaticPort = 29500;
 constexpr std::uint16_t kC10dPort = 29400;
 
-std::string without_brackets(const std::string& host) {
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  return bracketed ? host.substr(1, host.size() - 2) : host;
-}
-
 Backend named_backend(const std::string& name) {
   if (name == "static") return Backend::static_;
   if (name == "c10d") return Backend::c10d;
@@ -40,7 +35,7 @@ Backend backend_of(const RunOptions& options, int max_nodes) {
 
 net::HostPort static_endpoint(const RunOptions& options) {
   if (!options.rdzv_endpoint.empty()) return parse_endpoint(options.rdzv_endpoint, kStaticPort);
-  return {without_brackets(options.master_addr), static_cast<std::uint16_t>(options.master_port)};
+  return {net::without_brackets(options.master_addr), static_cast<std::uint16_t>(options.master_port)};
 }
 
 /// A single node meets no other: only the ranks use the address.
@@ -161,7 +156,7 @@ net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port
   const auto bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
   const auto colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
   const auto host_end = bracket == std::string::npos ? std::min(colon, text.size()) : bracket + 1;
-  const std::string host = without_brackets(text.substr(0, host_end));
+  const std::string host = net::without_brackets(text.substr(0, host_end));
   if (!host.empty() && host.find_first_of("[] ") == std::string::npos) {
     if (host_end == text.size()) return {host, default_port};
     const auto port = variables::whole_number(std::string_view(text).substr(host_end + 1), 0, 65535);

@@ -48,7 +48,7 @@ constexpr int kMostEntries = 65'536;
 }  // namespace
 
 std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
   const auto first = text.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);

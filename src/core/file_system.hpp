@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "core/file_descriptor.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::file_system {
 
@@ -34,6 +36,24 @@ inline std::string first_line(const std::filesystem::path& path) {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+/// Writes all bytes. Returns errno, or 0.
+inline int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto written = uninterrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+/// Makes the folder and those above it that do not exist. Throws Error.
+inline void make_folders(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure)
+    throw Error(fmt::format("cannot make the folder '{}': {}.", folder.string(), failure.message()));
 }
 
 /// Syncs the folder. Returns errno, or 0.

@@ -81,8 +81,7 @@ bool create(const fs::path& file, const std::string& text) {
   const FileDescriptor descriptor(uninterrupted([&] { return ::open(file.c_str(), flags, 0666); }));
   if (!descriptor && (errno == EEXIST || errno == ENOENT)) return false;
   if (!descriptor) fail_to_write(file, errno);
-  const auto wrote = uninterrupted([&] { return ::write(descriptor.get(), text.data(), text.size()); });
-  const int error = wrote == static_cast<ssize_t>(text.size()) ? 0 : wrote < 0 ? errno : ENOSPC;
+  const int error = file_system::write_all(descriptor.get(), text);
   if (error == 0) return true;
   ::unlink(file.c_str());
   fail_to_write(file, error);
@@ -123,10 +122,7 @@ LeaseAcquirer::LeaseAcquirer(fs::path folder, LeaseOptions options)
     : folder_(std::move(folder)), options_(options) {}
 
 std::unique_ptr<Lease> LeaseAcquirer::try_take() {
-  std::error_code failure;
-  fs::create_directories(folder_, failure);
-  if (failure)
-    throw Error(fmt::format("cannot make the folder '{}': {}.", folder_.string(), failure.message()));
+  file_system::make_folders(folder_);
   const std::uint64_t last = highest(folder_);
   if (last == 0) {
     auto lease = make(1);

@@ -23,7 +23,7 @@ std::optional<Number> parse_number(std::string_view text) {
   return failure == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
-/// The text without leading and trailing blanks.
+/// The text without white space around it.
 std::string_view stripped(std::string_view text);
 
 /// Splits at commas. An empty text has one part, which is empty.

@@ -27,11 +27,6 @@ std::string bracketed(const std::string& host, std::uint16_t port) {
                                              : fmt::format("[{}]:{}", host, port);
 }
 
-std::string without_brackets(const std::string& host) {
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  return bracketed ? host.substr(1, host.size() - 2) : host;
-}
-
 const sockaddr_in& four(const sockaddr* address) { return *reinterpret_cast<const sockaddr_in*>(address); }
 const sockaddr_in6& six(const sockaddr* address) { return *reinterpret_cast<const sockaddr_in6*>(address); }
 
@@ -124,6 +119,11 @@ std::vector<Interface> interfaces() {
 }
 
 }  // namespace
+
+std::string without_brackets(const std::string& host) {
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
 
 std::string HostPort::text() const { return bracketed(without_brackets(host), port); }
 

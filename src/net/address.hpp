@@ -20,6 +20,9 @@ struct HostPort {
   std::string text() const;
 };
 
+/// An IPv6 address without its brackets; other hosts as they are.
+std::string without_brackets(const std::string& host);
+
 /// A numeric IPv4 or IPv6 address with a port. IPv4-mapped IPv6 addresses (::ffff:10.0.0.1) are stored as
 /// IPv4, so that a host compares equal over either kind of socket. No member queries a name server.
 class Address {

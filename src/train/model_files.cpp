@@ -6,6 +6,7 @@
 
 #include "../checkpoint/shards.hpp"
 #include "../parallel/module_agreement.hpp"
+#include "core/file_system.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -161,12 +162,11 @@ std::vector<std::string> model_file_order(const std::vector<NamedTensor>& forms,
 
 void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& forms,
                  const GetTensor& get_tensor, std::uint64_t max_shard_bytes) {
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) throw Error("cannot make the folder " + folder.string() + ": " + failure.message());
+  file_system::make_folders(folder);
   const auto plan = plan_of(forms, max_shard_bytes);
   const auto index = folder / (std::string(kModelFileName) + shards::kIndexEnding);
-  std::filesystem::remove(index, failure);
+  std::error_code ignored;
+  std::filesystem::remove(index, ignored);
   for (const auto& [file, names] : plan.files)
     write_model_file(folder / file, with_names(forms, names), get_tensor);
   remove_others(folder, plan);

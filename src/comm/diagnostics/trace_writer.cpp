@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/cuda/plugin.hpp"
+#include "core/file_system.hpp"
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -79,10 +80,7 @@ void TraceWriter::write(const std::string& reason) noexcept {
 
 fs::path TraceWriter::write_into(const FlightRecorder& recorder, const fs::path& folder,
                                  const std::string& reason) {
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  if (failure)
-    throw Error(fmt::format("cannot make the folder '{}': {}", folder.string(), failure.message()));
+  file_system::make_folders(folder);
   const fs::path path = folder / fmt::format("trace-rank-{}.json", recorder.rank());
   nlohmann::json all = recorder.dump(reason);
   // NCCL's operations are in c10d's own flight recorder.

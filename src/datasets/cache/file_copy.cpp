@@ -19,22 +19,19 @@ using file_system::uninterrupted;
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-/// One end of a copy; closes its file when destroyed.
+/// One end of a copy.
 class End {
  public:
   End(fs::path path, int flags)
       : path_(std::move(path)),
         descriptor_(uninterrupted([&] { return ::open(path_.c_str(), flags | O_CLOEXEC, 0666); })) {
-    if (descriptor_ >= 0) return;
+    if (descriptor_) return;
     const int error = errno;
     if ((flags & O_CREAT) != 0) fail_to_write(error);
     fail_to_read(error);
   }
-  ~End() { ::close(descriptor_); }
-  End(const End&) = delete;
-  End& operator=(const End&) = delete;
 
-  int get() const { return descriptor_; }
+  int get() const { return descriptor_.get(); }
   [[noreturn]] void fail_to_read(int error) const {
     throw DataError("cannot read '" + path_.string() + "': " + reason(error) + ".");
   }
@@ -44,17 +41,8 @@ class End {
 
  private:
   fs::path path_;
-  int descriptor_;
+  FileDescriptor descriptor_;
 };
-
-void write_all(const End& to, const char* data, std::size_t bytes) {
-  while (bytes > 0) {
-    const auto wrote = uninterrupted([&] { return ::write(to.get(), data, bytes); });
-    if (wrote < 0) to.fail_to_write(errno);
-    data += wrote;
-    bytes -= static_cast<std::size_t>(wrote);
-  }
-}
 
 /// Errors that mean that these two files cannot be copied this way, not that an operation failed.
 bool is_refusal(int error) {
@@ -84,7 +72,7 @@ std::uint32_t copy_through(const End& from, const End& to, const std::function<v
     if (got == 0) return checksum.value();
     const auto bytes = static_cast<std::size_t>(got);
     checksum.update(piece.data(), bytes);
-    write_all(to, piece.data(), bytes);
+    if (const int error = file_system::write_all(to.get(), {piece.data(), bytes})) to.fail_to_write(error);
     copied(bytes);
   }
 }

@@ -95,12 +95,6 @@ std::string lack_of_room(const StagingPlan& plan, const fs::path& folder, std::u
       reserve > 0 ? fmt::format(" ({} of them to stay free)", reserve) : "", plan.source.string());
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  if (failure) throw Error("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
-}
-
 /// Copies files in several threads.
 class Copies {
  public:
@@ -204,7 +198,7 @@ class StagingArea {
 void copy_all(const StagingPlan& plan, const fs::path& folder, const StagingOptions& options) {
   std::set<fs::path> folders;
   for (const auto& file : plan.files) folders.insert(folder / file.path.parent_path());
-  for (const auto& each : folders) make_folder(each);
+  for (const auto& each : folders) file_system::make_folders(each);
   Copies(plan, folder, options).run();
   write_atomically(folder / kRecord, describe(plan).dump(2) + "\n");
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/utf8_check.hpp"
+#include "core/variables.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
@@ -143,7 +144,7 @@ constexpr std::int64_t kFirstRows = 1000;
 
 /// A number of a cell. NaN and infinities only as pandas spells them: "NAN", "nan(1)" and " inf" are text.
 std::optional<double> number_of(std::string_view cell) {
-  const auto text = table::without_blanks(cell);
+  const auto text = variables::stripped(cell);
   const auto number = table::parse_number(text);
   if (!number || text.find_first_of("nN") == std::string_view::npos) return number;
   const bool spelled = std::isinf(*number) || text.ends_with("NaN") || text.ends_with("nan");
@@ -157,7 +158,7 @@ Value cell_value(std::string_view text, const Feature& feature) {
   if (feature.kind() != Feature::Kind::value) return Value(text);
   if (type.is_integer() || type.is_floating()) {
     const auto truth = table::parse_boolean(text);
-    return truth ? Value(*truth) : Value(table::without_blanks(text));
+    return truth ? Value(*truth) : Value(variables::stripped(text));
   }
   const auto number = type.kind() == TypeKind::boolean ? number_of(text) : std::nullopt;
   return number && (*number == 0 || *number == 1) ? Value(*number == 1) : Value(text);
@@ -169,7 +170,7 @@ class CellTypes {
   void add_null() { null_ = true; }
   void add(std::string_view text) {
     value_ = true;
-    const auto cell = table::without_blanks(text);
+    const auto cell = variables::stripped(text);
     negative_ = negative_ || cell.starts_with('-');
     if (number_ && !table::parse_integer(cell)) add_other(cell, text);
     boolean_ = boolean_ && table::parse_boolean(text);
@@ -376,8 +377,8 @@ class CsvRows final : public RowSource {
       if (value) builder.append(*value);
       return value.has_value();
     };
-    if (kind == TypeKind::int64) return add(table::parse_integer(table::without_blanks(text)));
-    if (kind == TypeKind::uint64) return add(table::parse_unsigned(table::without_blanks(text)));
+    if (kind == TypeKind::int64) return add(table::parse_integer(variables::stripped(text)));
+    if (kind == TypeKind::uint64) return add(table::parse_unsigned(variables::stripped(text)));
     if (kind == TypeKind::float64) return add(number_of(text));
     if (kind == TypeKind::boolean) return add(table::parse_boolean(text));
     builder.append(text);

@@ -31,16 +31,11 @@ const std::map<std::string, arrow::Compression::type> kCodecs = {{".gz", arrow::
                                                                  {".zst", arrow::Compression::ZSTD}};
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-void write_all(const net::FileDescriptor& file, std::span<const char> bytes) {
-  while (!bytes.empty()) {
-    const auto written =
-        file_system::uninterrupted([&] { return ::write(file.get(), bytes.data(), bytes.size()); });
-    if (written < 0) {
-      throw Error(fmt::format("unpacking a file into '{}' failed: {}. Set TMPDIR to a folder with more room.",
-                              fs::temp_directory_path().string(), reason(errno)));
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+void write_all(const net::FileDescriptor& file, std::string_view bytes) {
+  const int error = file_system::write_all(file.get(), bytes);
+  if (error == 0) return;
+  throw Error(fmt::format("unpacking a file into '{}' failed: {}. Set TMPDIR to a folder with more room.",
+                          fs::temp_directory_path().string(), reason(error)));
 }
 
 net::FileDescriptor nameless_file() {
@@ -129,7 +124,7 @@ UnpackedFile::UnpackedFile(fs::path path) : path_(std::move(path)) {
   PackedFile packed(path_);
   file_ = nameless_file();
   std::vector<char> piece(kPiece);
-  while (const auto count = packed.read(piece)) write_all(file_, std::span(piece).first(count));
+  while (const auto count = packed.read(piece)) write_all(file_, {piece.data(), count});
   path_ = fmt::format("/proc/self/fd/{}", file_.get());
 }
 

@@ -89,7 +89,7 @@ std::optional<std::int64_t> class_of(std::string_view name, const std::vector<st
 Value as_class(const Value& value, const Feature& feature) {
   if (const auto* text = std::get_if<std::string>(&value.variant())) {
     auto found = class_of(*text, feature.names());
-    if (!found) found = class_of(without_blanks(*text), feature.names());
+    if (!found) found = class_of(variables::stripped(*text), feature.names());
     if (found) return Value(*found);
   }
   const auto number = as_number(value, feature.type()).integer();
@@ -144,13 +144,6 @@ DataType with_times_as_text(const DataType& type) {
     const bool is_time = part.is_temporal() && part.kind() != TypeKind::duration;
     return is_time ? DataType(TypeKind::utf8) : part;
   });
-}
-
-std::string_view without_blanks(std::string_view text) {
-  constexpr const char* kBlanks = " \t\n\v\f\r";
-  const auto begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {

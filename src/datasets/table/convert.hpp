@@ -18,10 +18,6 @@ Column converted_column(const Column& column, const Feature& feature, std::strin
 /// The type with text in place of dates and times, but not of durations, at any depth.
 DataType with_times_as_text(const DataType& type);
 
-/// The text without white space around it, which numbers of CSV files and class names may have. It may
-/// contain line ends.
-std::string_view without_blanks(std::string_view text);
-
 // Parse text that is exactly one number, or "true" or "false" in any case. Numbers beyond the range of double
 // are infinity or 0.
 std::optional<std::int64_t> parse_integer(std::string_view text);

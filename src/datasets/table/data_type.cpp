@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/variables.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -84,20 +85,14 @@ constexpr std::array<const char*, 4> kUnits = {"s", "ms", "us", "ns"};
       "and structures of these; convert the column before it is written.");
 }
 
-std::string trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(' ') - begin + 1));
-}
-
 /// Parses the part in brackets of, for example, "timestamp[us, tz=UTC]".
 DataType parsed_temporal(TypeKind kind, std::string_view inside, std::string_view name) {
   const auto comma = inside.find(',');
-  const auto unit = trimmed(inside.substr(0, comma));
+  const std::string unit(variables::stripped(inside.substr(0, comma)));
   if (comma == std::string_view::npos) return DataType::temporal(kind, unit);
-  const auto zone = trimmed(inside.substr(comma + 1));
+  const auto zone = variables::stripped(inside.substr(comma + 1));
   if (!zone.starts_with("tz=")) refuse(name);
-  return DataType::temporal(kind, unit, zone.substr(3));
+  return DataType::temporal(kind, unit, std::string(zone.substr(3)));
 }
 
 /// Parses, for example, "decimal128(10, 2)"; null otherwise.

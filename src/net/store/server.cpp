@@ -393,14 +393,6 @@ std::optional<std::string> Server::get(const std::string& key) const {
   });
 }
 
-bool Server::contains(const std::string& key) const {
-  return loop_->read([&](KeyValueTable& table) { return table.contains(wire_key(key)); });
-}
-
-bool Server::erase(const std::string& key) {
-  return loop_->change([&](KeyValueTable& table) { return table.erase(wire_key(key)); });
-}
-
 std::int64_t Server::add(const std::string& key, std::int64_t amount) {
   return loop_->change([&](KeyValueTable& table) { return table.add(wire_key(key), amount); });
 }

@@ -113,8 +113,6 @@ class Server {
 
   void set(const std::string& key, const std::string& value);
   std::optional<std::string> get(const std::string& key) const;
-  bool contains(const std::string& key) const;
-  bool erase(const std::string& key);
   std::int64_t add(const std::string& key, std::int64_t amount);
   /// The number of clients that have counted themselves, as PyTorch's clients do that wait for all the
   /// others.

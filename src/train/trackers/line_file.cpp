@@ -1,12 +1,11 @@
 #include <fcntl.h>
-#include <unistd.h>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <system_error>
 
+#include "core/file_system.hpp"
 #include "core/option_values.hpp"
 #include "line_file.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -14,26 +13,19 @@
 
 namespace lockstep {
 
-AppendedFile::AppendedFile(std::filesystem::path path) : path_(std::move(path)) {
-  do {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  } while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ < 0) fail("open");
+AppendedFile::AppendedFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(file_system::uninterrupted([&] {
+        return ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+      })) {
+  if (!descriptor_) fail("open", errno);
 }
-
-AppendedFile::~AppendedFile() { ::close(descriptor_); }
 
 void AppendedFile::append(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const auto done = ::write(descriptor_, bytes.data(), bytes.size());
-    if (done < 0 && errno != EINTR) fail("write to");
-    if (done > 0) bytes.remove_prefix(static_cast<std::size_t>(done));
-  }
+  if (const int error = file_system::write_all(descriptor_.get(), bytes)) fail("write to", error);
 }
 
-void AppendedFile::fail(const char* what) const {
-  throw Error(std::string("cannot ") + what + " '" + path_.string() +
-              "': " + std::generic_category().message(errno) +
+void AppendedFile::fail(const char* what, int error) const {
+  throw Error(std::string("cannot ") + what + " '" + path_.string() + "': " + file_system::reason(error) +
               ". Check the folder, the free space and the permissions.");
 }
 

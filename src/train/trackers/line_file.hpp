@@ -7,25 +7,23 @@
 #include <string>
 #include <string_view>
 
+#include "core/file_descriptor.hpp"
+
 namespace lockstep {
 
 /// An append-only file, created if it does not exist. append() flushes to the OS before it returns, so that
 /// the data survive the death of the process, though not of the machine. Throws Error with the path and the
-/// system's reason. *Local*; one thread at a time; cannot be copied or moved.
+/// system's reason. *Local*; one thread at a time.
 class AppendedFile {
  public:
   explicit AppendedFile(std::filesystem::path path);
-  ~AppendedFile();
-  AppendedFile(const AppendedFile&) = delete;
-  AppendedFile& operator=(const AppendedFile&) = delete;
-
   void append(std::string_view bytes);
 
  private:
-  [[noreturn]] void fail(const char* what) const;
+  [[noreturn]] void fail(const char* what, int error) const;
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
 };
 
 /// A text file of complete lines that may be rewritten as a whole. When it is opened, a truncated last line

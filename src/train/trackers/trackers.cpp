@@ -2,6 +2,7 @@
 
 #include <system_error>
 
+#include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -20,9 +21,7 @@ std::unique_ptr<Tracker> make_tracker(const std::string& name, const std::filesy
 
 Trackers::Trackers(const TrackerOptions& options) {
   if (options.log_with.empty()) return;
-  std::error_code failure;
-  std::filesystem::create_directories(options.folder, failure);
-  if (failure) throw Error("cannot make the folder '" + options.folder.string() + "': " + failure.message());
+  file_system::make_folders(options.folder);
   for (const auto& name : options.log_with) add(make_tracker(name, options.folder));
   if (options.resume_at) resume_at(*options.resume_at);
 }
