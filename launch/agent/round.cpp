@@ -329,8 +329,8 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
   result.oom_kills = kills;
   result.peak_memory = worker.peak_memory;
   if (result.is_secondary) {
-    const std::string gone = early_leavers(statuses());
-    if (!gone.empty()) result.message += "\n" + gone;
+    const std::string lost = lost_peers(statuses());
+    if (!lost.empty()) result.message += "\n" + lost;
   }
   if (!hang_text_.empty() && &worker == &workers_[*first_failure_]) {
     result.hung = true;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <utility>
 
@@ -68,6 +71,7 @@ std::vector<std::string> status_lines(const Ranks& all) {
 
 /// The ranks with the fewest steps; empty if all have the same number.
 Ranks behind(const Ranks& ranks) {
+  if (ranks.empty()) return {};
   const auto step_of = [](const RankStatus& rank) { return rank.beat->step; };
   const auto least = step_of(std::ranges::min(ranks, {}, step_of));
   const auto behind_others = those(ranks, [&](const RankStatus& rank) { return step_of(rank) == least; });
@@ -82,8 +86,10 @@ Ranks elsewhere(const Ranks& ranks) {
   return those(ranks, [&](const RankStatus& rank) { return rank.beat->text() != most->first; });
 }
 
+/// A rank that waits for its GPU seems to work: it is ahead of the one that the GPU waits for.
 Ranks blamed(const Ranks& all, const Ranks& running) {
-  for (auto found : {those(running, is_held), those(running, works), those(all, left), behind(running),
+  const Ranks working = those(running, works);
+  for (auto found : {those(running, is_held), behind(working), working, those(all, left), behind(running),
                      elsewhere(running)}) {
     if (!found.empty()) return found;
   }
@@ -113,13 +119,24 @@ std::optional<Hang> find_hang(const Ranks& all, milliseconds limit) {
   return found;
 }
 
-std::string early_leavers(const Ranks& ranks) {
+std::string lost_peers(const Ranks& ranks) {
   const Ranks gone = those(ranks, left);
-  const auto waited = std::ranges::find_if(ranks, [](const RankStatus& rank) {
-    return rank.beat && rank.status && *rank.status != 0 && !works(rank);
+  const auto is_aborted = [](const RankStatus& rank) {
+    return rank.beat && rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGABRT;
+  };
+  const auto waited = std::ranges::find_if(ranks, [&](const RankStatus& rank) {
+    return rank.beat && rank.status && *rank.status != 0 && (!works(rank) || is_aborted(rank));
   });
-  if (gone.empty() || waited == ranks.end()) return "";
+  if (waited == ranks.end()) return "";
   std::vector<std::string> parts;
+  if (gone.empty()) {
+    if (!is_aborted(*waited)) return "";
+    const Ranks seen = those(ranks, [](const RankStatus& rank) { return rank.beat.has_value(); });
+    const Ranks late = behind(seen);
+    for (const auto& rank : late.empty() ? elsewhere(seen) : late)
+      if (!is_aborted(rank)) parts.push_back(stuck_text(rank));
+    return fmt::format("{}", fmt::join(parts, "; "));
+  }
   for (const auto& rank : gone)
     parts.push_back(fmt::format("rank {} left at step {} (exit code 0)", rank.rank, rank.beat->step));
   return fmt::format("{} while rank {} was in {}", fmt::join(parts, "; "), waited->rank,

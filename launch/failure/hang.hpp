@@ -40,13 +40,15 @@ struct Hang {
 
 /// Looks for a hang: every running rank has sent heartbeats, but none within `limit`. The first of these
 /// groups that is not empty is blamed: ranks whose process is stopped, held by a debugger or stuck in a
-/// device; ranks that do their own work; ranks that exited early; ranks that are behind in steps; ranks that
-/// wait in another place than most. *Local*.
+/// device; ranks that do their own work, of which those that are behind in steps come first; ranks that
+/// exited early; ranks that are behind in steps; ranks that wait in another place than most. *Local*.
 std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono::milliseconds limit);
 
-/// After the end of a job: "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61"; empty
-/// if no rank exited with success while another one waited. *Local*.
-std::string early_leavers(const std::vector<RankStatus>& views);
+/// After the end of a job in which a rank failed because it had lost another: "rank 1 left at step 30 (exit
+/// code 0) while rank 0 was in all_reduce #61". If a rank was aborted, as by NCCL's watchdog, which knows no
+/// names, and none has left, the ranks that were behind: "rank 1 (pid 77) has not moved for 31 s: last seen
+/// in forward, step 57". Otherwise empty. *Local*.
+std::string lost_peers(const std::vector<RankStatus>& views);
 
 struct HangOptions {
   /// When a hang is first reported; later reports follow after twice the time, and so on.

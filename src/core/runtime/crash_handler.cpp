@@ -34,6 +34,8 @@ struct CrashReport {
   std::atomic<bool> begun{false};
   /// What std::terminate knew about the exception.
   Text exception;
+  /// It is one of c10d's, as NCCL's watchdog throws them: another rank is the cause.
+  bool of_communication = false;
   std::terminate_handler next_terminate = nullptr;
 };
 CrashReport crash_report;
@@ -119,7 +121,9 @@ void write_error_file(int number, const siginfo_t& info, const void* context) no
   const off_t end = lseek(crash_report.scratch, 0, SEEK_CUR);
   put(file, R"({"message": {"message": ")");
   put_scratch(file, 0, headline);
-  put(file, R"(", "extraInfo": {"py_callstack": ")");
+  put(file, R"(", "extraInfo": {)");
+  if (crash_report.of_communication) put(file, R"("is_secondary": true, )");
+  put(file, R"("py_callstack": ")");
   put_scratch(file, 0, end);
   put(file, Text().add(R"(", "timestamp": "{}"}}}}}})", time(nullptr)).view());
   close(file);
@@ -155,7 +159,9 @@ void note_exception() {
   if (type != nullptr) {
     const std::unique_ptr<char, void (*)(void*)> name(
         abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr), std::free);
-    text.add(" because of {}: {}", name ? name.get() : type->name(), text_of_exception(name.get()));
+    const std::string_view type_name = name ? name.get() : type->name();
+    text.add(" because of {}: {}", type_name, text_of_exception(name.get()));
+    crash_report.of_communication = type_name.starts_with("c10::Dist");
   }
 }
 

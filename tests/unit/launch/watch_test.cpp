@@ -130,12 +130,37 @@ TEST(Hang, LongListsAreCut) {
       << text_of(views);
 }
 
-TEST(EarlyLeavers, AreNamedWithWhatTheOthersDid) {
-  EXPECT_EQ(early_leavers({ended(waiting(0, "all_reduce", 61, 1), 256),
-                           ended(view(1, Activity::working, "x", 0, 2, 30), 0)}),
+TEST(Hang, NamesTheOneBehindWhereAllWork) {
+  const auto found = find_hang({view(0, Activity::working, "between steps", 0, 40, 8),
+                                view(1, Activity::working, "forward", 0, 44, 7)},
+                               seconds(30));
+  EXPECT_EQ(found->stuck, std::vector<int>{1});
+  EXPECT_TRUE(found->is_certain);
+  EXPECT_EQ(
+      found->text,
+      "rank 1 (node1, pid 71) has not moved for 44 s: last seen in forward, step 7; rank 0 is in between "
+      "steps, step 8 for 40 s");
+}
+
+TEST(LostPeers, ThatLeftAreNamedWithWhatTheOthersDid) {
+  EXPECT_EQ(lost_peers({ended(waiting(0, "all_reduce", 61, 1), 256),
+                        ended(view(1, Activity::working, "x", 0, 2, 30), 0)}),
             "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61");
-  EXPECT_EQ(early_leavers({ended(waiting(0, "all_reduce", 61, 1), 256), ended(working(1, "x", 1), 9)}), "");
-  EXPECT_EQ(early_leavers({ended(working(0, "forward", 1), 256), ended(working(1, "x", 1), 0)}), "");
+  EXPECT_EQ(lost_peers({ended(waiting(0, "all_reduce", 61, 1), 256), ended(working(1, "x", 1), 9)}), "");
+  EXPECT_EQ(lost_peers({ended(working(0, "forward", 1), 256), ended(working(1, "x", 1), 0)}), "");
+}
+
+TEST(LostPeers, OfAnAbortedRankAreThoseBehind) {
+  const auto aborted = [](int rank, const char* place, int step) {
+    return ended(view(rank, Activity::working, place, 0, 12, step), SIGABRT);
+  };
+  const auto late = ended(view(1, Activity::working, "forward", 0, 31, 57), SIGTERM);
+  const std::string named = "rank 1 (node1, pid 71) has not moved for 31 s: last seen in forward, step 57";
+  EXPECT_EQ(lost_peers({aborted(0, "between steps", 58), late, aborted(2, "between steps", 58)}), named);
+  EXPECT_EQ(lost_peers({aborted(0, "backward", 57), late, aborted(2, "backward", 57)}), named);
+  EXPECT_EQ(lost_peers({aborted(0, "forward", 57), late}), "");
+  EXPECT_EQ(lost_peers({aborted(0, "forward", 57), ended(working(1, "x", 1), 0)}),
+            "rank 1 left at step 57 (exit code 0) while rank 0 was in forward, step 57");
 }
 
 TEST(HangDetector, EndsTheJobOnceUnlessSomebodyMoves) {

@@ -108,6 +108,18 @@ TEST_P(CrashHandler, AreWrittenBeforeTheProcessDiesByItsSignal) {
   EXPECT_GT(std::stoll(error.at("extraInfo").at("timestamp").get<std::string>()), 0);
 }
 
+/// So that the launcher looks for the cause at another rank.
+TEST(CrashHandlerOfAnException, TellWhetherAnotherRankIsTheCause) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer reports such signals itself and exits";
+#endif
+  for (const bool is_lost : {false, true}) {
+    CrashProgram program(is_lost ? "watchdog" : "terminate");
+    EXPECT_EQ(WTERMSIG(program.wait()), SIGABRT);
+    EXPECT_EQ(program.error().at("extraInfo").value("is_secondary", false), is_lost);
+  }
+}
+
 TEST(CrashHandlerOfAnException, NameTheRank) {
   CrashProgram program("throw");
   EXPECT_EQ(WEXITSTATUS(program.wait()), 1);

@@ -12,6 +12,13 @@
 #include "lockstep/core/runtime/program.hpp"
 #include "net/signal_free_thread.hpp"
 
+// The name of what NCCL's watchdog throws.
+namespace c10 {
+struct DistBackendError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+}  // namespace c10
+
 // Not in an anonymous namespace, and not inlined: their names are what the tests look for.
 namespace crash {
 
@@ -62,6 +69,7 @@ int run(const std::string& how) {
   if (how == "segv_in_library_thread") lockstep::net::signal_free_thread(write_to_nowhere).join();
   if (how == "abort") std::abort();
   if (how == "terminate") std::thread(throw_in_a_thread).join();
+  if (how == "watchdog") std::thread([] { throw c10::DistBackendError("a rank is lost"); }).join();
   if (how == "raise_fpe") std::raise(SIGFPE);
   if (how == "throw") throw lockstep::DataError("no label");
   if (how == "sleep") return sleep();
