@@ -18,6 +18,7 @@
 #include "comm/errors.hpp"
 #include "comm/process_group_impl.hpp"
 #include "comm/transport/transport.hpp"
+#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "shm/group.hpp"
@@ -97,11 +98,17 @@ std::string no_communicator_text(const comm::GroupInfo& members, const ProcessGr
       members.who, options.join_timeout.count());
 }
 
+/// NCCL takes a GPU of ranks with different NCCL_HOSTID for GPUs of different hosts.
+std::string nccl_device(int index) {
+  const std::string uuid = comm::cuda_plugin().device_uuid(index);
+  const auto host = find_variable(process_environment(), "NCCL_HOSTID");
+  return host ? fmt::format("{}, NCCL_HOSTID {}", uuid, *host) : uuid;
+}
+
 /// NCCL waits without timeout for a missing rank, so ranks synchronize right before.
 void meet_before_nccl(const comm::GroupInfo& members, const Store& store,
                       const ProcessGroupOptions& options) {
-  store.set(fmt::format("device/{}", members.name(members.rank)),
-            comm::cuda_plugin().device_uuid(options.device.index()));
+  store.set(fmt::format("device/{}", members.name(members.rank)), nccl_device(options.device.index()));
   comm::StoreBarrier(store, members).arrive_and_wait(options.join_timeout);
   check_devices(members, store);
 }
@@ -119,6 +126,8 @@ void wait_for_device(const std::string& who, const at::Device& device, std::chro
 /// NCCL's operations are in c10d's own flight recorder.
 void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const std::string& path,
               const Store& store, const ProcessGroupOptions& options, const NcclParent& nccl) {
+  // After an error c10d's watchdog waits four times as long for the dumps of other ranks: 10 s instead of 60.
+  set_default_variable("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500");
   nccl.backend ? nccl.meet() : meet_before_nccl(members, store.with_prefix("nccl_join"), options);
   const comm::NcclRequest request{
       .store = c10::make_intrusive<c10d::PrefixStore>(path, nccl.communicators->store()),

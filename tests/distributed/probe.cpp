@@ -5,13 +5,18 @@
 #include <map>
 #include <thread>
 
+#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
 
 namespace probe {
 
+at::Device device() {
+  return at::Device(lockstep::find_variable(lockstep::process_environment(), "PROBE_DEVICE").value_or("cpu"));
+}
+
 lockstep::Accelerator join(milliseconds timeout, milliseconds join_timeout) {
-  return lockstep::Accelerator({.device = "cpu", .timeout = timeout, .join_timeout = join_timeout});
+  return lockstep::Accelerator({.device = device().str(), .timeout = timeout, .join_timeout = join_timeout});
 }
 
 const std::string& argument(const Words& words, std::size_t index) {

@@ -13,6 +13,9 @@ namespace probe {
 using Words = std::vector<std::string>;
 using std::chrono::milliseconds;
 
+/// The CPU, or what the variable PROBE_DEVICE names.
+at::Device device();
+
 /// Joins the job that the environment describes. Short timeouts, so that no test hangs. `timeout` is that of
 /// collectives.
 lockstep::Accelerator join(milliseconds timeout = std::chrono::seconds(40),

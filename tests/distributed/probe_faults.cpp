@@ -21,7 +21,7 @@ using lockstep::Accelerator;
 constexpr int kEndless = 1'000'000;
 
 void all_reduce_on_and_on(const Accelerator& accelerator) {
-  const at::Tensor tensor = torch::ones({100'000});
+  const at::Tensor tensor = torch::ones({100'000}, accelerator.device());
   for (int i = 0; i < kEndless; ++i) {
     tensor.fill_(1);
     accelerator.process_group().all_reduce(tensor);
@@ -48,7 +48,7 @@ void train_steps(Accelerator& accelerator, int steps, const StepHook& hook) {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [ddp, opt] = accelerator.prepare(model, optimizer);
   for (int step = 0; step < steps; ++step) {
-    const at::Tensor output = ddp(torch::rand({8, 4}));
+    const at::Tensor output = ddp(torch::rand({8, 4}).to(accelerator.device()));
     hook(step, output);
     accelerator.backward(output.square().mean());
     opt.step();
@@ -104,7 +104,7 @@ int killed_in_backward(const Words&) { return killed_in_backward_of(join()); }
 
 int killed_in_sharded_backward(const Words&) {
   constexpr milliseconds kTime = std::chrono::seconds(40);
-  return killed_in_backward_of(Accelerator({.device = "cpu",
+  return killed_in_backward_of(Accelerator({.device = device().str(),
                                             .timeout = kTime,
                                             .join_timeout = kTime,
                                             .fsdp_plugin = lockstep::FullyShardedDataParallelPlugin{}}));
@@ -154,7 +154,7 @@ int hangs(const Words& words) {
 /// Rank 1 exits successfully after three all-reduces; the others continue.
 int leaves_in_collectives(const Words&) {
   const auto accelerator = join(std::chrono::seconds(5));
-  const at::Tensor tensor = torch::ones({16});
+  const at::Tensor tensor = torch::ones({16}, accelerator.device());
   for (int i = 0; i < kEndless; ++i) {
     if (i == 3 && accelerator.process_index() == 1) _exit(0);
     accelerator.process_group().all_reduce(tensor);

@@ -17,11 +17,14 @@ namespace {
 
 using lockstep::ProcessGroup;
 
-void sum(const ProcessGroup& group, std::int64_t count) { group.all_reduce(torch::ones({count})); }
+void sum(const ProcessGroup& group, std::int64_t count) {
+  group.all_reduce(torch::ones({count}, group.device()));
+}
 
 ProcessGroup group_with(milliseconds timeout, const std::string& backend = "gloo") {
   return ProcessGroup::init(lockstep::World::from_environment(),
                             {.backend = lockstep::comm_backend_from(backend),
+                             .device = device(),
                              .timeout = timeout,
                              .join_timeout = std::chrono::seconds(40)});
 }

@@ -116,12 +116,18 @@ def gpus():
     return listed.stdout.strip().splitlines() if listed.returncode == 0 else []
 
 
-def gtest(runner, program, limit, tests="*", ranks=1):
+def job_of(ranks, hosts=False):
+    """The launcher's words for a job. With `hosts`, NCCL takes its ranks for those of several hosts, so that they can share a GPU."""
+    words = [KIT / "bin/lockstep", "run", "--nproc-per-node", ranks]
+    return words + ["sh", "-c", 'NCCL_HOSTID=$RANK NCCL_SOCKET_IFNAME=lo exec "$@"', "sh"] if hosts else words
+
+
+def gtest(runner, program, limit, tests="*", ranks=1, hosts=False):
     """Each test of a GoogleTest program as a result of its own. With several ranks, as a job: the results of rank 0."""
     report = runner.folder / "gtest-0.json"
     report.unlink(missing_ok=True)
     begin, problem = time.monotonic(), ""
-    launcher = (KIT / "bin/lockstep", "run", "--nproc-per-node", ranks) if ranks > 1 else ()
+    launcher = job_of(ranks, hosts) if ranks > 1 else ()
     try:
         runner.command(*launcher, KIT / "tests" / program, f"--gtest_filter={tests}",
                        f"--gtest_output=json:{runner.folder}/gtest-{'${local_rank}' if launcher else 0}.json", limit=limit)
@@ -130,7 +136,7 @@ def gtest(runner, program, limit, tests="*", ranks=1):
     if not report.exists():
         runner.add(program, "failed", time.monotonic() - begin, problem or "no report")
         return
-    named = f"{program}, {ranks} ranks" if launcher else program
+    named = f"{program}, {ranks} ranks{' over NCCL' if hosts else ''}" if launcher else program
     for suite in json.loads(report.read_text())["testsuites"]:
         for case in suite["testsuite"]:
             failures = "\n".join(failure["failure"] for failure in case.get("failures", []))
@@ -140,8 +146,9 @@ def gtest(runner, program, limit, tests="*", ranks=1):
 
 def device_checks(runner, cards):
     """What a training does on its device: on the GPUs, if there are any, and on the CPU."""
-    gtest(runner, "device_test", 90, "*-*RanksOnDevice*/1" if cards else "*/0")
-    gtest(runner, "device_test", 90, "*RanksOnDevice*" if cards else "*RanksOnDevice*/0", ranks=2)
+    which = "*" if cards else "0"
+    gtest(runner, "device_test", 90, "*-*RanksOnDevice*/1:*GroupsOnDevice*/1" if cards else "*/0")
+    gtest(runner, "device_test", 90, f"*RanksOnDevice*/{which}:*GroupsOnDevice*/{which}", ranks=2)
 
 
 def steps_of(runner, model, device, size, precision, rows, steps, warmup, checkpoints=False, graph=False):
@@ -224,11 +231,11 @@ def ranks_of(launcher):
     return [int(pid) for pid in children if "image_classification" in pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]]
 
 
-def kill_a_rank(runner, device):
-    """Of two ranks that share a device by Gloo one is killed: the launcher says which, and the other one ends."""
-    out = runner.folder / f"killed-{device.replace(':', '-')}"
-    words = [KIT / "bin/lockstep", "run", "--nproc-per-node", 2, KIT / "bin/image_classification", "--device", device,
-             "--backend", "gloo", "--epochs", 1000, "--output-dir", out]
+def kill_a_rank(runner, device, backend="gloo"):
+    """Of two ranks that share a device one is killed: the launcher says which, and the other one ends."""
+    out = runner.folder / f"killed-{device.replace(':', '-')}-{backend}"
+    words = job_of(2, hosts=backend == "nccl") + [KIT / "bin/image_classification", "--device", device, "--backend", backend,
+                                                  "--epochs", 1000, "--output-dir", out]
     process = subprocess.Popen([str(word) for word in words], cwd=runner.folder, env=runner.environment, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
@@ -249,11 +256,10 @@ def kill_a_rank(runner, device):
     return next(line for line in output.splitlines() if "SIGKILL" in line)
 
 
-def train_digits(runner, device, *flags):
+def train_digits(runner, device, *flags, job=job_of(1)):
     out = runner.folder / f"digits-{device}"
     shutil.rmtree(out, ignore_errors=True)
-    text = runner.command(KIT / "bin/lockstep", "run", "--nproc-per-node", 1, KIT / "bin/image_classification", "--device",
-                          device, "--output-dir", out, *flags)
+    text = runner.command(*job, KIT / "bin/image_classification", "--device", device, "--output-dir", out, *flags)
     accuracy = float(re.search(r"test accuracy (\d\.\d+)", text).group(1))
     if accuracy < 0.95:
         raise RuntimeError(f"test accuracy {accuracy}, expected 0.95 at least")
@@ -292,9 +298,20 @@ def gpu_checks(runner, quick):
         runner.add("compute-sanitizer over a training", "skipped", detail="left out by --quick" if quick else "not installed")
 
 
+def shared_gpu_checks(runner):
+    """Ranks that share a GPU, over NCCL: all but its connections between GPUs."""
+    gtest(runner, "device_test", 120, "*RanksOnDevice*/1:*GroupsOnDevice*/1", ranks=2, hosts=True)
+    gtest(runner, "device_test", 120, "*GroupsOnDevice*/1", ranks=4, hosts=True)
+    runner.check("the installation, two ranks over NCCL", lambda: runner.command(
+        *job_of(2, hosts=True), KIT / "bin/lockstep-test", "--device", "cuda:0").splitlines()[-1])
+    runner.check("digits on the GPU, two ranks over NCCL", lambda: train_digits(runner, "cuda:0", job=job_of(2, hosts=True)))
+    runner.check("a rank is killed, of two over NCCL", lambda: kill_a_rank(runner, "cuda:0", "nccl"))
+
+
 def many_gpu_checks(runner, count):
     launcher = KIT / "bin/lockstep"
     ranks = min(count, 8)
+    gtest(runner, "device_test", 120, "*GroupsOnDevice*/1", ranks=ranks)
     runner.check(f"the installation, {ranks} ranks over NCCL", lambda: runner.command(
         launcher, "test", "--nproc-per-node", ranks, "--device", "cuda").splitlines()[-1])
     runner.check(f"connections and sums of {ranks} ranks", lambda: runner.command(
@@ -363,6 +380,7 @@ def main():
         if len(cards) > 1:
             many_gpu_checks(runner, len(cards))
         elif cards:
+            shared_gpu_checks(runner)
             runner.add("several GPUs over NCCL", "skipped", detail="this machine has one GPU")
         if cards:
             benchmarks(runner, arguments.quick)
