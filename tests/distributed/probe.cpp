@@ -12,7 +12,11 @@
 namespace probe {
 
 at::Device device() {
-  return at::Device(lockstep::find_variable(lockstep::process_environment(), "PROBE_DEVICE").value_or("cpu"));
+  const auto environment = lockstep::process_environment();
+  const at::Device named(lockstep::find_variable(environment, "PROBE_DEVICE").value_or("cpu"));
+  if (named.is_cpu() || named.has_index()) return named;
+  const int number = lockstep::World::from_environment(environment).local_rank;
+  return {named.type(), static_cast<at::DeviceIndex>(number)};
 }
 
 lockstep::Accelerator join(milliseconds timeout, milliseconds join_timeout) {

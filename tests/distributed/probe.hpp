@@ -13,7 +13,7 @@ namespace probe {
 using Words = std::vector<std::string>;
 using std::chrono::milliseconds;
 
-/// The CPU, or what the variable PROBE_DEVICE names.
+/// The CPU, or what the variable PROBE_DEVICE names; "cuda" is the GPU with the number of this local rank.
 at::Device device();
 
 /// Joins the job that the environment describes. Short timeouts, so that no test hangs. `timeout` is that of

@@ -119,7 +119,7 @@ def gpus():
 def job_of(ranks, hosts=False):
     """The launcher's words for a job. With `hosts`, NCCL takes its ranks for those of several hosts, so that they can share a GPU."""
     words = [KIT / "bin/lockstep", "run", "--nproc-per-node", ranks]
-    return words + ["sh", "-c", 'NCCL_HOSTID=$RANK NCCL_SOCKET_IFNAME=lo exec "$@"', "sh"] if hosts else words
+    return words + ["sh", "-c", 'NCCL_HOSTID=$RANK NCCL_SOCKET_IFNAME=lo PROBE_DEVICE=cuda:0 exec "$@"', "sh"] if hosts else words
 
 
 def gtest(runner, program, limit, tests="*", ranks=1, hosts=False):
@@ -298,6 +298,41 @@ def gpu_checks(runner, quick):
         runner.add("compute-sanitizer over a training", "skipped", detail="left out by --quick" if quick else "not installed")
 
 
+# What a rank of tests/probe does, what the launcher's last lines say then, and its flags.
+FAULTS = [
+    (("killed_in_all_reduce",), "root cause: rank 1 ", ()),
+    (("killed_in_sharded_backward",), "root cause: rank 1 ", ()),
+    (("throws",), "exception: sample 17 has no label", ()),
+    (("mismatch", "shape"), "'second' is parameter Float [3] with gradient on rank 0", ()),
+    (("leaves_early", "1"), "barrier #1 failed: rank 1 ", ()),
+    (("stops",), "barrier #1 timed out after 1000 ms: rank 1 did not arrive", ()),
+    (("leaves_in_collectives",), "all_reduce (Float [16], cuda:0) failed: NCCL error", ()),
+    (("awaited", "sleeps", "nccl"), "Watchdog caught collective operation timeout", ()),
+    (("hangs", "3"), "root cause: rank 1 ", ("--heartbeat-timeout", 6)),
+]
+
+
+def fault_checks(runner, job):
+    """Ranks over NCCL that die, leave, stop or hang: the job ends soon, and its last lines name the cause."""
+    def end_of(fault):
+        words, _, flags = fault
+        try:
+            runner.command(*job[:2], *flags, *job[2:], KIT / "tests/probe", *words, limit=60)
+        except (OutOfTime, RuntimeError) as error:
+            return str(error) or "the time is up"
+        return "the job did not fail"
+
+    def expect(text, end):
+        if text not in end:
+            raise RuntimeError(f"expected '{text}':\n{end}")
+
+    # They mostly wait.
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        ends = list(pool.map(end_of, FAULTS))
+    for (words, text, _), end in zip(FAULTS, ends):
+        runner.check(f"over NCCL, a rank fails: {' '.join(words)}", lambda: expect(text, end))
+
+
 def shared_gpu_checks(runner):
     """Ranks that share a GPU, over NCCL: all but its connections between GPUs."""
     gtest(runner, "device_test", 120, "*RanksOnDevice*/1:*GroupsOnDevice*/1", ranks=2, hosts=True)
@@ -306,12 +341,14 @@ def shared_gpu_checks(runner):
         *job_of(2, hosts=True), KIT / "bin/lockstep-test", "--device", "cuda:0").splitlines()[-1])
     runner.check("digits on the GPU, two ranks over NCCL", lambda: train_digits(runner, "cuda:0", job=job_of(2, hosts=True)))
     runner.check("a rank is killed, of two over NCCL", lambda: kill_a_rank(runner, "cuda:0", "nccl"))
+    fault_checks(runner, job_of(2, hosts=True))
 
 
 def many_gpu_checks(runner, count):
     launcher = KIT / "bin/lockstep"
     ranks = min(count, 8)
     gtest(runner, "device_test", 120, "*GroupsOnDevice*/1", ranks=ranks)
+    fault_checks(runner, job_of(2))
     runner.check(f"the installation, {ranks} ranks over NCCL", lambda: runner.command(
         launcher, "test", "--nproc-per-node", ranks, "--device", "cuda").splitlines()[-1])
     runner.check(f"connections and sums of {ranks} ranks", lambda: runner.command(
@@ -349,7 +386,7 @@ def write_results(runner, cards, torch_root, output, seconds):
 
 def environment_for(torch_root):
     """This process's, with the kit's libraries finding LibTorch: by a link beside them, or by LD_LIBRARY_PATH."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PROBE_DEVICE="cuda")
     link = KIT / "libtorch"
     try:
         if not link.exists() or link.resolve() != torch_root.resolve():
