@@ -36,9 +36,9 @@ struct DdpState {
   /// The first backward of a static graph is synchronized whatever no_sync() says: c10d learns the graph from
   /// it, and fails without it. Averaging gradients once more does not change them.
   bool synchronises() const {
-    const bool learns = options.static_graph && !delayed_reduce_is_queued;
-    return reducer != nullptr && (synchronise || learns) && at::GradMode::is_enabled();
+    return reducer != nullptr && (synchronise || learns_graph()) && at::GradMode::is_enabled();
   }
+  bool learns_graph() const { return options.static_graph && !delayed_reduce_is_queued; }
 
   std::vector<NamedTensor> parameters;
   ProcessGroup group;

@@ -261,8 +261,7 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
       explain(state);
     }
   }
-  const bool first_of_static_graph = state.options.static_graph && !state.delayed_reduce_is_queued;
-  return searches || first_of_static_graph ? parallel::through_output_node(state_, outputs) : outputs;
+  return searches || state.learns_graph() ? parallel::through_output_node(state_, outputs) : outputs;
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {

@@ -36,7 +36,7 @@ struct OutputNode : torch::autograd::Function<OutputNode> {
                                                  const torch::autograd::variable_list& gradients) {
     const auto capsule = context->saved_data["state"].toCapsule();
     const auto state = static_cast<const StateHolder*>(capsule.get())->state;
-    if (state->options.static_graph && !state->delayed_reduce_is_queued) {
+    if (state->learns_graph()) {
       state->delayed_reduce_is_queued = true;
       torch::autograd::Engine::get_default_engine().queue_callback(
           [state] { state->reducer->delay_all_reduce(); });
@@ -89,14 +89,17 @@ int last_of(const std::vector<std::int64_t>& presences) {
 }
 
 void check_termination(const DdpState& state, const std::vector<std::int64_t>& presences) {
-  if (!state.join->options.throw_on_early_termination) return;
+  // The reducer's first backward of a static graph has collectives of its own.
+  const bool first = state.learns_graph() && std::count(presences.begin(), presences.end(), kBackward) > 0;
+  if (!state.join->options.throw_on_early_termination && !first) return;
   std::string through;
   for (std::size_t rank = 0; rank < presences.size(); ++rank) {
     if (presences[rank] == kThrough) through += fmt::format("{}{}", through.empty() ? "" : ", ", rank);
   }
   if (through.empty()) return;
-  throw Error(fmt::format("{}: these ranks have no more batches while others have: {}", describe(state.group),
-                          through));
+  throw Error(fmt::format(
+      "{}: these ranks have no more batches while others have: {}{}", describe(state.group), through,
+      first ? ". With static_graph every rank needs a batch for the first backward" : ""));
 }
 
 /// The number of ranks that still have batches, in the form that the reducer expects.

@@ -166,9 +166,10 @@ class LearningRateMonitor final : public TrainerCallback {
   std::int64_t last_step_ = -1;
 };
 
-/// Keeps an exponential moving average of the weights with weight `1 - decay` for each step:
-/// torch.optim.swa_utils.get_ema_multi_avg_fn. The averages are saved in checkpoints. They are the same on
-/// every rank, as the weights are.
+/// Keeps an exponential moving average of the weights: those after the first step, and then with weight `1 -
+/// decay` those after each step, as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, which does
+/// not average buffers either. The averages are saved in checkpoints. They are the same on every rank, as the
+/// weights are.
 class EmaCallback final : public TrainerCallback {
  public:
   /// `apply_at_end`: copy the averages into the model when the training has ended. Throws UsageError unless 0
@@ -179,7 +180,7 @@ class EmaCallback final : public TrainerCallback {
   /// must outlive the training. Throws UsageError for fully sharded models, and for `apply_at_end` together
   /// with load_best_model_at_end. *Local*, but every rank does the same.
   void on_prepare(CallbackContext& event) override;
-  /// Unless the training was resumed, the averages start as the weights. *Local*.
+  /// Until the first step, unless the training was resumed, the averages are the weights. *Local*.
   void on_train_begin(CallbackContext& event) override;
   /// Adds the new weights to the averages. *Local*.
   void on_optimizer_step(CallbackContext& event) override;

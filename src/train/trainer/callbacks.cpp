@@ -301,7 +301,8 @@ void EmaCallback::on_optimizer_step(CallbackContext& event) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> weights;
   for (const auto& entry : event.trainer.model().parameters()) weights.push_back(entry.tensor);
-  at::_foreach_lerp_(means_.tensors, weights, 1 - decay_);
+  // Like AveragedModel, the averages begin with the weights after the first step.
+  at::_foreach_lerp_(means_.tensors, weights, event.state.global_step == 0 ? 1 : 1 - decay_);
 }
 
 void EmaCallback::on_train_end(CallbackContext& event) {

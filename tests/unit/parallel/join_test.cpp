@@ -84,6 +84,22 @@ TEST(Join, EarlyTerminationIsAnErrorOnEveryRankWhereAskedFor) {
   });
 }
 
+TEST(Join, EveryRankNeedsABatchForTheFirstBackwardOfAStaticGraph) {
+  run_group(2, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(2, 1);
+    DistributedDataParallel ddp(net, group, {.static_graph = true});
+    const auto train = [&](int batches) {
+      ddp.join([&] {
+        for (int step = 0; step < batches; ++step) ddp(torch::ones({1, 2})).sum().backward();
+      });
+    };
+    EXPECT_THROWS(train(2 * group.rank()), Error, "have no more batches while others have: 0",
+                  "static_graph");
+    train(1 + 2 * group.rank());
+    train(2 * group.rank());
+  });
+}
+
 TEST(Join, AnExceptionOfTheBodyPasses) {
   run_group(2, [&](const ProcessGroup& group) {
     torch::nn::Linear net(2, 1);

@@ -136,14 +136,25 @@ TEST(Trainer, ProfilesStepsByNumber) {
       std::filesystem::exists(std::filesystem::path(args.output_dir) / "profile" / "rank_0.3.pt.trace.json"));
 }
 
+/// The first parameter's mean as AveragedModel computes it.
+struct ExpectedMean final : TrainerCallback {
+  void on_optimizer_step(CallbackContext& event) override {
+    const at::Tensor weights = event.trainer.model().parameters()[0].tensor.detach();
+    mean = mean.defined() ? mean.lerp(weights, 1 - 0.9) : weights.clone();
+  }
+  at::Tensor mean;
+};
+
 TEST(Trainer, AveragesWeightsAndKeepsTheMeanInCheckpoints) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
+  const auto expected = std::make_shared<ExpectedMean>();
   const auto run = [&](std::int64_t stop) {
     const auto ema = std::make_shared<EmaCallback>(0.9, /*apply_at_end=*/false);
     const Accelerator accelerator(World::single(), ProcessGroup(0, 1, Store::in_memory()),
                                   accelerator_options(args));
-    TrainerComponents parts{.model = small_model(true), .train_dataset = samples(44), .callbacks = {ema}};
+    TrainerComponents parts{
+        .model = small_model(true), .train_dataset = samples(44), .callbacks = {ema, expected}};
     if (stop > 0) parts.callbacks.push_back(std::make_shared<StopAt>(stop));
     Trainer trainer(accelerator, args, parts);
     trainer.train();
@@ -152,6 +163,7 @@ TEST(Trainer, AveragesWeightsAndKeepsTheMeanInCheckpoints) {
   };
   args.output_dir = folder / "whole";
   const auto whole = run(0);
+  EXPECT_TRUE(at::equal(whole[0], expected->mean));
   args.output_dir = folder / "parts";
   run(7);
   const auto parts = run(0);
