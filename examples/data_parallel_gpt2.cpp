@@ -60,11 +60,11 @@ std::vector<std::string> contexts_of(const fs::path& path, std::size_t at_most) 
   return contexts;
 }
 
-/// Token ids of all texts, [texts, seq_len], padded with the end token; labels of padding are -100.
+/// Token ids of all texts, [texts, seq_len], padded with `padding`, whose labels are -100.
 std::shared_ptr<lockstep::TensorDataset> tokenized(const std::vector<std::string>& texts,
-                                                   const Options& options, std::int64_t end) {
+                                                   const Options& options, std::int64_t padding) {
   const auto rows = static_cast<std::int64_t>(texts.size());
-  const at::Tensor ids = torch::full({rows, options.seq_len}, end, torch::kLong);
+  const at::Tensor ids = torch::full({rows, options.seq_len}, padding, torch::kLong);
   const at::Tensor labels = torch::full({rows, options.seq_len}, -100, torch::kLong);
   std::optional<lockstep::Tokenizer> tokenizer;
   if (!options.model.empty())
@@ -111,7 +111,7 @@ int run(int argc, char** argv) {
   // 1.4 load the data set and create the loader
   const auto texts =
       contexts_of(options.data, static_cast<std::size_t>(options.train_steps * options.batch_size));
-  const auto dataset = tokenized(texts, options, model->config().eos_token_id);
+  const auto dataset = tokenized(texts, options, model->config().bos_token_id);
   const auto sampler = std::make_shared<lockstep::DistributedSampler>(
       dataset->size(),
       lockstep::DistributedSamplerOptions{.num_replicas = context.get_world_size(ParallelMode::data),

@@ -176,15 +176,25 @@ at::Tensor widened(const at::Tensor& tensor) {
   return integers && tensor.dim() == 1 ? tensor.to(at::kLong) : tensor;
 }
 
-/// Renames the sample's labels as Hugging Face does, and adds an attention mask.
-Example completed(const Example& example, const PaddingCollateOptions& options) {
+/// The labels of a causal language model, except that padding is filled with label_pad_token_id.
+const at::Tensor& input_ids_of(const Example& example) {
+  if (example.contains("input_ids")) return example["input_ids"];
+  throw DataError("causal_lm_collate: a sample has no 'input_ids': tokenize the texts first.");
+}
+
+/// Names `labels` as Hugging Face's collators do, and adds them for a causal language model, and an attention
+/// mask.
+Example completed(const Example& example, const PaddingCollateOptions& options, bool causal) {
   Example renamed;
   for (const auto& [given, tensor] : example.items()) {
-    const std::string name = given == "label" || given == "label_ids" ? "labels" : given;
+    if (causal && given == "special_tokens_mask") continue;
+    const bool labels = given == "label_ids" || (given == "label" && !causal);
+    const std::string name = labels ? "labels" : given;
     renamed.insert(name, is_among(options.names, name) ? widened(tensor) : tensor);
   }
   for (const auto& [name, texts] : example.text_items()) renamed.set_texts(name, texts);
   renamed.indices = example.indices;
+  if (causal && !renamed.contains("labels")) renamed.insert("labels", input_ids_of(renamed));
   if (renamed.contains("input_ids") && !renamed.contains("attention_mask")) {
     renamed.insert("attention_mask", at::ones_like(renamed["input_ids"]));
   }
@@ -213,17 +223,8 @@ at::Tensor padded(const at::Tensor& sequence, std::int64_t length, std::int64_t 
   return at::constant_pad_nd(sequence, {before, missing - before}, fill);
 }
 
-/// A copy of input_ids: padding later fills it with label_pad_token_id.
-void add_labels(Example& example) {
-  if (example.contains("labels") || example.contains("label_ids")) return;
-  if (!example.contains("input_ids")) {
-    throw DataError("causal_lm_collate: a sample has no 'input_ids': tokenize the texts first.");
-  }
-  example.insert("labels", example["input_ids"]);
-}
-
-Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions& options) {
-  for (auto& example : examples) example = completed(example, options);
+Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions& options, bool causal) {
+  for (auto& example : examples) example = completed(example, options, causal);
   const auto length = longest(examples, options);
   for (auto& example : examples) {
     for (const auto& name : options.names) {
@@ -234,21 +235,23 @@ Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions&
   return default_collate(std::move(examples));
 }
 
-}  // namespace
-
-CollateFunction pad_collate(PaddingCollateOptions options) {
+CollateFunction padding_collate(PaddingCollateOptions options, bool causal) {
   check_positive("pad_to_multiple_of", options.pad_to_multiple_of);
   // The mask that completed() adds is as long as the input_ids.
   if (is_among(options.names, "input_ids")) options.names.emplace_back("attention_mask");
-  return [options](std::vector<Example> examples) { return collate_padded(std::move(examples), options); };
+  return [options = std::move(options), causal](std::vector<Example> examples) {
+    return collate_padded(std::move(examples), options, causal);
+  };
+}
+
+}  // namespace
+
+CollateFunction pad_collate(PaddingCollateOptions options) {
+  return padding_collate(std::move(options), /*causal=*/false);
 }
 
 CollateFunction causal_lm_collate(PaddingCollateOptions options) {
-  const CollateFunction pad = pad_collate(std::move(options));
-  return [pad](std::vector<Example> examples) {
-    for (auto& example : examples) add_labels(example);
-    return pad(std::move(examples));
-  };
+  return padding_collate(std::move(options), /*causal=*/true);
 }
 
 CollateFunction flatten_collate(FlatteningOptions options) {

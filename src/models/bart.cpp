@@ -9,14 +9,6 @@
 #include "lockstep/models/bart.hpp"
 
 namespace lockstep::models {
-namespace {
-
-void read_forced_tokens(const ConfigFile& file, BartConfig& config) {
-  file.number("forced_bos_token_id", config.forced_bos_token_id, 0);
-  file.number("forced_eos_token_id", config.forced_eos_token_id, 0);
-}
-
-}  // namespace
 
 BartConfig BartConfig::from_file(const std::filesystem::path& path) {
   const ConfigFile file(path);
@@ -39,18 +31,14 @@ BartConfig BartConfig::from_file(const std::filesystem::path& path) {
   file.flag("scale_embedding", config.scale_embedding);
   file.number("pad_token_id", config.pad_token_id, 0);
   file.number("bos_token_id", config.bos_token_id, 0);
-  file.number("eos_token_id", config.eos_token_id, 0);
   file.number("decoder_start_token_id", config.decoder_start_token_id, 0);
   file.require("tie_word_embeddings", true);
   file.require_zero("encoder_layerdrop");
   file.require_zero("decoder_layerdrop");
-  const auto folder = std::filesystem::is_directory(path) ? path : path.parent_path();
-  if (const auto generation = folder / "generation_config.json"; std::filesystem::exists(generation)) {
-    read_forced_tokens(ConfigFile(generation), config);
-  } else {
-    config.forced_eos_token_id = 2;
-    read_forced_tokens(file, config);
-  }
+  const auto generation = ConfigFile::of_generation(path);
+  generation.tokens("eos_token_id", config.eos_token_id);
+  generation.number("forced_bos_token_id", config.forced_bos_token_id, 0);
+  generation.number("forced_eos_token_id", config.forced_eos_token_id, 0);
   return config;
 }
 
@@ -69,7 +57,7 @@ std::string BartConfig::to_json() const {
                                  {"encoder_attention_heads", encoder_attention_heads},
                                  {"encoder_ffn_dim", encoder_ffn_dim},
                                  {"encoder_layers", encoder_layers},
-                                 {"eos_token_id", eos_token_id},
+                                 {"eos_token_id", token_ids(eos_token_id)},
                                  {"forced_bos_token_id", nullptr},
                                  {"forced_eos_token_id", nullptr},
                                  {"init_std", init_std},
@@ -146,7 +134,7 @@ at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input
   const at::NoGradGuard no_grad;
   const BartConfig& sizes = model->config();
   check_length(input_ids, sizes, "input_ids");
-  if (!config.eos_token_id) config.eos_token_id = sizes.eos_token_id;
+  if (config.eos_token_id.empty()) config.eos_token_id = sizes.eos_token_id;
   if (!config.pad_token_id) config.pad_token_id = sizes.pad_token_id;
   if (!config.forced_bos_token_id) config.forced_bos_token_id = sizes.forced_bos_token_id;
   if (!config.forced_eos_token_id) config.forced_eos_token_id = sizes.forced_eos_token_id;

@@ -21,7 +21,8 @@ struct Continuation {
 };
 
 /// The beams of one row of a batch. Each step gets the best continuations of its running beams, best first,
-/// twice as many as there are beams: even if many end here, the others fill the beams.
+/// as many as there are beams, and as many again for each end token: even if these end here, the others fill
+/// the beams.
 class RowBeams {
  public:
   explicit RowBeams(const GenerationConfig& config) : config_(&config), running_(1) {}

@@ -47,6 +47,8 @@ BertConfig BertConfig::from_file(const std::filesystem::path& path) {
   file.real("layer_norm_eps", config.layer_norm_eps, 1);
   file.number("pad_token_id", config.pad_token_id, 0);
   file.labels(config.num_labels, config.id2label);
+  file.choice("problem_type", config.problem_type,
+              {"regression", "single_label_classification", "multi_label_classification"});
   std::string positions = "absolute";
   file.choice("position_embedding_type", positions, {"absolute"});
   file.require("is_decoder", false);
@@ -72,6 +74,7 @@ std::string BertConfig::to_json(const std::string& architecture) const {
                                  {"vocab_size", vocab_size}};
   if (classifier_dropout) json["classifier_dropout"] = *classifier_dropout;
   if (pad_token_id) json["pad_token_id"] = *pad_token_id;
+  if (!problem_type.empty()) json["problem_type"] = problem_type;
   nlohmann::ordered_json names;
   std::map<std::string, std::int64_t> ids;
   std::int64_t label = 0;
@@ -328,7 +331,10 @@ BertForSequenceClassification load_bert_classifier(const std::filesystem::path& 
                                                    bool new_classifier) {
   BertConfig config = BertConfig::from_file(folder);
   const bool new_head = new_classifier || (num_labels != 0 && num_labels != config.num_labels);
-  if (new_head) config.id2label.clear();
+  if (new_head) {
+    config.id2label.clear();
+    config.problem_type.clear();
+  }
   if (num_labels != 0) config.num_labels = num_labels;
   BertForSequenceClassification model(config);
   auto names = names_of_bert();

@@ -15,7 +15,17 @@ std::filesystem::path file_in(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path) ? path / kConfigFileName : path;
 }
 
+bool is_integer_from(const nlohmann::ordered_json& value, std::int64_t least) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  return value.is_number_integer() && value >= least && value < kMost;
+}
+
 }  // namespace
+
+ConfigFile ConfigFile::of_generation(const std::filesystem::path& path) {
+  const auto generation = std::filesystem::path(file_in(path)).replace_filename("generation_config.json");
+  return ConfigFile(std::filesystem::exists(generation) ? generation : path);
+}
 
 ConfigFile::ConfigFile(const std::filesystem::path& path)
     : file_(file_in(path).string()), json_(read_json_document(file_)) {
@@ -39,10 +49,9 @@ void ConfigFile::require_type(const std::string& type) const {
 }
 
 void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t least) const {
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
   const auto* found = find(field);
   if (!found) return;
-  const bool fits = found->is_number_integer() && *found >= least && *found < kMost;
+  const bool fits = is_integer_from(*found, least);
   if (!fits) fail(field, fmt::format("an integer of at least {} and below 2^31", least));
   value = found->get<std::int64_t>();
 }
@@ -52,6 +61,16 @@ void ConfigFile::number(const char* field, std::optional<std::int64_t>& value, s
   std::int64_t found = 0;
   number(field, found, least);
   value = find(field) != nullptr ? std::optional(found) : std::nullopt;
+}
+
+void ConfigFile::tokens(const char* field, TokenIds& value) const {
+  value.clear();
+  const auto* found = find(field);
+  if (!found) return;
+  for (const auto& id : found->is_array() ? *found : nlohmann::ordered_json::array({*found})) {
+    if (!is_integer_from(id, 0)) fail(field, "a token's number, or a list of such");
+    value.push_back(id.get<std::int64_t>());
+  }
 }
 
 void ConfigFile::real(const char* field, double& value, double most) const {
@@ -83,7 +102,8 @@ void ConfigFile::flag(const char* field, bool& value) const {
 
 void ConfigFile::choice(const char* field, std::string& value,
                         std::initializer_list<const char*> known) const {
-  std::string chosen = value;
+  if (find(field) == nullptr) return;
+  std::string chosen;
   text(field, chosen);
   if (std::find(known.begin(), known.end(), chosen) == known.end())
     fail(field, fmt::format("one of {}", fmt::join(known, ", ")));
@@ -115,6 +135,11 @@ void ConfigFile::labels(std::int64_t& count, std::vector<std::string>& names) co
     names.push_back(name->get<std::string>());
   }
   count = static_cast<std::int64_t>(names.size());
+}
+
+nlohmann::ordered_json token_ids(const TokenIds& ids) {
+  if (ids.empty()) return nullptr;
+  return ids.size() == 1 ? nlohmann::ordered_json(ids.front()) : nlohmann::ordered_json(std::vector(ids));
 }
 
 }  // namespace lockstep::models

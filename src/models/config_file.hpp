@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/models/generation.hpp"
+
 namespace lockstep::models {
 
 /// Reader of a model's config.json. Missing and null fields keep their defaults; fields of the wrong type or
@@ -17,12 +19,18 @@ class ConfigFile {
   /// `path` is the file, or its folder.
   explicit ConfigFile(const std::filesystem::path& path);
 
+  /// The settings of generate() of the model in `path`: generation_config.json if there is one, otherwise the
+  /// file itself.
+  static ConfigFile of_generation(const std::filesystem::path& path);
+
   /// Throws DataError unless the field "model_type" is `type` or absent.
   void require_type(const std::string& type) const;
   /// An integer of at least `least`.
   void number(const char* field, std::int64_t& value, std::int64_t least = 1) const;
   /// Same; null in the file is no value.
   void number(const char* field, std::optional<std::int64_t>& value, std::int64_t least) const;
+  /// The id of a token, or a list of them; no or null: none.
+  void tokens(const char* field, TokenIds& value) const;
   /// A number from 0 to `most`.
   void real(const char* field, double& value, double most) const;
   /// Same; without a number in the file, the value is kept.
@@ -46,5 +54,8 @@ class ConfigFile {
   std::string file_;
   nlohmann::ordered_json json_;
 };
+
+/// As ConfigFile::tokens() reads them.
+nlohmann::ordered_json token_ids(const TokenIds& ids);
 
 }  // namespace lockstep::models

@@ -42,7 +42,7 @@ void RowBeams::step(const std::vector<Continuation>& best, std::vector<std::int6
     const auto& way = best[rank];
     Beam beam{running_.at(static_cast<std::size_t>(way.beam)).tokens, way.score};
     beam.tokens.push_back(way.token);
-    const bool ends = way.token == config_->eos_token_id ||
+    const bool ends = config_->eos_token_id.contains(way.token) ||
                       beam.tokens.size() == static_cast<std::size_t>(config_->max_new_tokens);
     if (ends) {
       // An end that is not among the best `beams` continuations is not better than a running beam.
@@ -96,7 +96,7 @@ at::Tensor drawn(at::Tensor logits, const GenerationConfig& config, at::Generato
 }
 
 std::int64_t padding_of(const GenerationConfig& config) {
-  return config.pad_token_id.value_or(config.eos_token_id.value_or(0));
+  return config.pad_token_id.value_or(config.eos_token_id.empty() ? 0 : config.eos_token_id.front());
 }
 
 /// The only token that may follow `length` tokens of `prompt` and new ones, if it is forced.
@@ -125,13 +125,14 @@ at::Tensor one_text_a_row(const TokenModel& model, const at::Tensor& tokens, con
   auto generator = at::make_generator<at::CPUGeneratorImpl>(config.seed);
   at::Tensor all = tokens;
   at::Tensor last = tokens;
+  const at::Tensor ends = at::tensor(config.eos_token_id, tokens.options());
   at::Tensor ended = at::zeros({tokens.size(0)}, tokens.options().dtype(at::kBool));
   for (std::int64_t i = 0; i < config.max_new_tokens && !ended.all().item<bool>(); ++i) {
     const at::Tensor logits = next_logits(model, last, forced_token(config, tokens.size(1), all.size(1)));
     at::Tensor token =
         config.do_sample ? drawn(logits, config, generator).to(tokens.device()) : logits.argmax(-1);
     token = token.masked_fill(ended, padding_of(config));
-    if (config.eos_token_id) ended = ended.logical_or(token == *config.eos_token_id);
+    ended = ended.logical_or(at::isin(token, ends));
     last = token.unsqueeze(1);
     all = at::cat({all, last}, 1);
   }
@@ -189,7 +190,8 @@ class BeamSearch {
     std::vector<float> scores;
     for (const auto& beam : row.running()) scores.push_back(beam.score);
     const at::Tensor sums = (log_probs + at::tensor(scores, at::kFloat).unsqueeze(1)).flatten();
-    const auto [best, places] = sums.topk(std::min(2 * config_.num_beams, sums.numel()));
+    const auto ends = std::max<std::int64_t>(1, std::ssize(config_.eos_token_id));
+    const auto [best, places] = sums.topk(std::min((1 + ends) * config_.num_beams, sums.numel()));
     std::vector<Continuation> ways;
     for (std::int64_t i = 0; i < best.numel() && best[i].item<float>() > -INFINITY; ++i) {
       const auto place = places[i].item<std::int64_t>();

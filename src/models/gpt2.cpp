@@ -34,8 +34,10 @@ Gpt2Config Gpt2Config::from_file(const std::filesystem::path& path) {
   file.real("layer_norm_epsilon", config.layer_norm_epsilon, 1);
   file.real("initializer_range", config.initializer_range, 10);
   file.number("bos_token_id", config.bos_token_id, 0);
-  file.number("eos_token_id", config.eos_token_id, 0);
-  file.number("pad_token_id", config.pad_token_id, -1);
+  const auto generation = ConfigFile::of_generation(path);
+  generation.number("bos_token_id", config.bos_token_id, 0);
+  generation.tokens("eos_token_id", config.eos_token_id);
+  generation.number("pad_token_id", config.pad_token_id, -1);
   // How some files say that there is none.
   if (config.pad_token_id == -1) config.pad_token_id.reset();
   file.require("scale_attn_weights", true);
@@ -51,7 +53,7 @@ std::string Gpt2Config::to_json() const {
                                  {"attn_pdrop", attn_pdrop},
                                  {"bos_token_id", bos_token_id},
                                  {"embd_pdrop", embd_pdrop},
-                                 {"eos_token_id", eos_token_id},
+                                 {"eos_token_id", token_ids(eos_token_id)},
                                  {"initializer_range", initializer_range},
                                  {"layer_norm_epsilon", layer_norm_epsilon},
                                  {"model_type", "gpt2"},
@@ -275,7 +277,7 @@ at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
 
 at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, GenerationConfig config) {
   const at::NoGradGuard no_grad;
-  if (!config.eos_token_id) config.eos_token_id = model->config().eos_token_id;
+  if (config.eos_token_id.empty()) config.eos_token_id = model->config().eos_token_id;
   if (!config.pad_token_id) config.pad_token_id = model->config().pad_token_id;
   KeyValueCache cache;
   const TokenModel steps = {

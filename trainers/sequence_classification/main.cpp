@@ -27,9 +27,16 @@ void complete(Options& options) {
   if (options.tokenizer.empty()) options.tokenizer = options.model;
 }
 
-/// Reports unsuitable sizes before training begins.
-void check_lengths(const models::BertConfig& config, const Options& options) {
+/// Reports an unsuitable model before training begins.
+void check_config(const models::BertConfig& config, const Options& options) {
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
+  const bool other = !config.problem_type.empty() && config.problem_type != "single_label_classification";
+  if (other && !options.new_classifier) {
+    throw lockstep::UsageError(
+        fmt::format("--model {}: its problem_type is {}, but texts are given one class each here; "
+                    "--new-classifier replaces its classifier.",
+                    options.model, config.problem_type));
+  }
   if (options.max_length <= config.max_position_embeddings) return;
   throw lockstep::UsageError(fmt::format("--max-length {} is more than the model takes: {} tokens.",
                                          options.max_length, config.max_position_embeddings));
@@ -85,7 +92,7 @@ ModelFacts facts_of_model(const Options& options) {
   };
   if (texts::is_script(options.model)) return {padding_of_tokenizer(), {}};
   const auto config = models::BertConfig::from_file(options.model);
-  check_lengths(config, options);
+  check_config(config, options);
   const std::int64_t padding = config.pad_token_id ? *config.pad_token_id : padding_of_tokenizer();
   if (options.new_classifier) return {padding, {}};
   return {padding, texts::Classes{.names = config.id2label, .count = config.num_labels}};

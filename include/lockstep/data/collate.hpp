@@ -53,10 +53,10 @@ struct PaddingCollateOptions {
 CollateFunction pad_collate(PaddingCollateOptions options = {});
 
 /// pad_collate() for causal language models. Samples without `labels` get a copy of their `input_ids`, padded
-/// with `label_pad_token_id`; samples with labels keep them, so that a prompt may be -100. Like Hugging
-/// Face's DataCollatorForLanguageModeling(mlm=False), except that a pad token inside a text counts: models
-/// that end a text with their pad token learn to end it. *Local*. Errors as pad_collate; the function throws
-/// DataError for a sample without input_ids.
+/// with `label_pad_token_id`; samples with labels keep them, so that a prompt may be -100. Leaves out
+/// `special_tokens_mask`. Like Hugging Face's DataCollatorForLanguageModeling(mlm=False), except that a pad
+/// token inside a text counts: models that end a text with their pad token learn to end it. *Local*. Errors
+/// as pad_collate; the function throws DataError for a sample without input_ids.
 CollateFunction causal_lm_collate(PaddingCollateOptions options = {});
 
 /// What flatten_collate() adds to its single row; names and defaults of transformers'

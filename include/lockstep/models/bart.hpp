@@ -37,11 +37,12 @@ struct BartConfig {
   bool scale_embedding = false;
   std::int64_t pad_token_id = 1;
   std::int64_t bos_token_id = 0;
-  std::int64_t eos_token_id = 2;
+  /// This and the forced tokens are for generate(): see GenerationConfig. from_file() reads them from
+  /// generation_config.json beside the file if there is one, as in transformers, where a file without them
+  /// has none.
+  TokenIds eos_token_id = 2;
   /// First token of a decoder's input.
   std::int64_t decoder_start_token_id = 2;
-  /// For generate(): see GenerationConfig. from_file() reads them from generation_config.json beside the file
-  /// if there is one; a file without them forces token 2 at the end, as in transformers.
   std::optional<std::int64_t> forced_bos_token_id = {};
   std::optional<std::int64_t> forced_eos_token_id = {};
 

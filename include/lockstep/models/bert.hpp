@@ -41,6 +41,10 @@ struct BertConfig {
   /// Names of the classes by number, num_labels of them; empty: LABEL_0, LABEL_1, ... (see class_names.hpp).
   std::vector<std::string> id2label = {};
 
+  /// What the classifier's numbers are: "regression", "single_label_classification" or
+  /// "multi_label_classification"; empty: not said. Kept for Python, which chooses the loss by it.
+  std::string problem_type = {};
+
   /// Reads config.json, or the one in a folder. If it has "id2label", that defines the number of classes, as
   /// in transformers. Throws DataError, which names file and field, if it is of another model, if a field is
   /// out of range, and for features that are not implemented (relative positions, a decoder).
@@ -125,7 +129,8 @@ BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer 
 /// The same with a classifier of `num_labels` classes (0: as in the configuration). The classifier is newly
 /// initialized if the files do not have one, if theirs has another number of classes, or with
 /// `new_classifier`; `report` says so. The class names of the configuration belong to its own classifier: one
-/// with another number of classes, or one that is new on request, has none until set_id2label.
+/// with another number of classes, or one that is new on request, has none until set_id2label, and no
+/// problem_type.
 BertForSequenceClassification load_bert_classifier(const std::filesystem::path& folder,
                                                    std::int64_t num_labels = 0,
                                                    PretrainedReport* report = nullptr,

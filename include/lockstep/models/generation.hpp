@@ -2,20 +2,30 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
 namespace lockstep::models {
 
+/// The ids of some tokens: a number or a list, as in Hugging Face's configurations; empty: none.
+struct TokenIds : std::vector<std::int64_t> {
+  TokenIds() = default;
+  TokenIds(std::int64_t id) : vector{id} {}
+  TokenIds(std::initializer_list<std::int64_t> ids) : vector(ids) {}
+  bool contains(std::int64_t id) const { return std::find(begin(), end(), id) != end(); }
+};
+
 /// Options of generate(), with the names, defaults and meaning of Hugging Face's GenerationConfig.
 struct GenerationConfig {
   /// Maximum number of tokens to add.
   std::int64_t max_new_tokens = 20;
-  /// Ends a text; included in the result. Without it, every text has max_new_tokens.
-  std::optional<std::int64_t> eos_token_id = {};
-  /// Pads texts that ended before others; by default the end token.
+  /// Each of these ends a text; included in the result. Without any, every text has max_new_tokens.
+  TokenIds eos_token_id = {};
+  /// Pads texts that ended before others; by default the first end token.
   std::optional<std::int64_t> pad_token_id = {};
   /// The first new token, if the prompt is a single token.
   std::optional<std::int64_t> forced_bos_token_id = {};

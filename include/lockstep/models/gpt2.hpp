@@ -33,8 +33,10 @@ struct Gpt2Config {
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
   std::int64_t bos_token_id = 50256;
-  std::int64_t eos_token_id = 50256;
-  /// Pads generated texts that ended before others; none: eos_token_id.
+  /// For generate(): see GenerationConfig. from_file() reads these and bos_token_id from
+  /// generation_config.json beside the file if there is one, as in transformers, where a file without end
+  /// tokens has none.
+  TokenIds eos_token_id = 50256;
   std::optional<std::int64_t> pad_token_id = {};
 
   /// Reads config.json, or the one in a folder. Throws DataError, which names file and field, if it is of

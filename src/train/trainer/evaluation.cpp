@@ -16,21 +16,24 @@ namespace {
 /// transformers' padding value for predictions.
 constexpr double kFill = -100;
 
-/// Concatenates tensors that may differ in dimension 1.
-at::Tensor joined(const std::vector<at::Tensor>& tensors) {
-  std::int64_t widest = 0;
-  for (const auto& tensor : tensors) widest = std::max(widest, tensor.dim() > 1 ? tensor.size(1) : 0);
-  std::vector<at::Tensor> filled;
+void check_can_be_padded(const std::string& name, at::ScalarType type) {
+  if (!at::isIntegralType(type, /*includeBool=*/false) || at::isSignedType(type)) return;
+  throw UsageError("evaluation: the rows of '" + name +
+                   "' differ in length and are padded with -100, which " + c10::toString(type) +
+                   " cannot hold: convert it, for example to int64");
+}
+
+/// Appends tensors to `rows`, padded to its width if they have one.
+at::Tensor joined(const at::Tensor& rows, const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> all{rows};
   for (const auto& tensor : tensors) {
-    if (tensor.dim() < 2 || tensor.size(1) == widest) {
-      filled.push_back(tensor);
-      continue;
-    }
-    auto shape = tensor.sizes().vec();
-    shape[1] = widest - shape[1];
-    filled.push_back(at::cat({tensor, at::full(shape, kFill, tensor.options())}, 1));
+    all.push_back(tensor);
+    if (rows.dim() < 2 || tensor.dim() != rows.dim() || tensor.size(1) == rows.size(1)) continue;
+    std::vector<std::int64_t> sides(2 * static_cast<std::size_t>(tensor.dim() - 1));
+    sides.back() = rows.size(1) - tensor.size(1);
+    all.back() = at::constant_pad_nd(tensor, sides, kFill);
   }
-  return at::cat(filled);
+  return at::cat(all);
 }
 
 }  // namespace
@@ -73,21 +76,23 @@ std::vector<std::string> PredictionGatherer::names_of_all() const {
 
 at::Tensor PredictionGatherer::gathered(const std::string& name) {
   const auto& own = kept_[name];
-  at::Tensor tensor = own.empty() ? at::Tensor() : joined(own).cpu();
+  std::set<std::int64_t> widths;
+  for (const auto& tensor : own)
+    if (tensor.dim() > 1) widths.insert(tensor.size(1));
   nlohmann::json form;
-  if (tensor.defined())
-    form = {{"type", static_cast<int>(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}};
-  const auto forms = accelerator_.gather_object(std::vector<nlohmann::json>{form});
-  const auto known =
-      std::find_if(forms.begin(), forms.end(), [](const auto& one) { return one.is_object(); });
-  if (!tensor.defined()) {
-    auto shape = (*known)["shape"].get<std::vector<std::int64_t>>();
-    shape[0] = 0;
-    tensor = at::empty(shape, static_cast<at::ScalarType>((*known)["type"].get<int>()));
-  }
-  tensor = tensor.to(accelerator_.device());
-  if (tensor.dim() > 1) tensor = accelerator_.pad_across_processes(tensor, 1, kFill);
-  return accelerator_.gather(tensor).cpu();
+  if (!own.empty())
+    form = {{"type", static_cast<int>(own.front().scalar_type())},
+            {"shape", own.front().sizes().vec()},
+            {"widths", widths}};
+  auto forms = accelerator_.gather_object(std::vector<nlohmann::json>{form});
+  std::erase_if(forms, [](const nlohmann::json& one) { return one.is_null(); });
+  for (const auto& one : forms) widths.merge(one["widths"].get<std::set<std::int64_t>>());
+  const auto type = static_cast<at::ScalarType>(forms.front()["type"].get<int>());
+  if (widths.size() > 1) check_can_be_padded(name, type);
+  std::vector<std::int64_t> shape = forms.front()["shape"];
+  shape[0] = 0;
+  if (shape.size() > 1) shape[1] = *widths.rbegin();
+  return accelerator_.gather(joined(at::empty(shape, type), own).to(accelerator_.device())).cpu();
 }
 
 Batch PredictionGatherer::gathered(const at::Tensor& order) {

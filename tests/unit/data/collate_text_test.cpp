@@ -127,6 +127,15 @@ TEST(CausalLmCollate, KeepsLabelsOfItsOwnAndPadTokensInTexts) {
   EXPECT_THROWS(collate({{{"ids", tensor({1})}}}), DataError, "'input_ids'");
 }
 
+/// As transformers' collator; "label" is not the labels of tokens.
+TEST(CausalLmCollate, LeavesOutTheMaskOfSpecialTokens) {
+  const Batch batch = causal_lm_collate()({{{"input_ids", tensor({5, 6})},
+                                            {"special_tokens_mask", tensor({1, 0})},
+                                            {"label", at::scalar_tensor(3, at::kLong)}}});
+  EXPECT_EQ(batch.names(), (std::vector<std::string>{"input_ids", "label", "labels", "attention_mask"}));
+  EXPECT_TRUE(at::equal(batch["labels"], tensor({5, 6}).view({1, 2})));
+}
+
 TEST(PadCollate, LeavesOtherVectorsAlone) {
   const auto collate = pad_collate();
   const Example one{{"input_ids", tensor({1, 2})}, {"position", at::ones({3})}};

@@ -50,6 +50,21 @@ TEST(Generation, ATextThatEndsEarlierIsNotForced) {
   EXPECT_TRUE(at::equal(generate(likes_three(), row({2}), config), row({2, 3})));
 }
 
+/// As transformers' generate() for these logits; the first end token is also the padding.
+TEST(Generation, AnyOfSeveralTokensEndsAText) {
+  const TokenModel by_last = {.next =
+                                  [](const at::Tensor& tokens) {
+                                    return at::one_hot((tokens.select(1, -1) + 1) % 6, 6).to(at::kFloat) * 9;
+                                  },
+                              .reorder = [](const at::Tensor&) {}};
+  const at::Tensor rows = at::tensor({0, 2, 1}, at::kLong).unsqueeze(1);
+  GenerationConfig config{.max_new_tokens = 3, .eos_token_id = {4, 2}};
+  const at::Tensor expected = at::tensor({0, 1, 2, 2, 3, 4, 1, 2, 4}, at::kLong).view({3, 3});
+  EXPECT_TRUE(at::equal(generate(by_last, rows, config), expected));
+  config.num_beams = 2;
+  EXPECT_TRUE(at::equal(generate(by_last, rows, config), expected));
+}
+
 TEST(Generation, AForcedTokenMustBeInTheVocabulary) {
   const GenerationConfig config{.max_new_tokens = 1, .forced_eos_token_id = 6};
   EXPECT_THROWS(generate(likes_three(), row({2}), config), UsageError,
@@ -84,22 +99,44 @@ TEST(Generation, AGpt2sPaddingTokenIsReadAndSaved) {
   EXPECT_EQ(Gpt2Config::from_file(folder.path()).pad_token_id, std::nullopt);
 }
 
+TEST(Generation, EndTokensAreReadAsByTransformers) {
+  const testing::TemporaryFolder folder;
+  const auto read = [&](const std::string& fields) {
+    testing::write_bytes(folder.path() / "config.json", "{\"model_type\": \"gpt2\"" + fields + "}");
+    return Gpt2Config::from_file(folder.path());
+  };
+  EXPECT_EQ(read("").eos_token_id, TokenIds{});
+  EXPECT_EQ(read(R"(, "eos_token_id": null)").eos_token_id, TokenIds{});
+  EXPECT_EQ(read(R"(, "eos_token_id": 3)").eos_token_id, TokenIds{3});
+  const auto two = read(R"(, "eos_token_id": [3, 4], "pad_token_id": 5, "bos_token_id": 6)");
+  EXPECT_EQ(two.eos_token_id, (TokenIds{3, 4}));
+  testing::write_bytes(folder.path() / "again.json", two.to_json());
+  EXPECT_EQ(Gpt2Config::from_file(folder.path() / "again.json").eos_token_id, (TokenIds{3, 4}));
+  EXPECT_THROWS(read(R"(, "eos_token_id": [3, -4])"), DataError, "'eos_token_id' is [3,-4]", "a list");
+  testing::write_bytes(folder.path() / "generation_config.json", R"({"eos_token_id": [7, 8]})");
+  const auto others = read(R"(, "eos_token_id": 3, "pad_token_id": 5, "bos_token_id": 6)");
+  EXPECT_EQ(others.eos_token_id, (TokenIds{7, 8}));
+  EXPECT_EQ(others.pad_token_id, std::nullopt);
+  EXPECT_EQ(others.bos_token_id, 6);
+}
+
 TEST(Generation, ABartsForcedTokensAreReadAsByTransformers) {
   const testing::TemporaryFolder folder;
   const auto read = [&](const std::string& fields) {
     testing::write_bytes(folder.path() / "config.json", "{\"model_type\": \"bart\"" + fields + "}");
     return BartConfig::from_file(folder.path());
   };
-  EXPECT_EQ(read("").forced_eos_token_id, 2);
+  EXPECT_EQ(read("").forced_eos_token_id, std::nullopt);
   EXPECT_EQ(read("").forced_bos_token_id, std::nullopt);
-  EXPECT_EQ(read(R"(, "forced_eos_token_id": null)").forced_eos_token_id, std::nullopt);
   const auto both = read(R"(, "forced_eos_token_id": 7, "forced_bos_token_id": 0)");
   EXPECT_EQ(both.forced_eos_token_id, 7);
   EXPECT_EQ(both.forced_bos_token_id, 0);
   EXPECT_TRUE(
       testing::contains_all(both.to_json(), {"\"forced_bos_token_id\": 0", "\"forced_eos_token_id\": 7"}));
-  testing::write_bytes(folder.path() / "generation_config.json", R"({"forced_bos_token_id": 3})");
+  testing::write_bytes(folder.path() / "generation_config.json",
+                       R"({"forced_bos_token_id": 3, "eos_token_id": [2, 9]})");
   EXPECT_EQ(read(R"(, "forced_eos_token_id": 7)").forced_eos_token_id, std::nullopt);
+  EXPECT_EQ(read("").eos_token_id, (TokenIds{2, 9}));
   EXPECT_EQ(read("").forced_bos_token_id, 3);
 }
 

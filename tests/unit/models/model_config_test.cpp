@@ -37,6 +37,22 @@ TEST(BertConfig, TheClassifiersDropoutIsSaved) {
                                     {"\"classifier_dropout\": 0.25"}));
 }
 
+/// Python chooses the loss of a classifier by it; a new classifier has none.
+TEST(BertConfig, TheProblemTypeIsKept) {
+  const testing::TemporaryFolder folder;
+  const auto write = [&](const std::string& fields) {
+    testing::write_bytes(folder.path() / "config.json", "{" + std::string(kSmallBert) + fields + "}");
+  };
+  write(R"(, "problem_type": "multi_label_classification")");
+  BertForSequenceClassification model(BertConfig::from_file(folder.path()));
+  save_pretrained(model, folder.path());
+  EXPECT_EQ(load_bert_classifier(folder.path())->config().problem_type, "multi_label_classification");
+  EXPECT_EQ(load_bert_classifier(folder.path(), 3)->config().problem_type, "");
+  write(R"(, "problem_type": "ranking")");
+  EXPECT_THROWS(BertConfig::from_file(folder.path()), DataError, "'problem_type' is \"ranking\"",
+                "regression");
+}
+
 /// transformers skips whole layers at random in training.
 TEST(BartConfig, DroppingOfLayersIsRefused) {
   const testing::TemporaryFolder folder;

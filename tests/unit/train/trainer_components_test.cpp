@@ -201,5 +201,28 @@ TEST_P(Components, KeepANameThatHasThePrefix) {
       accelerator_options(args));
 }
 
+/// Batches of 8 and 4 samples have outputs of as many columns, on one rank or on two.
+TEST_P(Components, HavePredictionsOfDifferentLengthsUnlessTheirTypeCannotBePadded) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.per_device_eval_batch_size = 8;
+  const auto predicted = [&](const Accelerator& accelerator, at::ScalarType type) {
+    const auto model = wrap_model(torch::nn::Linear(3, 1), [type](auto&, const Batch& batch) {
+      return Batch{{"wide", at::ones({batch.size(), batch.size()}, type)}};
+    });
+    Trainer trainer(accelerator, args, {.model = model});
+    return trainer.predict(labelled(12)).predictions["wide"];
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        at::Tensor wide = at::ones({12, 8}, at::kInt);
+        wide.narrow(0, 8, 4).narrow(1, 4, 4).fill_(-100);
+        EXPECT_TRUE(at::equal(predicted(accelerator, at::kInt), wide));
+        EXPECT_THROWS(predicted(accelerator, at::kByte), UsageError, "'wide'", "-100", "Byte");
+      },
+      accelerator_options(args));
+}
+
 }  // namespace
 }  // namespace lockstep
