@@ -62,11 +62,12 @@ void TrainingRun::finish_step() {
   TrainerState& state = impl_.state;
   ++state.global_step;
   checkpoints_->count_step();
-  // The fraction of an epoch is unknown for a stream of unknown length.
-  const double part = batches_->has_size()
-                          ? static_cast<double>(batches_->position()) / static_cast<double>(batches_->size())
-                          : 0;
-  state.epoch = static_cast<double>(batches_->epoch()) + part;
+  // As in transformers: for a stream of unknown length, an epoch is the whole training.
+  const double batches = batches_->has_size()
+                             ? static_cast<double>(batches_->size())
+                             : static_cast<double>(plan_.steps_per_epoch) *
+                                   static_cast<double>(impl_.accelerator.gradient_accumulation_steps());
+  state.epoch = static_cast<double>(batches_->epoch()) + static_cast<double>(batches_->position()) / batches;
   // Makes this the last step, with everything that a last step does.
   if (time_is_up()) state.max_steps = state.global_step;
   between_steps([this] {

@@ -74,11 +74,19 @@ TEST(StreamTraining, GoesOnInTheMiddleOfAnEpochBitForBit) {
     const auto parts = stream_arguments(folder, "parts");
     const Outcome wanted = train(ranks, whole, 0, dispatch);
     EXPECT_EQ(wanted.output.global_step, 9);
-    EXPECT_GT(wanted.state.epoch, 0) << "several epochs, which end together on all ranks";
+    EXPECT_GT(wanted.state.epoch, 1) << "several epochs, which end together on all ranks";
     const Outcome stopped = train(ranks, parts, 5, dispatch);
     EXPECT_TRUE(stopped.output.preempted);
     expect_same(wanted, train(ranks, parts, 0, dispatch));
   }
+}
+
+/// As transformers logs it where the length is not known.
+TEST(StreamTraining, AnEpochIsTheWholeTraining) {
+  const TemporaryFolder folder;
+  auto args = stream_arguments(folder, "whole");
+  args.max_steps = 3;
+  EXPECT_EQ(train(1, args, 0).logged("epoch"), (std::vector<double>{4.0 / 6, 1.0}));
 }
 
 TEST(StreamTraining, GoesOnOnOtherNumbersOfRanks) {
