@@ -10,8 +10,9 @@ import time
 TOOL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools", "slurm-cluster")
 POLL = 0.1
 # Jobs of the partition "urgent" push out those of the others, which are queued again; those of "yielding" get their signal
-# before and a minute to save.
-PREEMPTION = """PreemptType=preempt/partition_prio
+# before and a minute to save. Jobs stay known for an hour: a test may ask for one that ended long before.
+SETTINGS = """MinJobAge=3600
+PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 PartitionName=yielding Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
@@ -39,9 +40,9 @@ class Cluster:
         self.jobs = os.path.join(self.folder, "jobs")
         os.mkdir(self.jobs)
         state = os.path.join(self.folder, "cluster")
-        configuration = os.path.join(self.folder, "preemption.conf")
+        configuration = os.path.join(self.folder, "settings.conf")
         with open(configuration, "w", encoding="utf-8") as file:
-            file.write(PREEMPTION)
+            file.write(SETTINGS)
         # What describes another job must not describe ours.
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "OMPI_", "PMI", "LOCKSTEP_"))}
