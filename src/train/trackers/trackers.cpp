@@ -1,7 +1,5 @@
 #include "lockstep/train/trackers.hpp"
 
-#include <system_error>
-
 #include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
