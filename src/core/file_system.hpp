@@ -42,7 +42,7 @@ inline std::string first_line(const std::filesystem::path& path) {
 inline int write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const auto written = uninterrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
-    if (written < 0) return errno;
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return 0;
