@@ -329,7 +329,7 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
   result.oom_kills = kills;
   result.peak_memory = worker.peak_memory;
   if (result.is_secondary) {
-    const std::string lost = lost_peers(statuses());
+    const std::string lost = lost_peers(statuses(), result.rank);
     if (!lost.empty()) result.message += "\n" + lost;
   }
   if (!hang_text_.empty() && &worker == &workers_[*first_failure_]) {

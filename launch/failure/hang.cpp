@@ -1,7 +1,6 @@
 #include "failure/hang.hpp"
 
 #include <fmt/format.h>
-
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -119,28 +118,23 @@ std::optional<Hang> find_hang(const Ranks& all, milliseconds limit) {
   return found;
 }
 
-std::string lost_peers(const Ranks& ranks) {
-  const Ranks gone = those(ranks, left);
-  const auto is_aborted = [](const RankStatus& rank) {
-    return rank.beat && rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGABRT;
-  };
-  const auto waited = std::ranges::find_if(ranks, [&](const RankStatus& rank) {
-    return rank.beat && rank.status && *rank.status != 0 && (!works(rank) || is_aborted(rank));
-  });
-  if (waited == ranks.end()) return "";
+std::string lost_peers(const Ranks& ranks, int failed) {
+  const auto found = std::ranges::find(ranks, failed, &RankStatus::rank);
+  if (found == ranks.end() || !found->beat) return "";
   std::vector<std::string> parts;
-  if (gone.empty()) {
-    if (!is_aborted(*waited)) return "";
-    const Ranks seen = those(ranks, [](const RankStatus& rank) { return rank.beat.has_value(); });
-    const Ranks late = behind(seen);
-    for (const auto& rank : late.empty() ? elsewhere(seen) : late)
-      if (!is_aborted(rank)) parts.push_back(stuck_text(rank));
-    return fmt::format("{}", fmt::join(parts, "; "));
-  }
-  for (const auto& rank : gone)
+  for (const auto& rank : those(ranks, left))
     parts.push_back(fmt::format("rank {} left at step {} (exit code 0)", rank.rank, rank.beat->step));
-  return fmt::format("{} while rank {} was in {}", fmt::join(parts, "; "), waited->rank,
-                     waited->beat->text());
+  if (!parts.empty())
+    return fmt::format("{} while rank {} was in {}", fmt::join(parts, "; "), failed, found->beat->text());
+  const auto is_aborted = [](const RankStatus& rank) {
+    return rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGABRT;
+  };
+  if (!is_aborted(*found)) return "";
+  const Ranks seen = those(ranks, [](const RankStatus& rank) { return rank.beat.has_value(); });
+  const Ranks late = behind(seen);
+  for (const auto& rank : late.empty() ? elsewhere(seen) : late)
+    if (!is_aborted(rank)) parts.push_back(stuck_text(rank));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 std::optional<HangDetector::Finding> HangDetector::look(const std::vector<RankStatus>& now) {

@@ -44,11 +44,11 @@ struct Hang {
 /// exited early; ranks that are behind in steps; ranks that wait in another place than most. *Local*.
 std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono::milliseconds limit);
 
-/// After the end of a job in which a rank failed because it had lost another: "rank 1 left at step 30 (exit
-/// code 0) while rank 0 was in all_reduce #61". If a rank was aborted, as by NCCL's watchdog, which knows no
-/// names, and none has left, the ranks that were behind: "rank 1 (pid 77) has not moved for 31 s: last seen
-/// in forward, step 57". Otherwise empty. *Local*.
-std::string lost_peers(const std::vector<RankStatus>& views);
+/// Whom the rank `failed` had lost, after the end of its job: "rank 1 left at step 30 (exit code 0) while
+/// rank 0 was in all_reduce #61". If none has left and it was aborted, as by NCCL's watchdog, which knows no
+/// names, the ranks that were behind: "rank 1 (pid 77) has not moved for 31 s: last seen in forward, step
+/// 57". Otherwise empty. *Local*.
+std::string lost_peers(const std::vector<RankStatus>& views, int failed);
 
 struct HangOptions {
   /// When a hang is first reported; later reports follow after twice the time, and so on.

@@ -126,8 +126,6 @@ void wait_for_device(const std::string& who, const at::Device& device, std::chro
 /// NCCL's operations are in c10d's own flight recorder.
 void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const std::string& path,
               const Store& store, const ProcessGroupOptions& options, const NcclParent& nccl) {
-  // After an error c10d's watchdog waits four times as long for the dumps of other ranks: 10 s instead of 60.
-  set_default_variable("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500");
   nccl.backend ? nccl.meet() : meet_before_nccl(members, store.with_prefix("nccl_join"), options);
   const comm::NcclRequest request{
       .store = c10::make_intrusive<c10d::PrefixStore>(path, nccl.communicators->store()),

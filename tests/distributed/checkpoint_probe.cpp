@@ -6,6 +6,8 @@
 #include <torch/optim.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -35,9 +37,10 @@ struct Options {
   std::string resume = "auto";
   /// Minimum duration of a step in milliseconds.
   std::int64_t step_time = 0;
-  /// Number of attempts in which a rank is killed at a random time.
+  /// Number of attempts in which a rank is killed at a random time: within a random one of the first latest_kill steps.
+  /// Counted in steps, so that a slow machine gets as far between two kills as a fast one.
   std::int64_t kills = 0;
-  std::int64_t latest_kill = 300;
+  std::int64_t latest_kill = 36;
   std::uint64_t seed = 1;
   /// This rank is killed in the middle of this step of the first attempt.
   std::int64_t kill_rank = -1;
@@ -56,7 +59,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("resume", &Options::resume, "As CheckpointOptions.")
           .add("step-time", &Options::step_time, "Least milliseconds of a step.")
           .add("kills", &Options::kills, "Attempts that are killed.")
-          .add("latest-kill", &Options::latest_kill, "Milliseconds.")
+          .add("latest-kill", &Options::latest_kill, "The last step of an attempt that a kill may hit.")
           .add("seed", &Options::seed, "Of the kills.")
           .add("kill-rank", &Options::kill_rank, "Killed in the first attempt.")
           .add("kill-step", &Options::kill_step, "In the backward of this step.")
@@ -65,24 +68,30 @@ const lockstep::OptionTable<Options>& option_table() {
   return table;
 }
 
-/// The rank and the time of the kill are the same on all ranks and differ between attempts.
+/// Of this attempt.
+std::atomic<std::int64_t> steps_done{0};
+
+/// The rank and the step of the kill are the same on all ranks and differ between attempts.
 void plan_kill(const Accelerator& accelerator, const Options& options) {
   const auto attempt = accelerator.world().restart_count;
   if (attempt >= options.kills) return;
   std::mt19937_64 random(options.seed * 1000 + static_cast<std::uint64_t>(attempt));
   const auto rank = static_cast<int>(random() % static_cast<std::uint64_t>(accelerator.num_processes()));
-  const auto delay = milliseconds(random() % static_cast<std::uint64_t>(options.latest_kill));
+  const auto step = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(options.latest_kill));
+  const auto delay = std::chrono::microseconds(random() % 8000);
   if (rank != accelerator.process_index()) return;
-  std::thread([delay] {
+  std::thread([step, delay] {
+    while (steps_done < step) std::this_thread::sleep_for(std::chrono::microseconds(50));
     std::this_thread::sleep_for(delay);
     ::raise(SIGKILL);
   }).detach();
 }
 
-/// A fast machine may finish before the kill: waits for it, so that every run has all kills.
+/// A training may end before the step of its kill: has the kill now, so that every run has all kills.
 void await_kill(const Accelerator& accelerator, const Options& options) {
   if (accelerator.world().restart_count >= options.kills) return;
-  std::this_thread::sleep_for(milliseconds(options.latest_kill));
+  steps_done = options.latest_kill;
+  std::this_thread::sleep_for(std::chrono::seconds(30));
 }
 
 class Losses {
@@ -150,6 +159,7 @@ int run(const Options& options) {
       scheduler.step();
       losses.write(checkpoints.step(), loss);
       std::this_thread::sleep_for(milliseconds(options.step_time));
+      ++steps_done;
       if (checkpoints.after_step()) {
         std::cout << "rank " + std::to_string(rank) + " stopped at step " +
                          std::to_string(checkpoints.step()) + "\n"

@@ -3,7 +3,7 @@
     python3 tests/faults/kill_and_resume.py BUILD [--kills 200] [--ranks 2] [--every 3] [--seed 1] [--asynchronous]
 
 BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Each job takes ten
-kills, at random ranks and at random times of up to --latest-kill milliseconds after a start: in steps, in writes of
+kills, at random ranks and at random times within the first --latest-kill steps after a start: in steps, in writes of
 checkpoints, and while other ranks still start. Prints a line for each job and ends with 1 at the first difference.
 """
 import argparse
@@ -23,7 +23,7 @@ def arguments():
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--every", type=int, default=3)
-    parser.add_argument("--latest-kill", type=int, default=300)
+    parser.add_argument("--latest-kill", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--asynchronous", action="store_true", help="checkpoints are written beside the training")
     return parser.parse_args()

@@ -50,7 +50,11 @@ TEST_F(Table, AddsToDecimalText) {
   EXPECT_EQ(value("n"), "-2");
   table.set("n", "9223372036854775807");
   EXPECT_EQ(table.add("n", 1), std::numeric_limits<std::int64_t>::min());
-  for (const char* text : {"", "word", "99999999999999999999"}) {
+  for (const char* text : {" 7", "\n+7", "7 words"}) {
+    table.set("t", text);
+    EXPECT_EQ(table.add("t", 1), 8) << text;
+  }
+  for (const char* text : {"", "word", "+ 7", "99999999999999999999"}) {
     table.set("t", text);
     EXPECT_THROWS(table.add("t", 1), BadRequest, "no number");
     EXPECT_EQ(value("t"), text);

@@ -75,7 +75,9 @@ def talk(store, queues):
     prefixed.set("key", "inner")
     said += [outcome(lambda: prefixed.get("key")), outcome(lambda: store.get("one/two/key")),
              outcome(lambda: prefixed.add("count", 3)), outcome(lambda: prefixed.check(["no"])),
-             outcome(lambda: store.add("ap_text", 1)), outcome(lambda: store.set("word", "text")),
+             outcome(lambda: store.add("ap_text", 1)),
+             outcome(lambda: store.set("spaced", " +4 words")), outcome(lambda: store.add("spaced", 1)),
+             outcome(lambda: store.set("word", "text")),
              # A word is no number: the server closes the connection.
              outcome(lambda: store.add("word", 1)), outcome(lambda: store.get("a"))]
     return said

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace lockstep::net {
@@ -22,11 +23,11 @@ Reservation reserve(MemoryBudget& budget, std::size_t bytes) {
 
 /// Parses the number at the beginning of a text, as c10d does.
 std::int64_t number_in(const std::string& text) {
-  std::int64_t number = 0;
-  if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc()) {
+  try {
+    return std::stoll(text);
+  } catch (const std::logic_error&) {
     throw BadRequest("add: the key holds no number.");
   }
-  return number;
 }
 
 /// Wraps on overflow: no request may cause undefined behavior.

@@ -132,11 +132,15 @@ TEST(Hang, NamesTheOneBehindWhereAllWork) {
 }
 
 TEST(LostPeers, ThatLeftAreNamedWithWhatTheOthersDid) {
-  EXPECT_EQ(lost_peers({ended(waiting(0, "all_reduce", 61, 1), 256),
-                        ended(view(1, Activity::working, "x", 0, 2, 30), 0)}),
-            "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61");
-  EXPECT_EQ(lost_peers({ended(waiting(0, "all_reduce", 61, 1), 256), ended(working(1, "x", 1), 9)}), "");
-  EXPECT_EQ(lost_peers({ended(working(0, "forward", 1), 256), ended(working(1, "x", 1), 0)}), "");
+  const auto left = ended(view(1, Activity::working, "x", 0, 2, 30), 0);
+  const std::vector<RankStatus> ranks{ended(waiting(0, "all_reduce", 61, 1), 256), left,
+                                      ended(working(2, "forward", 1), 256)};
+  EXPECT_EQ(lost_peers(ranks, 0), "rank 1 left at step 30 (exit code 0) while rank 0 was in all_reduce #61");
+  // A rank that waits for its GPU seems to work.
+  EXPECT_EQ(lost_peers(ranks, 2),
+            "rank 1 left at step 30 (exit code 0) while rank 2 was in forward, step 57");
+  EXPECT_EQ(lost_peers(ranks, 3), "");
+  EXPECT_EQ(lost_peers({ended(waiting(0, "all_reduce", 61, 1), 256), ended(working(1, "x", 1), 9)}, 0), "");
 }
 
 TEST(LostPeers, OfAnAbortedRankAreThoseBehind) {
@@ -145,10 +149,10 @@ TEST(LostPeers, OfAnAbortedRankAreThoseBehind) {
   };
   const auto late = ended(view(1, Activity::working, "forward", 0, 31, 57), SIGTERM);
   const std::string named = "rank 1 (node1, pid 71) has not moved for 31 s: last seen in forward, step 57";
-  EXPECT_EQ(lost_peers({aborted(0, "between steps", 58), late, aborted(2, "between steps", 58)}), named);
-  EXPECT_EQ(lost_peers({aborted(0, "backward", 57), late, aborted(2, "backward", 57)}), named);
-  EXPECT_EQ(lost_peers({aborted(0, "forward", 57), late}), "");
-  EXPECT_EQ(lost_peers({aborted(0, "forward", 57), ended(working(1, "x", 1), 0)}),
+  EXPECT_EQ(lost_peers({aborted(0, "between steps", 58), late, aborted(2, "between steps", 58)}, 0), named);
+  EXPECT_EQ(lost_peers({aborted(0, "backward", 57), late, aborted(2, "backward", 57)}, 2), named);
+  EXPECT_EQ(lost_peers({aborted(0, "forward", 57), late}, 0), "");
+  EXPECT_EQ(lost_peers({aborted(0, "forward", 57), ended(working(1, "x", 1), 0)}, 0),
             "rank 1 left at step 57 (exit code 0) while rank 0 was in forward, step 57");
 }
 
