@@ -37,8 +37,8 @@ struct Options {
   std::string resume = "auto";
   /// Minimum duration of a step in milliseconds.
   std::int64_t step_time = 0;
-  /// Number of attempts in which a rank is killed at a random time: within a random one of the first latest_kill steps.
-  /// Counted in steps, so that a slow machine gets as far between two kills as a fast one.
+  /// Number of attempts in which a rank is killed at a random time: within a random one of the first
+  /// latest_kill steps. Counted in steps, so that a slow machine gets as far between two kills as a fast one.
   std::int64_t kills = 0;
   std::int64_t latest_kill = 36;
   std::uint64_t seed = 1;
@@ -71,25 +71,25 @@ const lockstep::OptionTable<Options>& option_table() {
 /// Of this attempt.
 std::atomic<std::int64_t> steps_done{0};
 
-/// The rank and the step of the kill are the same on all ranks and differ between attempts.
-void plan_kill(const Accelerator& accelerator, const Options& options) {
+/// Returns whether this rank will be killed. The rank and the step differ between attempts.
+bool plan_kill(const Accelerator& accelerator, const Options& options) {
   const auto attempt = accelerator.world().restart_count;
-  if (attempt >= options.kills) return;
+  if (attempt >= options.kills) return false;
   std::mt19937_64 random(options.seed * 1000 + static_cast<std::uint64_t>(attempt));
   const auto rank = static_cast<int>(random() % static_cast<std::uint64_t>(accelerator.num_processes()));
   const auto step = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(options.latest_kill));
   const auto delay = std::chrono::microseconds(random() % 8000);
-  if (rank != accelerator.process_index()) return;
+  if (rank != accelerator.process_index()) return false;
   std::thread([step, delay] {
     while (steps_done < step) std::this_thread::sleep_for(std::chrono::microseconds(50));
     std::this_thread::sleep_for(delay);
     ::raise(SIGKILL);
   }).detach();
+  return true;
 }
 
-/// A training may end before the step of its kill: has the kill now, so that every run has all kills.
-void await_kill(const Accelerator& accelerator, const Options& options) {
-  if (accelerator.world().restart_count >= options.kills) return;
+/// A training may end before the step of its kill, which it has now, so that every run has all kills.
+void await_kill(const Options& options) {
   steps_done = options.latest_kill;
   std::this_thread::sleep_for(std::chrono::seconds(30));
 }
@@ -146,7 +146,7 @@ int run(const Options& options) {
   checkpoints.resume();
   write_pid(options.out + "/pid." + std::to_string(rank));
   Losses losses(options.out, rank);
-  plan_kill(accelerator, options);
+  const bool is_killed = plan_kill(accelerator, options);
   while (batches.epoch() < options.epochs) {
     for (auto& batch : batches) {
       const at::Tensor loss = torch::mse_loss(ddp(batch["x"]), batch["y"]);
@@ -168,7 +168,7 @@ int run(const Options& options) {
       }
     }
   }
-  await_kill(accelerator, options);
+  if (is_killed) await_kill(options);
   accelerator.save_state(options.out + "/final", {.step = checkpoints.step()});
   return 0;
 }
