@@ -1,108 +1,13 @@
+#include "evaluation.hpp"
+
 #include <ATen/ATen.h>
+
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "../rules/metric_names.hpp"
-#include "evaluation.hpp"
 #include "lockstep/core/error.hpp"
-
-namespace lockstep::train {
-namespace {
-
-/// transformers' padding value for predictions.
-constexpr double kFill = -100;
-
-void check_can_be_padded(const std::string& name, at::ScalarType type) {
-  if (!at::isIntegralType(type, /*includeBool=*/false) || at::isSignedType(type)) return;
-  throw UsageError("evaluation: the rows of '" + name +
-                   "' differ in length and are padded with -100, which " + c10::toString(type) +
-                   " cannot hold: convert it, for example to int64");
-}
-
-/// Appends tensors to `rows`, padded to its width if they have one.
-at::Tensor joined(const at::Tensor& rows, const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> all{rows};
-  for (const auto& tensor : tensors) {
-    all.push_back(tensor);
-    if (rows.dim() < 2 || tensor.dim() != rows.dim() || tensor.size(1) == rows.size(1)) continue;
-    std::vector<std::int64_t> sides(2 * static_cast<std::size_t>(tensor.dim() - 1));
-    sides.back() = rows.size(1) - tensor.size(1);
-    all.back() = at::constant_pad_nd(tensor, sides, kFill);
-  }
-  return at::cat(all);
-}
-
-}  // namespace
-
-void PredictionGatherer::add(const Batch& tensors, std::int64_t rows) {
-  rows_ += rows;
-  for (const auto& [name, tensor] : tensors.items()) {
-    if (tensor.dim() > 0 && tensor.size(0) == rows) kept_[name].push_back(tensor.detach());
-  }
-}
-
-/// Tensors are moved in order, so those still on the device are the last ones.
-void PredictionGatherer::move_to_host() {
-  for (auto& [name, tensors] : kept_) {
-    for (auto tensor = tensors.rbegin(); tensor != tensors.rend() && !tensor->is_cpu(); ++tensor)
-      *tensor = tensor->cpu();
-  }
-}
-
-/// The names that have a row for each of every rank's rows; a rank may have read nothing.
-std::vector<std::string> PredictionGatherer::names_of_all() const {
-  nlohmann::json own{{"rows", rows_}, {"names", nlohmann::json::object()}};
-  for (const auto& [name, tensors] : kept_) {
-    std::int64_t rows = 0;
-    for (const auto& tensor : tensors) rows += tensor.size(0);
-    own["names"][name] = rows;
-  }
-  const auto all = accelerator_.gather_object(std::vector<nlohmann::json>{own});
-  std::set<std::string> names;
-  for (const auto& rank : all) {
-    for (const auto& entry : rank["names"].items()) names.insert(entry.key());
-  }
-  std::erase_if(names, [&](const std::string& name) {
-    return std::any_of(all.begin(), all.end(), [&](const nlohmann::json& rank) {
-      return rank["names"].value(name, std::int64_t{0}) != rank["rows"];
-    });
-  });
-  return {names.begin(), names.end()};
-}
-
-at::Tensor PredictionGatherer::gathered(const std::string& name) {
-  const auto& own = kept_[name];
-  std::set<std::int64_t> widths;
-  for (const auto& tensor : own)
-    if (tensor.dim() > 1) widths.insert(tensor.size(1));
-  nlohmann::json form;
-  if (!own.empty())
-    form = {{"type", static_cast<int>(own.front().scalar_type())},
-            {"shape", own.front().sizes().vec()},
-            {"widths", widths}};
-  auto forms = accelerator_.gather_object(std::vector<nlohmann::json>{form});
-  std::erase_if(forms, [](const nlohmann::json& one) { return one.is_null(); });
-  for (const auto& one : forms) widths.merge(one["widths"].get<std::set<std::int64_t>>());
-  const auto type = static_cast<at::ScalarType>(forms.front()["type"].get<int>());
-  if (widths.size() > 1) check_can_be_padded(name, type);
-  std::vector<std::int64_t> shape = forms.front()["shape"];
-  shape[0] = 0;
-  if (shape.size() > 1) shape[1] = *widths.rbegin();
-  return accelerator_.gather(joined(at::empty(shape, type), own).to(accelerator_.device())).cpu();
-}
-
-Batch PredictionGatherer::gathered(const at::Tensor& order) {
-  move_to_host();
-  Batch result;
-  for (const auto& name : names_of_all()) result.set(name, gathered(name).index_select(0, order));
-  return result;
-}
-
-}  // namespace lockstep::train
 
 namespace lockstep {
 namespace {
@@ -134,96 +39,6 @@ class HalfWidth {
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> before_;
-};
-
-/// A function of all samples, called once on rank 0 with all of them.
-class FunctionMetrics final : public EvaluationMetrics {
- public:
-  explicit FunctionMetrics(std::function<Metrics(const EvaluationPrediction&)> function)
-      : function_(std::move(function)) {}
-
-  void reset() override {
-    values_.clear();
-    error_ = nullptr;
-  }
-  /// compute() passes an exception to the other ranks.
-  void update(const Batch& outputs, const Batch& batch) override {
-    failure_ = "an exception that says nothing about itself";
-    try {
-      values_ = function_({outputs, batch});
-    } catch (const std::exception& error) {
-      failure_ = error.what();
-      error_ = std::current_exception();
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-  }
-  /// Values are sent as bits, because JSON has no NaN.
-  Metrics compute(const ProcessGroup& group) override {
-    nlohmann::json all{{"values", nlohmann::json::array()}};
-    for (const auto& [name, value] : values_)
-      all["values"].push_back({name, std::bit_cast<std::uint64_t>(value)});
-    if (error_) all["error"] = failure_;
-    all = group.broadcast_object(all);
-    if (error_) std::rethrow_exception(error_);
-    if (all.contains("error"))
-      throw RemoteError("rank 0 failed in compute_metrics: " + all["error"].get<std::string>(), 0);
-    Metrics values;
-    for (const auto& entry : all["values"])
-      values.emplace_back(entry[0], std::bit_cast<double>(entry[1].get<std::uint64_t>()));
-    return values;
-  }
-  bool needs_all_samples() const override { return true; }
-
- private:
-  std::function<Metrics(const EvaluationPrediction&)> function_;
-  Metrics values_;
-  std::exception_ptr error_;
-  std::string failure_;
-};
-
-/// Several metrics, one after the other.
-class SeveralMetrics final : public EvaluationMetrics {
- public:
-  explicit SeveralMetrics(std::vector<ComputeMetrics> all) : all_(std::move(all)) {
-    std::set<std::string> seen;
-    for (const auto& one : all_) {
-      if (!one) throw UsageError("compute_metrics: one of several metrics is null");
-      for (const auto& name : one->names()) {
-        if (!seen.insert(name).second)
-          throw UsageError("compute_metrics: two metrics have the name '" + name + "': give one a prefix");
-      }
-    }
-  }
-
-  void reset() override {
-    for (const auto& one : all_) one->reset();
-  }
-  void update(const Batch& outputs, const Batch& batch) override {
-    for (const auto& one : all_) one->update(outputs, batch);
-  }
-  Metrics compute(const ProcessGroup& group) override {
-    Metrics values;
-    for (const auto& one : all_) {
-      for (auto& value : one->compute(group)) values.push_back(std::move(value));
-    }
-    return values;
-  }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& one : all_) {
-      const auto own = one->names();
-      if (own.empty()) return {};
-      names.insert(names.end(), own.begin(), own.end());
-    }
-    return names;
-  }
-  bool needs_all_samples() const override {
-    return std::any_of(all_.begin(), all_.end(), [](const auto& one) { return one->needs_all_samples(); });
-  }
-
- private:
-  std::vector<ComputeMetrics> all_;
 };
 
 /// Evaluation mode: within a training for a scope, otherwise from now on, as in transformers.
@@ -259,14 +74,6 @@ Batch with_type(const Batch& batch, at::ScalarType type) {
 }
 
 }  // namespace
-
-std::shared_ptr<EvaluationMetrics> ComputeMetrics::of_function(
-    std::function<Metrics(const EvaluationPrediction&)> function) {
-  return std::make_shared<FunctionMetrics>(std::move(function));
-}
-
-ComputeMetrics::ComputeMetrics(const std::vector<ComputeMetrics>& several)
-    : metrics_(std::make_shared<SeveralMetrics>(several)) {}
 
 void EvaluationRun::run(const DataLoader& whole, bool keep) {
   const auto& accelerator = impl_.accelerator;
