@@ -228,6 +228,23 @@ class Slices {
   std::vector<std::byte> copy_;
 };
 
+/// The address at which other ranks reach this one: that of the interface chosen for Gloo, otherwise that of
+/// the store. Empty: all ranks are on this host.
+std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size) {
+  const std::string chosen = chosen_interfaces(options, size);
+  const std::string_view wanted = variables::split_list(chosen).front();
+  ifaddrs* first = nullptr;
+  if (wanted.empty() || getifaddrs(&first) != 0) return store.local_address();
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
+  for (const ifaddrs* one = all.get(); one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || wanted != one->ifa_name) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family == AF_INET) return net::Address(one->ifa_addr, sizeof(sockaddr_in)).host();
+    if (family == AF_INET6) return net::Address(one->ifa_addr, sizeof(sockaddr_in6)).host();
+  }
+  return store.local_address();
+}
+
 /// The timeout of the collective that this thread has begun, and its transport.
 struct BegunCall {
   const GlooTransport* transport = nullptr;
@@ -242,19 +259,11 @@ at::Tensor view_of(const void* data, Elements elements) {
                        at::TensorOptions().dtype(scalar_type_of(elements.dtype)));
 }
 
-std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size) {
-  const std::string chosen = chosen_interfaces(options, size);
-  const std::string_view wanted = variables::split_list(chosen).front();
-  ifaddrs* first = nullptr;
-  if (wanted.empty() || getifaddrs(&first) != 0) return store.local_address();
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);
-  for (const ifaddrs* one = all.get(); one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || wanted != one->ifa_name) continue;
-    const int family = one->ifa_addr->sa_family;
-    if (family == AF_INET) return net::Address(one->ifa_addr, sizeof(sockaddr_in)).host();
-    if (family == AF_INET6) return net::Address(one->ifa_addr, sizeof(sockaddr_in6)).host();
-  }
-  return store.local_address();
+std::unique_ptr<FingerprintExchange> fingerprint_exchange(const Store& store, const GroupInfo& members,
+                                                          const ProcessGroupOptions& options) {
+  if (members.size() == 1) return nullptr;
+  return std::make_unique<FingerprintExchange>(store.with_prefix("fingerprints"), members,
+                                               offered_address(store, options, members.size()), options);
 }
 
 GlooTransport::GlooTransport(const Store& store, const GroupInfo& members, const ProcessGroupOptions& options)

@@ -66,9 +66,10 @@ class GlooTransport final : public Transport {
   std::unique_ptr<FingerprintExchange> fingerprints_;  // Null: calls are not verified.
 };
 
-/// The address at which other ranks reach this one: that of the interface chosen for Gloo, otherwise that of
-/// the store. Empty: all ranks are on this host.
-std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size);
+/// Verifies calls over the network that Gloo uses; null for a single rank, which has nothing to compare.
+/// `store` has a key prefix that only these members use. *Collective*.
+std::unique_ptr<FingerprintExchange> fingerprint_exchange(const Store& store, const GroupInfo& members,
+                                                          const ProcessGroupOptions& options);
 
 /// A tensor that views this memory.
 at::Tensor view_of(const void* data, shm::Elements elements);

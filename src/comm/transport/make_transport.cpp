@@ -1,255 +1,17 @@
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "comm/errors.hpp"
 #include "comm/transport/gloo_transport.hpp"
-#include "comm/transport/tensor_memory.hpp"
+#include "comm/transport/hierarchical_transport.hpp"
+#include "comm/transport/shm_transport.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/communication_cpu.hpp"
-#include "shm/hierarchical_collectives.hpp"
 
 namespace lockstep::comm {
 namespace {
-
-using shm::Elements;
-using shm::Operation;
-using shm::Reduction;
-
-/// More streams between two hosts do not increase the bandwidth.
-constexpr int kMaxLeaders = 4;
-
-class ReceivedMessage final : public Message {
- public:
-  ReceivedMessage(std::shared_ptr<shm::Group> group, shm::P2PQueue::Handle receive)
-      : group_(std::move(group)), receive_(std::move(receive)) {}
-
-  bool is_done() override { return group_->p2p_queue().is_done(receive_); }
-  void wait(std::chrono::milliseconds) override { group_->p2p_queue().wait(receive_); }
-  std::exception_ptr failure() const override { return group_->p2p_queue().failure_of(receive_); }
-  int source() const override { return group_->p2p_queue().source_of(receive_); }
-
- private:
-  std::shared_ptr<shm::Group> group_;
-  shm::P2PQueue::Handle receive_;
-};
-
-/// If all ranks share memory. Calls are verified in the first step of each operation.
-class ShmTransport final : public Transport {
- public:
-  explicit ShmTransport(std::shared_ptr<shm::Group> group) : group_(std::move(group)) {}
-
-  const char* name() const override { return "shm"; }
-  shm::Group* memory() const override { return group_.get(); }
-
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    shm::all_reduce(group_->step_sync(), *group_->heap(), data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    shm::reduce(group_->step_sync(), data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    shm::reduce_scatter(group_->step_sync(), inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    shm::broadcast(group_->step_sync(), data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    shm::all_gather(group_->step_sync(), input, outputs, elements);
-  }
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
-    shm::gather(group_->step_sync(), input, outputs, elements, root);
-  }
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
-    shm::scatter(group_->step_sync(), inputs, output, elements, root);
-  }
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
-    shm::all_to_all(group_->step_sync(), inputs, outputs, dtype);
-  }
-  void barrier() override { shm::barrier(group_->step_sync()); }
-
-  /// Completes immediately: the message is copied to a queue in this rank's heap.
-  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
-    group_->p2p_queue().send(destination, tag, tensor.data_ptr(), elements_of("send", tensor));
-    return nullptr;
-  }
-  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
-    auto receive = group_->p2p_queue().receive({.source = source,
-                                                .tag = tag,
-                                                .data = tensor.data_ptr(),
-                                                .elements = elements_of("recv", tensor),
-                                                .owner = std::make_shared<at::Tensor>(tensor)});
-    return std::make_unique<ReceivedMessage>(group_, std::move(receive));
-  }
-
- private:
-  std::shared_ptr<shm::Group> group_;
-};
-
-/// If a rank ends, its neighbors notice it within half a second and report the reason.
-constexpr std::chrono::milliseconds kNotice{1500};
-/// How often the host's own ranks are checked meanwhile: connections close before their process has ended.
-constexpr std::chrono::milliseconds kCheckInterval{50};
-
-/// A leader of its host. Gloo connects it to one leader of each other host, so the ranks of `gloo` and
-/// `fingerprints` are the hosts. `ranks`: number of ranks of the whole group, for averages; `host`: this
-/// host's group. `fingerprints` is null if calls are not verified.
-class GlooInterHostTransport final : public shm::InterHostTransport {
- public:
-  GlooInterHostTransport(GroupInfo leaders, int ranks, std::shared_ptr<shm::Group> host,
-                         std::unique_ptr<GlooTransport> gloo,
-                         std::unique_ptr<FingerprintExchange> fingerprints, FirstFailure failure)
-      : leaders_(std::move(leaders)),
-        ranks_(ranks),
-        host_(std::move(host)),
-        gloo_(std::move(gloo)),
-        fingerprints_(std::move(fingerprints)),
-        failure_(std::move(failure)) {}
-
-  void announce(const shm::Call& call) override {
-    call_ = shm::describe(call);
-    if (fingerprints_) run([&] { fingerprints_->announce(call_); });
-  }
-  void agree() override {
-    if (fingerprints_) run([&] { fingerprints_->agree(); });
-  }
-
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    run([&] { gloo_->all_reduce(data, elements, reduction); });
-    divide(data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    run([&] { gloo_->reduce(data, elements, reduction, root); });
-    divide(data, elements, reduction);
-  }
-  void broadcast(void* data, std::size_t bytes, int root) override {
-    run([&] { gloo_->broadcast(data, {bytes, shm::Dtype::bytes}, root); });
-  }
-  void all_gather(const void* input, void* output, std::size_t bytes) override {
-    run([&] { gloo_->all_gather(input, output, bytes); });
-  }
-  void beside(const std::function<void()>& body) override {
-    try {
-      body();
-    } catch (...) {
-      explain(call_);
-    }
-  }
-  /// Posts the reason first: a rank that finds the connection closed reads it.
-  void abandon(const char* failure_text) noexcept override {
-    if (std::exchange(abandoned_, true)) return;
-    failure_.post(failure_text);
-    if (fingerprints_) fingerprints_->close();
-    try {
-      gloo_->close();
-    } catch (const std::exception&) {
-      // The connections close when the process ends at the latest.
-    }
-  }
-
- private:
-  void divide(void* data, Elements elements, Reduction reduction) const {
-    if (reduction == Reduction::avg) view_of(data, elements).div_(ranks_);
-  }
-  template <class Body>
-  void run(const Body& body) {
-    try {
-      body();
-    } catch (const Error&) {
-      throw;  // The calls of the hosts differ, and all hosts know it.
-    } catch (...) {
-      std::vector<std::string> names;
-      for (int leader = 0; leader < leaders_.size(); ++leader) names.push_back(leaders_.called(leader));
-      explain(fmt::format("{} between {}", call_, fmt::join(names, ", ")));
-    }
-  }
-  [[noreturn]] void explain(const std::string& what) {
-    try {
-      rethrow_as_communication_error(fmt::format("{}: {} failed", leaders_.who, what));
-    } catch (const TimeoutError& error) {
-      throw TimeoutError(error.what(), error.missing_ranks());
-    } catch (const CommunicationError& error) {
-      const std::string reason = reason_of_failure();
-      throw CommunicationError(reason.empty() ? error.what() : fmt::format("{} [{}]", reason, error.what()));
-    }
-  }
-
-  /// How a rank of this host has ended, or another host's posted failure; "" if neither is found in time.
-  std::string reason_of_failure() const {
-    const shm::StepSync& here = host_->step_sync();
-    for (auto waited = kCheckInterval; waited <= kNotice; waited += kCheckInterval) {
-      if (std::string loss = here.loss_among(here.members().names); !loss.empty()) return loss;
-      if (std::string posted = failure_.read(kCheckInterval); !posted.empty()) return posted;
-    }
-    return "";
-  }
-
-  GroupInfo leaders_;
-  int ranks_;
-  std::shared_ptr<shm::Group> host_;
-  std::unique_ptr<GlooTransport> gloo_;
-  std::unique_ptr<FingerprintExchange> fingerprints_;
-  FirstFailure failure_;
-  std::string call_;  // The last announced call.
-  bool abandoned_ = false;
-};
-
-/// For ranks on several hosts: runs `collectives`, which verify the calls. `flat` connects all ranks. It is
-/// used for messages and for operations with separate data per pair of ranks (gather, scatter, all_to_all).
-class HierarchicalTransport final : public Transport {
- public:
-  HierarchicalTransport(std::shared_ptr<shm::Group> group,
-                        std::unique_ptr<shm::HierarchicalCollectives> collectives,
-                        std::unique_ptr<Transport> flat)
-      : group_(std::move(group)), collectives_(std::move(collectives)), flat_(std::move(flat)) {}
-
-  const char* name() const override { return "shm+gloo"; }
-  shm::Group* memory() const override { return group_.get(); }
-
-  void begin(const CollectiveCall& call) override { flat_->begin(call); }
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    collectives_->all_reduce(data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    collectives_->reduce(data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    collectives_->reduce_scatter(inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    collectives_->broadcast(data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    collectives_->all_gather(input, outputs, elements);
-  }
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
-    collectives_->elsewhere(shm::call_of(Operation::gather, elements, Reduction::none, root),
-                            [&] { flat_->gather(input, outputs, elements, root); });
-  }
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
-    collectives_->elsewhere(shm::call_of(Operation::scatter, elements, Reduction::none, root),
-                            [&] { flat_->scatter(inputs, output, elements, root); });
-  }
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
-    collectives_->elsewhere(shm::call_of(Operation::all_to_all, {0, dtype}),
-                            [&] { flat_->all_to_all(inputs, outputs, dtype); });
-  }
-  void barrier() override { collectives_->barrier(); }
-
-  std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
-    return flat_->send(tensor, destination, tag);
-  }
-  std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
-    return flat_->recv(tensor, source, tag);
-  }
-
- private:
-  std::shared_ptr<shm::Group> group_;
-  std::unique_ptr<shm::HierarchicalCollectives> collectives_;
-  std::unique_ptr<Transport> flat_;
-};
 
 /// Bootstrap notes in the group's store.
 class GroupBootstrapStore final : public shm::BootstrapStore {
@@ -264,86 +26,40 @@ class GroupBootstrapStore final : public shm::BootstrapStore {
   Store store_;
 };
 
-class Factory {
- public:
-  Factory(const GroupInfo& info, const Store& store, const ProcessGroupOptions& options,
-          const TransportOptions& how)
-      : info_(info), store_(store), options_(options), how_(how) {}
+shm::Group::Joined join_memory(const GroupInfo& info, const Store& store,
+                               const ProcessGroupOptions& options) {
+  GroupBootstrapStore bootstrap(store.with_prefix("shm"));
+  return shm::Group::join({.members = info,
+                           .timeout = options.timeout,
+                           .join_timeout = options.join_timeout,
+                           .threads = at::get_num_threads()},
+                          bootstrap);
+}
 
-  /// `verifies`: false if the hierarchical collectives do.
-  std::unique_ptr<Transport> gloo(bool verifies) const {
-    const auto prefixed = store_.with_prefix("gloo");
-    auto gloo = std::make_unique<GlooTransport>(prefixed, info_, options_);
-    if (verifies) gloo->verify_by(fingerprints_of(prefixed, info_));
-    return gloo;
-  }
-
-  shm::Group::Joined join_memory() const {
-    GroupBootstrapStore bootstrap(store_.with_prefix("shm"));
-    return shm::Group::join({.members = info_,
-                             .timeout = options_.timeout,
-                             .join_timeout = options_.join_timeout,
-                             .threads = at::get_num_threads()},
-                            bootstrap);
-  }
-
-  std::unique_ptr<Transport> hierarchical(shm::Group::Joined joined) const {
-    const std::shared_ptr<shm::Group> group = std::move(joined.group);
-    shm::HierarchicalCollectives::Parts parts{.group = group,
-                                              .hosts = joined.hosts,
-                                              .rank = info_.rank,
-                                              .leaders = std::min(kMaxLeaders, joined.hosts.least())};
-    const int member = group->step_sync().rank();
-    if (member < parts.leaders) parts.transport = inter_host(member, joined, group);
-    auto collectives = std::make_unique<shm::HierarchicalCollectives>(std::move(parts));
-    return std::make_unique<HierarchicalTransport>(group, std::move(collectives), gloo(false));
-  }
-
- private:
-  /// Connects the leaders with index `leader` of all hosts: "rank 0 on node0", "rank 2 on node1".
-  std::unique_ptr<shm::InterHostTransport> inter_host(int leader, const shm::Group::Joined& joined,
-                                                      const std::shared_ptr<shm::Group>& host) const {
-    std::vector<int> members;
-    for (const auto& part : joined.hosts.ranks) members.push_back(part.at(static_cast<std::size_t>(leader)));
-    const GroupInfo leaders = joined.members.part(members);
-    const auto prefixed = store_.with_prefix(fmt::format("leader/{}", leader));
-    auto gloo = std::make_unique<GlooTransport>(prefixed, leaders, options_);
-    auto fingerprints = how_.verifies ? fingerprints_of(prefixed, leaders) : nullptr;
-    return std::make_unique<GlooInterHostTransport>(leaders, info_.size(), host, std::move(gloo),
-                                                    std::move(fingerprints),
-                                                    FirstFailure(store_.with_prefix("failure")));
-  }
-
-  /// Null for a single rank, which has nothing to compare.
-  std::unique_ptr<FingerprintExchange> fingerprints_of(const Store& store, const GroupInfo& members) const {
-    if (members.size() == 1) return nullptr;
-    return std::make_unique<FingerprintExchange>(store.with_prefix("fingerprints"), members,
-                                                 offered_address(store, options_, members.size()), options_);
-  }
-
-  const GroupInfo& info_;
-  const Store& store_;
-  const ProcessGroupOptions& options_;
-  const TransportOptions& how_;
-};
+std::unique_ptr<Transport> gloo_transport(const GroupInfo& info, const Store& store,
+                                          const ProcessGroupOptions& options, bool verifies) {
+  const auto prefixed = store.with_prefix("gloo");
+  auto gloo = std::make_unique<GlooTransport>(prefixed, info, options);
+  if (verifies) gloo->verify_by(fingerprint_exchange(prefixed, info, options));
+  return gloo;
+}
 
 }  // namespace
 
 MadeTransport make_transport(const GroupInfo& info, const Store& store, const ProcessGroupOptions& options,
                              const TransportOptions& how) {
-  const Factory make(info, store, options, how);
-  if (options.backend == CommBackend::gloo) return {make.gloo(how.verifies)};
+  if (options.backend == CommBackend::gloo) return {gloo_transport(info, store, options, how.verifies)};
   const auto affinity = how.binds ? shm::communication_affinity(process_environment())
                                   : std::optional<std::vector<int>>(std::in_place);
-  auto joined = make.join_memory();
+  auto joined = join_memory(info, store, options);
   if (!joined.obstacle.empty() && options.backend == CommBackend::shm) {
     throw CommunicationError(fmt::format("{}: the shm backend was requested, but {}: use 'auto' or 'gloo'",
                                          info.who, joined.obstacle));
   }
-  if (!joined.group) return {make.gloo(how.verifies)};
+  if (!joined.group) return {gloo_transport(info, store, options, how.verifies)};
   const int cpu = shm::communication_cpu(affinity, joined.group->step_sync());
-  if (joined.obstacle.empty()) return {std::make_unique<ShmTransport>(std::move(joined.group)), cpu};
-  return {make.hierarchical(std::move(joined)), cpu};
+  if (joined.obstacle.empty()) return {shm_transport(std::move(joined.group)), cpu};
+  return {hierarchical_transport(info, std::move(joined), store, options, how.verifies), cpu};
 }
 
 }  // namespace lockstep::comm
