@@ -114,7 +114,7 @@ endfunction()
 set(LOCKSTEP_LIBTORCH_PCH lockstep_pch)
 function(lockstep_uses_libtorch target)
   target_precompile_headers(${target} REUSE_FROM ${LOCKSTEP_LIBTORCH_PCH})
-  lockstep_unity(${target} 16 BY_FOLDER)
+  lockstep_unity(${target} 20 BY_FOLDER)
 endfunction()
 
 # lockstep_program(name SOURCES pattern ... [LIBRARIES x ...]): a program in build/bin, installed if it was built, that uses

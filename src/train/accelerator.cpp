@@ -1,15 +1,15 @@
+#include "lockstep/train/accelerator.hpp"
+
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/core.h>
 #include <torch/optim/lbfgs.h>
+
 #include <algorithm>
-#include <charconv>
 #include <iostream>
 #include <list>
-#include <nlohmann/json.hpp>
 
-#include "../checkpoint/manifest.hpp"
 #include "accelerator_state.hpp"
 #include "gradient_state.hpp"
 #include "lockstep/comm/cuda.hpp"
@@ -21,52 +21,11 @@
 #include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
-#include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
-#include "model_content.hpp"
 
 namespace lockstep {
 namespace {
-
-/// Why the process has no CUDA device.
-std::string no_device_reason() {
-  const std::string obstacle = cuda_obstacle();
-  return obstacle.empty() ? "no driver, no device in CUDA_VISIBLE_DEVICES, or LOCKSTEP_CUDA is off"
-                          : obstacle;
-}
-
-at::Device cuda_device(const std::string& name, int index) {
-  const int count = cuda_device_count();
-  if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
-  throw UsageError(
-      fmt::format("device '{}' means CUDA device {}, but this process can use {} CUDA device{}: {}. Ask for "
-                  "the CPU with 'cpu'",
-                  name, index, count, count == 1 ? "" : "s",
-                  count == 0 ? no_device_reason() : "start fewer ranks on this host"));
-}
-
-/// Warns once per process, because a training that could use a GPU must not silently run on the CPU.
-void warn_of_passed_over_device() {
-  static const bool warned = [] {
-    const std::string obstacle = cuda_obstacle();
-    if (obstacle.empty()) return false;
-    std::cerr
-        << fmt::format(
-               "lockstep: warning: device 'auto' is the CPU, because no CUDA device can be used: {}. Say "
-               "'cpu', or set CUDA_VISIBLE_DEVICES to nothing, if the CPU is meant\n",
-               obstacle)
-        << std::flush;
-    return true;
-  }();
-  static_cast<void>(warned);
-}
-
-at::Device best_device(int local_rank) {
-  if (cuda_device_count() > 0) return cuda_device("auto", local_rank);
-  warn_of_passed_over_device();
-  return at::kCPU;
-}
 
 /// Index of this rank's device among those that the process sees, if the options do not name one.
 int device_number(const World& world, const std::string& device) {
@@ -111,22 +70,6 @@ ProcessGroupOptions group_options(const World& world, const AcceleratorOptions& 
 }
 
 }  // namespace
-
-at::Device choose_device(const std::string& name, int local_rank) {
-  if (name == "cpu") return at::kCPU;
-  if (name == "auto") return best_device(local_rank);
-  if (name == "cuda") return cuda_device(name, local_rank);
-  const std::string prefix = "cuda:";
-  int index = -1;
-  const char* end = name.data() + name.size();
-  const bool numbered =
-      name.starts_with(prefix) && std::from_chars(name.data() + prefix.size(), end, index).ptr == end;
-  if (!numbered || index < 0) {
-    throw UsageError("'" + name +
-                     "' is not a device: expected auto, cpu, cuda, or cuda and a number as in cuda:0");
-  }
-  return cuda_device(name, index);
-}
 
 Accelerator::Accelerator(const AcceleratorOptions& options) : Accelerator(world_or_warning(), options) {}
 
@@ -206,6 +149,13 @@ std::shared_ptr<void> Accelerator::sharded_init() const {
   return options().fsdp_plugin ? std::make_shared<ShardedInit>(shard_groups()) : nullptr;
 }
 
+std::shared_ptr<void> Accelerator::full_parameters_of(const std::vector<NamedTensor>& state) const {
+  auto all = std::make_shared<std::list<FullyShardedDataParallelBase::FullParameters>>();
+  for (auto* const model : train::sharded_among(state_->training.sharded_models(), state))
+    all->emplace_back(*model);
+  return all;
+}
+
 MixedPrecisionPolicy Accelerator::mixed_precision_policy() const {
   const auto& precision = options().fsdp_plugin->mixed_precision_policy;
   if (!precision || *precision == MixedPrecision::no) return {};
@@ -244,98 +194,10 @@ DataLoader Accelerator::shard(const DataLoader& loader) {
   return part;
 }
 
-void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& path) const {
-  on_main_process([&] { save_file(tensors, path); });
-}
-
-namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-json to_json(const LatestCheckpoint& latest) {
-  json document{{"passed_over", json::array()}, {"weights_only", json::array()}};
-  for (const auto& path : latest.weights_only) document["weights_only"].push_back(path.string());
-  for (const auto& bad : latest.passed_over) {
-    document["passed_over"].push_back({{"path", bad.path.string()}, {"reason", bad.reason}});
-  }
-  if (!latest.checkpoint) return document;
-  document["path"] = latest.checkpoint->path.string();
-  document["info"] = manifest::info_to_json(latest.checkpoint->info);
-  return document;
-}
-
-LatestCheckpoint latest_from(const json& document) {
-  LatestCheckpoint latest;
-  for (const auto& bad : document.at("passed_over"))
-    latest.passed_over.push_back({bad["path"], bad["reason"]});
-  for (const auto& path : document.at("weights_only"))
-    latest.weights_only.emplace_back(path.get<std::string>());
-  if (!document.contains("path")) return latest;
-  latest.checkpoint = Checkpoint{.path = document["path"].get<std::string>(),
-                                 .info = manifest::info_from_json(document["info"])};
-  return latest;
-}
-
-[[noreturn]] void refuse_to_begin_anew(const fs::path& folder, const std::vector<BadCheckpoint>& damaged) {
-  std::string list;
-  for (const auto& one : damaged)
-    list += fmt::format("{}'{}' ({})", list.empty() ? "" : ", ", one.path.string(), one.reason);
-  throw DataError(
-      fmt::format("no checkpoint in '{}' can be resumed from: {}. Restore one of them, or move them away to "
-                  "start over. A "
-                  "Trainer resumes from another one by its path, and starts over with 'never' (--resume or "
-                  "--resume-from-checkpoint; CheckpointOptions::resume)",
-                  folder.string(), list));
-}
-
-void report_skipped(const LatestCheckpoint& latest) {
-  const auto say = [](const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; };
-  for (const auto& entry : latest.passed_over)
-    say("'" + entry.path.string() + "' is passed over: " + entry.reason);
-  if (latest.weights_only.empty()) return;
-  say("the training begins anew: '" + latest.weights_only.front().string() +
-      "' has only weights (save_only_model)");
-}
-
-}  // namespace
-
 void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors, WrappedModel model,
                             std::shared_ptr<void> owner) {
   gradients()->add_model(model, owner);
   state_->training.add_model({std::move(tensors), model, std::move(owner)});
-}
-
-std::vector<NamedTensor> Accelerator::whole_state(const std::vector<NamedTensor>& state) const {
-  return train::gather_whole(state_->training.sharded_models(), state, is_main_process());
-}
-
-void Accelerator::save_state_of_model(const std::vector<NamedTensor>& state,
-                                      const std::filesystem::path& folder,
-                                      std::uint64_t max_shard_bytes) const {
-  const auto models = state_->training.sharded_models();
-  train::GatheredTensors gathered;
-  train::queue_model(gathered, models, state, max_shard_bytes);
-  if (!is_main_process()) gathered.drop_rest();
-  on_main_process([&] {
-    const auto get = [&](const std::string& name) { return gathered.get(name); };
-    gathered.during([&] { write_model(folder, train::whole_forms(models, state), get, max_shard_bytes); });
-  });
-}
-
-void Accelerator::load_state_of_model(const std::vector<NamedTensor>& state,
-                                      const std::filesystem::path& path) const {
-  const auto models = state_->training.sharded_models();
-  TensorSource content;
-  on_main_process([&] { content = train::open_state(models, path, state); });
-  train::scatter_whole(models, process_group(), content, state);
-}
-
-std::shared_ptr<void> Accelerator::full_parameters_of(const std::vector<NamedTensor>& state) const {
-  auto all = std::make_shared<std::list<FullyShardedDataParallelBase::FullParameters>>();
-  for (auto* const model : train::sharded_among(state_->training.sharded_models(), state))
-    all->emplace_back(*model);
-  return all;
 }
 
 void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
@@ -353,68 +215,10 @@ void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
 
 void Accelerator::add_scheduler(optim::Scheduler& scheduler) { state_->training.add_scheduler(scheduler); }
 
-void Accelerator::register_for_checkpointing(const std::string& name, Checkpointable& object) {
-  state_->training.add_object(name, object);
-}
-
-StateHookHandle Accelerator::register_save_state_pre_hook(StateHook hook) {
-  return {state_->save_hooks, std::move(hook)};
-}
-
-StateHookHandle Accelerator::register_load_state_pre_hook(StateHook hook) {
-  return {state_->load_hooks, std::move(hook)};
-}
-
 void Accelerator::free_memory() {
   gradients()->clear();
   state_->training.clear();
   if (device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
-}
-
-void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,
-                             const SaveStateOptions& options) const {
-  process_heartbeat().working("saving a checkpoint");
-  for (const auto& hook : *state_->save_hooks) hook(path);
-  state_->training.save(*this, path, info, options, state_->writer);
-}
-
-void Accelerator::wait_for_save() const {
-  on_main_process([this] { state_->writer.wait(); });
-}
-
-Checkpoint Accelerator::load_state(const fs::path& path) {
-  return *find_and_load([&] { return LatestCheckpoint{verify_checkpoint(path), {}}; }).checkpoint;
-}
-
-LatestCheckpoint Accelerator::load_latest_state(const fs::path& folder,
-                                                const std::function<bool(const CheckpointInfo&)>& fits) {
-  return load_newest(folder, fits, /*must_load=*/true);
-}
-
-LatestCheckpoint Accelerator::load_newest(const fs::path& folder,
-                                          const std::function<bool(const CheckpointInfo&)>& fits,
-                                          bool must_load) {
-  auto latest = find_and_load([&] { return latest_checkpoint(folder, fits); });
-  if (must_load && !latest.checkpoint && !latest.passed_over.empty())
-    refuse_to_begin_anew(folder, latest.passed_over);
-  if (is_main_process()) report_skipped(latest);
-  return latest;
-}
-
-LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) {
-  json found;
-  on_main_process([&] {
-    state_->writer.wait();
-    found = to_json(find());
-  });
-  const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
-  if (latest.checkpoint) {
-    for (const auto& hook : *state_->load_hooks) hook(latest.checkpoint->path);
-    state_->training.load(*this, *latest.checkpoint);
-    process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
-    trackers_resume_at(latest.checkpoint->info.step);
-  }
-  return latest;
 }
 
 void Accelerator::request_stop() { state_->stop_requested = true; }

@@ -1,0 +1,32 @@
+#include "lockstep/train/accelerated.hpp"
+
+#include "../optim/recorded_step.hpp"
+#include "gradient_state.hpp"
+#include "lockstep/comm/trace.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "lockstep/optim/zero_grad.hpp"
+
+namespace lockstep {
+
+bool train::has_stepped(const GradientState& gradients, const torch::optim::Optimizer& optimizer) {
+  return gradients.syncs() && !gradients.skipped(optimizer);
+}
+
+void AcceleratedOptimizer::step() {
+  if (gradients_ && !gradients_->syncs()) return;
+  optim::check_recordable(*optimizer_);
+  process_heartbeat().working("optimizer");
+  const trace::Range range("optimizer");
+  if (gradients_) {
+    step_was_skipped_ = !gradients_->step(*optimizer_);
+  } else {
+    optimizer_->step();
+  }
+  process_heartbeat().finished_step();
+}
+
+void AcceleratedOptimizer::zero_grad(bool set_to_none) {
+  if (!gradients_ || gradients_->syncs()) lockstep::zero_grad(*optimizer_, set_to_none);
+}
+
+}  // namespace lockstep
