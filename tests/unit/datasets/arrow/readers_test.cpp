@@ -93,6 +93,13 @@ TEST(JsonLines, TypesAreFoundOverTheWholeFile) {
   EXPECT_THROWS((read("jsonl", "{\"a\":\n1}\n{\"a\": 2}\n")), DataError, "line 1");
 }
 
+TEST(JsonLines, NumbersBecomeTextAsInCasts) {
+  LoadOptions options;
+  options.features = Features({{"a", Feature(DataType(TypeKind::utf8))}});
+  EXPECT_EQ(rows(read("jsonl", "{\"a\": 3.0}\n{\"a\": 1e15}\n{\"a\": 7}\n", options)),
+            "{\"a\": \"3\"}\n{\"a\": \"1e+15\"}\n{\"a\": \"7\"}\n");
+}
+
 TEST(JsonLines, ErrorsNameTheLine) {
   EXPECT_THROWS((read("jsonl", "{\"a\": 1}\n{\"a\": \"x\"}\n")), DataError, "line 2", "'a'", "string",
                 "int64");
