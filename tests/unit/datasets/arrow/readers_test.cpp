@@ -135,6 +135,14 @@ TEST(Csv, IntegersThatADoubleCannotHold) {
             ~std::uint64_t{0});
 }
 
+TEST(Write, LinesOfBlanksAreRead) {
+  const testing::TemporaryFolder folder;
+  ArrowDataset::from_columns({{"a", make_column<std::string>({" ", "\t", "", "x"})}})
+      .to_csv(folder / "a.csv");
+  EXPECT_EQ(testing::read_bytes(folder / "a.csv"), "a\n\" \"\n\"\t\"\n\"\"\nx\n");
+  EXPECT_EQ(ArrowDataset::load(folder / "a.csv").num_rows(), 4);
+}
+
 TEST(Write, TimesAsTextAndBytesAsBase64) {
   const testing::TemporaryFolder folder;
   const auto times = ArrowDataset::from_columns({{"t", make_column<std::int64_t>({1577923200})}})
