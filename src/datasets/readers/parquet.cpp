@@ -9,6 +9,7 @@
 #include <parquet/schema.h>
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 
 #include "datasets/arrow/bridge.hpp"
@@ -56,6 +57,13 @@ void require_columns(const parquet::SchemaDescriptor& schema, const std::vector<
   }
 }
 
+/// Whether a column is a dictionary, or has one inside.
+bool has_dictionary(const std::shared_ptr<arrow::Field>& field) {
+  const auto& parts = field->type()->fields();
+  return field->type()->id() == arrow::Type::DICTIONARY ||
+         std::any_of(parts.begin(), parts.end(), has_dictionary);
+}
+
 class ParquetRows final : public RowSource {
  public:
   ParquetRows(const std::filesystem::path& path, const std::vector<std::string>& columns)
@@ -68,9 +76,16 @@ class ParquetRows final : public RowSource {
       std::iota(groups.begin(), groups.end(), 0);
       const auto& schema = *file_->parquet_reader()->metadata()->schema();
       require_columns(schema, columns, path.string());
-      batches_ = value(file_->GetRecordBatchReader(groups, leaves_of(schema, columns)));
+      leaves_ = leaves_of(schema, columns);
+      batches_ = value(file_->GetRecordBatchReader(groups, leaves_));
       // Parquet knows neither seconds nor date64: the columns are of other types than what was written.
       features_ = features_of(arrow_file::schema_of(*batches_->schema(), place_), path.string(), true);
+      // Each row group has its own dictionary, and the library joins none inside of a list or a structure.
+      const auto& fields = batches_->schema()->fields();
+      if (std::any_of(fields.begin(), fields.end(), has_dictionary)) {
+        batches_ = value(file_->GetRecordBatchReader({}, leaves_));
+        single_groups_ = {groups.begin(), groups.end()};
+      }
     });
   }
 
@@ -79,7 +94,12 @@ class ParquetRows final : public RowSource {
   std::vector<ArrayPointer> next() override {
     std::vector<ArrayPointer> columns;
     guarded([&] {
-      const auto batch = value(batches_->Next());
+      auto batch = value(batches_->Next());
+      while (batch == nullptr && !single_groups_.empty()) {
+        batches_ = value(file_->GetRecordBatchReader({single_groups_.front()}, leaves_));
+        single_groups_.pop_front();
+        batch = value(batches_->Next());
+      }
       if (batch == nullptr) return;
       for (int column = 0; column < batch->num_columns(); ++column)
         columns.push_back(column_of(*batch, column));
@@ -123,7 +143,10 @@ class ParquetRows final : public RowSource {
 
   arrow_file::Location place_;
   std::unique_ptr<FileReader> file_;
+  std::vector<int> leaves_;
   std::shared_ptr<arrow::RecordBatchReader> batches_;
+  /// Row groups that are still to be read one at a time.
+  std::deque<int> single_groups_;
   Features features_;
 };
 

@@ -36,6 +36,9 @@ std::string as_text(const Value& value, const DataType& type) {
     if (first_not_utf8(bytes->data) != std::string_view::npos) refuse(value, type);
     return bytes->data;
   }
+  // As Arrow writes it: 3.0 is "3".
+  if (const auto* real = std::get_if<double>(&value.variant()))
+    return Column(arrow_file::cast(make_column<double>({*real}).flatten(), type)).value(0).text();
   if (value.is_number() || std::get_if<bool>(&value.variant()) != nullptr) return value.to_json();
   refuse(value, type);
 }
@@ -72,8 +75,11 @@ Value as_number(const Value& value, const DataType& type) {
   const auto* text = std::get_if<std::string>(&value.variant());
   if (text == nullptr) refuse(value, type);
   if (type.is_temporal()) return as_time(*text, type);
-  if (const auto whole = parse_integer(*text)) return Value(*whole);
-  if (const auto whole = parse_unsigned(*text)) return Value(*whole);
+  // As a floating number "-0" keeps its sign, and more digits than the type has are rounded.
+  if (!type.is_floating()) {
+    if (const auto whole = parse_integer(*text)) return Value(*whole);
+    if (const auto whole = parse_unsigned(*text)) return Value(*whole);
+  }
   const auto number = parse_number(*text);
   if (!number) refuse(value, type);
   return Value(*number);

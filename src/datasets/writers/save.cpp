@@ -207,10 +207,11 @@ class Lines {
   std::string text_;
 };
 
-/// Text that would be read as a null or as several cells is quoted.
+/// Text that would be read as a null, as several cells or as an empty line is quoted.
 bool needs_quotes(std::string_view cell) {
   static const auto nulls = CsvOptions().null_values;
   return cell.find_first_of(",\"\r\n") != std::string_view::npos ||
+         cell.find_first_not_of(" \t") == std::string_view::npos ||
          std::find(nulls.begin(), nulls.end(), cell) != nulls.end();
 }
 

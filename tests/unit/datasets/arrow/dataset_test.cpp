@@ -281,6 +281,12 @@ TEST(ArrowDataset, CastsOfNumbersAndTextAsInArrow) {
   const auto truth = Feature(DataType(TypeKind::boolean));
   EXPECT_FALSE(
       repeated(DataType(TypeKind::utf8), Value("0"), 1).cast_column("a", truth).row(0)["a"].boolean());
+  const auto text_as_number = [](const char* text) {
+    const auto texts = repeated(DataType(TypeKind::utf8), Value(text), 1);
+    return texts.cast_column("a", Feature(DataType(TypeKind::float64))).row(0)["a"].number();
+  };
+  EXPECT_TRUE(std::signbit(text_as_number("-0")));
+  EXPECT_EQ(text_as_number("9007199254740993"), 9007199254740992.0);
 }
 
 TEST(ArrowDataset, ConcatenateFillsWhatIsMissingWithNulls) {

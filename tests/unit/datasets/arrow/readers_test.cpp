@@ -93,6 +93,13 @@ TEST(JsonLines, TypesAreFoundOverTheWholeFile) {
   EXPECT_THROWS((read("jsonl", "{\"a\":\n1}\n{\"a\": 2}\n")), DataError, "line 1");
 }
 
+TEST(JsonLines, NumbersBecomeTextAsInCasts) {
+  LoadOptions options;
+  options.features = Features({{"a", Feature(DataType(TypeKind::utf8))}});
+  EXPECT_EQ(rows(read("jsonl", "{\"a\": 3.0}\n{\"a\": 1e15}\n{\"a\": 7}\n", options)),
+            "{\"a\": \"3\"}\n{\"a\": \"1e+15\"}\n{\"a\": \"7\"}\n");
+}
+
 TEST(JsonLines, ErrorsNameTheLine) {
   EXPECT_THROWS((read("jsonl", "{\"a\": 1}\n{\"a\": \"x\"}\n")), DataError, "line 2", "'a'", "string",
                 "int64");
@@ -126,6 +133,14 @@ TEST(Csv, IntegersThatADoubleCannotHold) {
   for (int row = 0; row < 5000; ++row) later += "1\n";
   EXPECT_EQ(read("csv", later + "18446744073709551615\n").column<std::uint64_t>("a")[5000],
             ~std::uint64_t{0});
+}
+
+TEST(Write, LinesOfBlanksAreRead) {
+  const testing::TemporaryFolder folder;
+  ArrowDataset::from_columns({{"a", make_column<std::string>({" ", "\t", "", "x"})}})
+      .to_csv(folder / "a.csv");
+  EXPECT_EQ(testing::read_bytes(folder / "a.csv"), "a\n\" \"\n\"\t\"\n\"\"\nx\n");
+  EXPECT_EQ(ArrowDataset::load(folder / "a.csv").num_rows(), 4);
 }
 
 TEST(Write, TimesAsTextAndBytesAsBase64) {
