@@ -23,7 +23,7 @@ void read_state(const std::string& text, const Read& read) {
   }
 }
 
-/// The rate of the first group, as in transformers.
+/// Of the first group. transformers takes the optimizer's default, which groups need not have in C++.
 double full_rate(const torch::optim::Optimizer& optimizer) {
   const auto& groups = optimizer.param_groups();
   return groups.empty() ? 0 : groups.front().options().get_lr();

@@ -162,11 +162,9 @@ bool is_shape(const std::string& type) { return type == "linear" || type == "cos
 void check_stable_decay(const ScheduleOptions& options) {
   if (!is_shape(options.warmup_type) || !is_shape(options.decay_type))
     refuse(options, "warmup_type and decay_type must be linear, cosine or 1-sqrt");
-  const bool fits = options.num_stable_steps ||
-                    options.num_training_steps >= options.num_warmup_steps + options.num_decay_steps;
-  if (options.num_decay_steps < 1 || !fits)
-    refuse(options,
-           "needs num_decay_steps, and num_training_steps for warm-up and decay, or num_stable_steps");
+  const bool has_length = options.num_stable_steps || options.num_training_steps > 0;
+  if (options.num_decay_steps < 1 || !has_length)
+    refuse(options, "needs num_decay_steps, and num_training_steps or num_stable_steps");
 }
 
 void check(const ScheduleOptions& options, const Kind& kind, double lr) {

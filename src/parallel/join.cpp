@@ -88,14 +88,32 @@ int last_of(const std::vector<std::int64_t>& presences) {
   return static_cast<int>(presences.rend() - found) - 1;
 }
 
-void check_termination(const DdpState& state, const std::vector<std::int64_t>& presences) {
+std::string ranks_that(const std::vector<std::int64_t>& presences, Presence presence) {
+  std::string ranks;
+  for (std::size_t rank = 0; rank < presences.size(); ++rank) {
+    if (presences[rank] == presence) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  }
+  return ranks;
+}
+
+/// The collectives of a backward are those of all ranks.
+void check_windows(const DdpState& state, const std::vector<std::int64_t>& presences) {
+  const std::string alone = ranks_that(presences, kBackwardAlone),
+                    together = ranks_that(presences, kBackward);
+  if (alone.empty() || together.empty()) return;
+  throw UsageError(fmt::format(
+      "{}: in join, these ranks synchronize the gradients of their batch: {}, and these accumulate "
+      "theirs without: {}. All ranks must end their accumulation windows with the same batch: drop "
+      "the last batches of a rank that do not fill a window, or do not accumulate",
+      describe(state.group), together, alone));
+}
+
+void check_presences(const DdpState& state, const std::vector<std::int64_t>& presences) {
+  check_windows(state, presences);
   // The reducer's first backward of a static graph has collectives of its own.
   const bool first = state.learns_graph() && std::count(presences.begin(), presences.end(), kBackward) > 0;
   if (!state.join->options.throw_on_early_termination && !first) return;
-  std::string through;
-  for (std::size_t rank = 0; rank < presences.size(); ++rank) {
-    if (presences[rank] == kThrough) through += fmt::format("{}{}", through.empty() ? "" : ", ", rank);
-  }
+  const std::string through = ranks_that(presences, kThrough);
   if (through.empty()) return;
   throw Error(fmt::format(
       "{}: these ranks have no more batches while others have: {}{}", describe(state.group), through,
@@ -149,7 +167,7 @@ bool shadow_step(DdpState& state, const std::function<std::vector<NamedTensor>()
   const auto presences = exchange(state.group, kThrough);
   const std::int64_t most = *std::max_element(presences.begin(), presences.end());
   if (most == kThrough) return false;
-  check_termination(state, presences);
+  check_presences(state, presences);
   if (most >= kBackwardAlone) state.rebuild_buckets();
   if (state.has_buffers && state.options.broadcast_buffers && state.buffers_are_due)
     state.broadcast(parallel::without_repeats(buffers()), last_of(presences));
@@ -189,7 +207,7 @@ void parallel::meet_joined_ranks(DdpState& state) {
   const bool backward = at::GradMode::is_enabled();
   const Presence mine = state.synchronises() ? kBackward : backward ? kBackwardAlone : kForwardOnly;
   const auto presences = exchange(state.group, mine);
-  check_termination(state, presences);
+  check_presences(state, presences);
   state.join->authority = last_of(presences);
   set_divisor(state, presences);
 }

@@ -178,6 +178,9 @@ void TrainingRun::save() {
   state.train_seconds = train_seconds();
   state.learning_rate = learning_rate_;
   if (grad_norm_.defined()) state.grad_norm = grad_norm_.item<double>();
+  // The epoch ends after this checkpoint: the job may be killed before the next one.
+  if (in_epoch_ && impl_.control.should_epoch_stop)
+    state.unfinished.should_epoch_stop = state.unfinished_step = true;
   if (state.best_global_step) {
     const std::string best = checkpoint_name(*state.best_global_step);
     const auto folder = std::filesystem::path(impl_.args.output_dir) / best;

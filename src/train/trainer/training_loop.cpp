@@ -200,6 +200,8 @@ bool TrainingRun::has_read_epoch() const {
 
 void TrainingRun::end_epoch(std::int64_t epoch) {
   in_epoch_ = false;
+  impl_.state.unfinished = {};
+  impl_.state.unfinished_step = false;
   // The checkpoint of an epoch that is over continues with the next one, also if the training ends with it.
   if (impl_.control.should_epoch_stop || has_read_epoch()) batches_->set_epoch(epoch + 1);
   call(&TrainerCallback::on_epoch_end);

@@ -78,9 +78,7 @@ void TrainingRun::finish_step() {
   if (preempted_) return;
   // If training ends at this step, it finishes normally instead of being preempted.
   const bool asked = impl_.accelerator.should_stop();
-  if (!asked || impl_.control.should_training_stop) return;
-  state.unfinished.should_epoch_stop = state.unfinished_step = impl_.control.should_epoch_stop;
-  preempt();
+  if (asked && !impl_.control.should_training_stop) preempt();
 }
 
 Loss Trainer::training_step(const Batch& batch) {

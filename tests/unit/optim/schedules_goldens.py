@@ -56,6 +56,9 @@ def cases():
             yield ({"name": "warmup_stable_decay", "warmup_steps": warmup, "training_steps": 30, "decay_steps": 9,
                     "min_lr_rate": 0.125, **options},
                    ("warmup_stable_decay", warmup, 30, {"num_decay_steps": 9, "min_lr_ratio": 0.125, **options}))
+    # A training that is shorter than warm-up and decay, such as a trial run of a few steps.
+    yield ({"name": "warmup_stable_decay", "warmup_steps": 7, "training_steps": 12, "decay_steps": 9},
+           ("warmup_stable_decay", 7, 12, {"num_decay_steps": 9}))
     yield ({"name": "warmup_stable_decay", "warmup_steps": 3, "stable_steps": 4, "decay_steps": 9},
            ("warmup_stable_decay", 3, None, {"num_decay_steps": 9, "num_stable_steps": 4}))
 

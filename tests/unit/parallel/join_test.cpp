@@ -70,6 +70,24 @@ TEST(Join, AccumulationInsideIsFollowed) {
   });
 }
 
+/// As an Accelerator does with 2 and 1 batches: the last one of a rank ends its window.
+TEST(Join, WindowsThatEndWithDifferentBatchesAreAnErrorOnEveryRank) {
+  run_group(3, [&](const ProcessGroup& group) {
+    torch::nn::Linear net(2, 1);
+    DistributedDataParallel ddp(net, group);
+    const auto batches = [&] {
+      if (group.rank() == 2) return;
+      if (group.rank() == 0) {
+        const auto alone = ddp.no_sync();
+        ddp(torch::ones({1, 2})).sum().backward();
+      }
+      ddp(torch::ones({1, 2})).sum().backward();
+    };
+    EXPECT_THROWS(ddp.join(batches), UsageError, "synchronize the gradients of their batch: 1,",
+                  "accumulate theirs without: 0.");
+  });
+}
+
 TEST(Join, EarlyTerminationIsAnErrorOnEveryRankWhereAskedFor) {
   run_group(3, [&](const ProcessGroup& group) {
     torch::nn::Linear net(2, 1);

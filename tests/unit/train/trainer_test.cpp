@@ -346,6 +346,38 @@ TEST(Trainer, DiscardsAStepThatTheEpochEndsIn) {
   expect_same(train(false, 12), train(true, 13));
 }
 
+class Throws final : public TrainerCallback {
+ public:
+  explicit Throws(std::int64_t step = 1) : step_(step) {}
+  void on_step_end(CallbackContext& event) override {
+    if (event.state.global_step == step_) throw Error("enough");
+  }
+
+ private:
+  std::int64_t step_;
+};
+
+/// The last checkpoint is that of the step after which the epoch ends.
+TEST(Trainer, EndsAnEpochThatIsCutShortAfterAKill) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.num_train_epochs = 2;
+  args.save_steps = 3;
+  const auto train = [&](const char* name, std::int64_t killed_at) {
+    args.output_dir = folder / name;
+    return train_on(1, args, [&](const Accelerator&) {
+      return TrainerComponents{.model = small_model(),
+                               .train_dataset = samples(44),
+                               .callbacks = {std::make_shared<EndsEpoch>(3, /*later=*/false),
+                                             std::make_shared<Throws>(killed_at)}};
+    });
+  };
+  const Outcome whole = train("whole", 100);
+  EXPECT_EQ(whole.output.global_step, 3 + 6);
+  EXPECT_THROWS(train("parts", 4), Error, "enough");
+  expect_same(whole, train("parts", 100));
+}
+
 TEST(Trainer, CountsAnEpochThatIsCutShort) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -363,11 +395,6 @@ TEST(Trainer, CountsAnEpochThatIsCutShort) {
   EXPECT_EQ(outcome.state.epoch, 2);
   EXPECT_EQ(train().output.global_step, 3 + 6) << "already finished";
 }
-
-class Throws final : public TrainerCallback {
- public:
-  void on_step_end(CallbackContext& /*event*/) override { throw Error("enough"); }
-};
 
 TEST(Trainer, IsNotInATrainingAnyMoreAfterAnException) {
   const TemporaryFolder folder;
