@@ -186,9 +186,9 @@ class DistributedDataParallel : public DistributedDataParallelBase {
   /// Runs `body`, a loop over this rank's batches, when ranks may have different numbers of them. A rank that
   /// has finished takes part in the others' communication with zero gradients until all have finished. Then
   /// all ranks get the parameters and buffers of the rank that finished last. Forward and backward of this
-  /// wrapper must be the only collectives in the body. *Collective*. Throws UsageError with sparse_parameters,
-  /// if gradients are applied in backward and if ranks end accumulation windows with different batches; Error
-  /// if a rank lacks a static graph's first backward.
+  /// wrapper must be the only collectives in the body. *Collective*. Throws UsageError with
+  /// sparse_parameters, if gradients are applied in backward and if ranks end accumulation windows with
+  /// different batches; Error if a rank lacks a static graph's first backward.
   template <class Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     join_after(

@@ -208,7 +208,7 @@ struct TrainingArguments {
   /// Batches read ahead by each worker.
   int dataloader_prefetch_factor = 2;
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
-  /// The tensor whose length group_by_length uses.
+  /// For group_by_length: the tensor whose length counts, or that holds each sample's length.
   std::string length_column_name = "input_ids";
 
   // ---- Ranks

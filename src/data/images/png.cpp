@@ -23,7 +23,7 @@ class Png {
     }
     guarded([](Png& self) {
       png_set_read_fn(self.png_, &self, read_bytes);
-      // Like Pillow, discards chunks with a wrong checksum if they are not part of the image.
+      // Chunks with a wrong checksum are discarded if they are not part of the image.
       png_set_crc_action(self.png_, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
       png_set_user_limits(self.png_, 1 << 30, 1 << 30);
       png_read_info(self.png_, self.info_);

@@ -175,7 +175,8 @@ void add_data(Table& table) {
       .add("dataloader-prefetch-factor", &Args::dataloader_prefetch_factor,
            "Batches that each thread prefetches.", at_least(1))
       .add("train-sampling-strategy", &Args::train_sampling_strategy, "The order of the samples.")
-      .add("length-column-name", &Args::length_column_name, "The tensor whose length group_by_length uses.",
+      .add("length-column-name", &Args::length_column_name,
+           "For group_by_length: the tensor whose length counts, or that holds each sample's length.",
            not_empty());
 }
 
