@@ -103,7 +103,13 @@ TEST(Launcher, OptionsComeFromPetVariables) {
 }
 
 TEST(Launcher, TheExitCodeIsTheFirstFailures) {
-  const Finished result = launch(shell({"--nproc-per-node=3"}, "[ $RANK = 1 ] && exit 7; exec sleep 60"));
+  // Ranks that have not been started when one fails are not started any more: it waits for the last one.
+  const TemporaryFolder folder;
+  const std::string last = (folder / "2").string();
+  const Finished result =
+      launch(shell({"--nproc-per-node=3"}, "if [ $RANK = 1 ]; then while [ ! -e " + last +
+                                               " ]; do sleep 0.01; done; exit 7; fi; touch " +
+                                               (folder / "$RANK").string() + "; exec sleep 60"));
   EXPECT_EQ(result.status, 7);
   EXPECT_EQ(lines_with(result.err, "FAILED: rank 1 (local rank 1, pid "), 1) << result.err;
   EXPECT_EQ(lines_with(result.err, ", sh) exited with code 7"), 2) << "first and last: " << result.err;
