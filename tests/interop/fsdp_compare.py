@@ -95,6 +95,8 @@ def train(rank, folder):
         with open(os.path.join(folder, "python.json"), "w", encoding="utf-8") as file:
             json.dump({"losses": losses, "bf16_losses": bf16_losses, "numbers": numbers}, file)
     dist.destroy_process_group()
+    # Without Python's own end, during which a thread of c10d that releases an object aborts the process.
+    os._exit(0)
 
 
 def apart(ours, theirs, kind):

@@ -4,6 +4,7 @@
                          FOLDER/python.safetensors, the weights of rank 0 after each step with each hook
 """
 import logging
+import os
 import pathlib
 import sys
 import types
@@ -118,6 +119,8 @@ def work(rank, folder, start):
     if rank == 0:
         save_file(weights, folder / "python.safetensors")
     dist.destroy_process_group()
+    # Without Python's own end, during which a thread of c10d that releases an object aborts the process.
+    os._exit(0)
 
 
 def main(folder):

@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "launcher_process.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -104,12 +105,11 @@ TEST(Launcher, OptionsComeFromPetVariables) {
 
 TEST(Launcher, TheExitCodeIsTheFirstFailures) {
   // Ranks that have not been started when one fails are not started any more: it waits for the last one.
-  const TemporaryFolder folder;
-  const std::string last = (folder / "2").string();
-  const Finished result =
-      launch(shell({"--nproc-per-node=3"}, "if [ $RANK = 1 ]; then while [ ! -e " + last +
-                                               " ]; do sleep 0.01; done; exit 7; fi; touch " +
-                                               (folder / "$RANK").string() + "; exec sleep 60"));
+  const testing::TemporaryFolder folder;
+  const std::string started = (folder / "started").string();
+  const std::string script = "[ $RANK = 2 ] && touch " + started + "; [ $RANK = 1 ] || exec sleep 60; " +
+                             "until [ -e " + started + " ]; do sleep 0.01; done; exit 7";
+  const Finished result = launch(shell({"--nproc-per-node=3"}, script));
   EXPECT_EQ(result.status, 7);
   EXPECT_EQ(lines_with(result.err, "FAILED: rank 1 (local rank 1, pid "), 1) << result.err;
   EXPECT_EQ(lines_with(result.err, ", sh) exited with code 7"), 2) << "first and last: " << result.err;
