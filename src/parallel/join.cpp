@@ -88,6 +88,10 @@ int last_of(const std::vector<std::int64_t>& presences) {
   return static_cast<int>(presences.rend() - found) - 1;
 }
 
+bool has(const std::vector<std::int64_t>& presences, Presence presence) {
+  return std::find(presences.begin(), presences.end(), presence) != presences.end();
+}
+
 std::string ranks_that(const std::vector<std::int64_t>& presences, Presence presence) {
   std::string ranks;
   for (std::size_t rank = 0; rank < presences.size(); ++rank) {
@@ -98,26 +102,24 @@ std::string ranks_that(const std::vector<std::int64_t>& presences, Presence pres
 
 /// The collectives of a backward are those of all ranks.
 void check_windows(const DdpState& state, const std::vector<std::int64_t>& presences) {
-  const std::string alone = ranks_that(presences, kBackwardAlone),
-                    together = ranks_that(presences, kBackward);
-  if (alone.empty() || together.empty()) return;
+  if (!has(presences, kBackwardAlone) || !has(presences, kBackward)) return;
   throw UsageError(fmt::format(
       "{}: in join, these ranks synchronize the gradients of their batch: {}, and these accumulate "
       "theirs without: {}. All ranks must end their accumulation windows with the same batch: drop "
       "the last batches of a rank that do not fill a window, or do not accumulate",
-      describe(state.group), together, alone));
+      describe(state.group), ranks_that(presences, kBackward), ranks_that(presences, kBackwardAlone)));
 }
 
 void check_presences(const DdpState& state, const std::vector<std::int64_t>& presences) {
   check_windows(state, presences);
   // The reducer's first backward of a static graph has collectives of its own.
-  const bool first = state.learns_graph() && std::count(presences.begin(), presences.end(), kBackward) > 0;
+  const bool first = state.learns_graph() && has(presences, kBackward);
   if (!state.join->options.throw_on_early_termination && !first) return;
-  const std::string through = ranks_that(presences, kThrough);
-  if (through.empty()) return;
-  throw Error(fmt::format(
-      "{}: these ranks have no more batches while others have: {}{}", describe(state.group), through,
-      first ? ". With static_graph every rank needs a batch for the first backward" : ""));
+  if (!has(presences, kThrough)) return;
+  throw Error(
+      fmt::format("{}: these ranks have no more batches while others have: {}{}", describe(state.group),
+                  ranks_that(presences, kThrough),
+                  first ? ". With static_graph every rank needs a batch for the first backward" : ""));
 }
 
 /// The number of ranks that still have batches, in the form that the reducer expects.
