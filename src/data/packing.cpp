@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/data/collate.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "packed_texts.hpp"
 
