@@ -5,6 +5,7 @@
 
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
+#include "process/words.hpp"
 #include "process/worker_process.hpp"
 #include "tools/acceptance/acceptance_options.hpp"
 #include "tools/bench/bench_options.hpp"
