@@ -4,13 +4,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <memory>
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "safetensors_file.hpp"
+#include "tensor_dtypes.hpp"
 #include "tensor_source.hpp"
 
 static_assert(std::endian::native == std::endian::little,
@@ -22,41 +22,13 @@ namespace {
 using safetensors::Entry;
 using safetensors::Header;
 
-struct NamedType {
-  const char* name;
-  at::ScalarType type;
-};
-
-constexpr std::array kTypes = {
-    NamedType{"F64", at::kDouble},
-    NamedType{"F32", at::kFloat},
-    NamedType{"F16", at::kHalf},
-    NamedType{"BF16", at::kBFloat16},
-    NamedType{"I64", at::kLong},
-    NamedType{"I32", at::kInt},
-    NamedType{"I16", at::kShort},
-    NamedType{"I8", at::kChar},
-    NamedType{"U8", at::kByte},
-    NamedType{"U16", at::kUInt16},
-    NamedType{"U32", at::kUInt32},
-    NamedType{"U64", at::kUInt64},
-    NamedType{"BOOL", at::kBool},
-    NamedType{"C64", at::kComplexFloat},
-    NamedType{"F8_E5M2", at::kFloat8_e5m2},
-    NamedType{"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
-    NamedType{"F8_E4M3", at::kFloat8_e4m3fn},
-    NamedType{"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
-    NamedType{"F8_E8M0", at::kFloat8_e8m0fnu},
-};
-
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw UsageError(fmt::format("cannot write tensor '{}' into a safetensors file: {}", name, why));
 }
 
 std::string dtype_name(const std::string& name, const at::Tensor& tensor) {
-  const auto found = std::find_if(kTypes.begin(), kTypes.end(),
-                                  [&](const auto& known) { return known.type == tensor.scalar_type(); });
-  if (found != kTypes.end()) return found->name;
+  const char* dtype = safetensors::name_of_dtype(tensor.scalar_type());
+  if (dtype != nullptr) return dtype;
   refuse(name,
          fmt::format("the format has no name for its dtype, {}. Convert it first.", tensor.dtype().name()));
 }
@@ -91,12 +63,6 @@ void write(AtomicFile& file, const at::Tensor& tensor, at::Tensor& staged) {
     staged.narrow(0, 0, count).copy_(bytes.narrow(0, begin, count));
     file.write(staged.const_data_ptr(), static_cast<std::size_t>(count));
   }
-}
-
-at::ScalarType scalar_type(const std::string& dtype) {
-  // The header was checked: the table contains every dtype that it may have.
-  return std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& known) { return known.name == dtype; })
-      ->type;
 }
 
 }  // namespace
@@ -146,13 +112,14 @@ TensorSource safe_open(const std::filesystem::path& path) {
   TensorSource source{.forms = {}, .get_tensor = {}, .metadata = file->header().metadata};
   std::map<std::string, Entry> entries;
   for (const auto& entry : file->header().entries) {
-    const auto options = at::TensorOptions(at::kMeta).dtype(scalar_type(entry.dtype));
+    const auto options = at::TensorOptions(at::kMeta).dtype(safetensors::scalar_type_of(entry.dtype));
     source.forms.emplace(entry.name, at::empty(entry.shape, options));
     entries.emplace(entry.name, entry);
   }
   source.get_tensor = [file, entries = std::move(entries)](const std::string& name) {
     const Entry& entry = entries.at(name);
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type(entry.dtype)));
+    at::Tensor tensor =
+        at::empty(entry.shape, at::TensorOptions().dtype(safetensors::scalar_type_of(entry.dtype)));
     file->read(entry, 0, tensor.mutable_data_ptr(), entry.end - entry.begin);
     return tensor;
   };

@@ -33,4 +33,11 @@ FileDigest save_file_from(const TensorSource& source, const std::filesystem::pat
 /// load_file does; get_tensor throws it if the file was truncated or cannot be read.
 TensorSource safe_open(const std::filesystem::path& path);
 
+/// The same for a state dictionary of Python's torch.save (pytorch_model.bin, .pt, .pth): see TorchFile.
+/// Tensors are contiguous; those that share storage in the file are copies.
+TensorSource torch_open(const std::filesystem::path& path);
+
+/// One of the two, whichever the file's first bytes show.
+TensorSource open_tensors(const std::filesystem::path& path);
+
 }  // namespace lockstep

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <vector>
 
+#include "checkpoint/zip_archive.hpp"
 #include "lockstep/core/error.hpp"
-#include "zip_names.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -44,7 +44,7 @@ const char* description_of(ModelFileKind kind) {
     case ModelFileKind::exported:
       return "a graph of torch.export, which only Python runs";
     case ModelFileKind::state_dict:
-      return "a pickle of torch.save, which holds no program";
+      return "a pickle of torch.save, which holds weights and no program";
     case ModelFileKind::safetensors:
       return "weights as safetensors, which hold no program";
     case ModelFileKind::unknown:
@@ -62,7 +62,7 @@ const char* advice_for(ModelFileKind wanted) {
 
 ModelFileKind model_file_kind(const fs::path& path) {
   if (fs::is_directory(path)) throw DataError("'" + path.string() + "' is a folder, but a file is needed");
-  const auto names = zip_names(path);
+  const auto names = ZipArchive(path).names();
   return names.empty() ? kind_by_first_bytes(path) : archive_kind(names);
 }
 

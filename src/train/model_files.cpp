@@ -24,7 +24,7 @@ TensorSource open_parts(const std::filesystem::path& index) {
   TensorSource all;
   std::map<std::string, GetTensor> readers;
   for (const auto& name : files) {
-    TensorSource part = safe_open(index.parent_path() / name);
+    TensorSource part = open_tensors(index.parent_path() / name);
     for (const auto& entry : part.forms) readers.emplace(entry.first, part.get_tensor);
     all.forms.merge(part.forms);
     all.metadata.merge(part.metadata);
@@ -41,21 +41,16 @@ TensorSource open_parts(const std::filesystem::path& index) {
 
 std::filesystem::path model_file_of(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return path;
-  const auto index = path / (std::string(kModelFileName) + shards::kIndexEnding);
-  if (std::filesystem::exists(index)) return index;
-  const auto file = path / kModelFileName;
-  const auto pickle = path / "pytorch_model.bin";
-  const bool is_pickled =
-      std::filesystem::exists(pickle) || std::filesystem::exists(pickle.string() + ".index.json");
-  if (std::filesystem::exists(file) || !is_pickled) return file;
-  throw DataError(fmt::format(
-      "'{}' has the weights only as pickles of Python (pytorch_model.bin), which are not read: load and "
-      "save the model in Python, which writes {}.",
-      path.string(), kModelFileName));
+  // In the order of transformers. The last two are pickles of Python's torch.save.
+  for (const auto& name : {std::string(kModelFileName), std::string(kModelFileName) + shards::kIndexEnding,
+                           std::string(kTorchFileName), std::string(kTorchFileName) + shards::kIndexEnding}) {
+    if (std::filesystem::exists(path / name)) return path / name;
+  }
+  return path / kModelFileName;
 }
 
 TensorSource open_model_file(const std::filesystem::path& file) {
-  return file.string().ends_with(shards::kIndexEnding) ? open_parts(file) : safe_open(file);
+  return file.string().ends_with(shards::kIndexEnding) ? open_parts(file) : open_tensors(file);
 }
 
 std::string tensor_form(const at::Tensor& tensor) {

@@ -11,6 +11,8 @@ namespace lockstep {
 
 /// File name of a saved model inside its folder: Hugging Face's.
 constexpr const char* kModelFileName = "model.safetensors";
+/// The same of models that were saved as pickles by torch.save: these are only read.
+constexpr const char* kTorchFileName = "pytorch_model.bin";
 
 /// Default maximum size of a model file in bytes: transformers' 50 GB.
 constexpr std::uint64_t kMaxShardBytes = 50'000'000'000;
@@ -27,10 +29,11 @@ void write_model(const std::filesystem::path& folder, const std::vector<NamedTen
 /// The same to a file of any name in an existing folder. Returns the file's size and checksum.
 FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
 
-/// Copies the values of `path` (the file, or the folder that contains it, in one file or several) into
-/// `tensors`, whose names, shapes and dtypes must be exactly those of the file. A shared tensor may be in the
-/// file under any of its names. *Local*. Throws DataError, which lists missing and unexpected tensors and
-/// different shapes; then nothing has been copied.
+/// Copies the values of `path` (the file, or the folder that contains it, in one file or several: as
+/// safetensors, else as pickles of torch.save, of which nothing is executed) into `tensors`, whose names,
+/// shapes and dtypes must be exactly those of the file. A shared tensor may be in the file under any of its
+/// names. *Local*. Throws DataError, which lists missing and unexpected tensors and different shapes; then
+/// nothing has been copied.
 void read_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
 
 }  // namespace lockstep

@@ -65,12 +65,12 @@ TEST(BartConfig, DroppingOfLayersIsRefused) {
   EXPECT_THROWS(read(R"("decoder_layerdrop": 0.2)"), DataError, "'decoder_layerdrop' is 0.2, expected 0");
 }
 
-TEST(Pretrained, WeightsInPicklesAreNamed) {
+TEST(Pretrained, DamagedPicklesAreNamed) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     const testing::TemporaryFolder folder;
     testing::write_bytes(folder.path() / "config.json", "{" + std::string(kSmallBert) + "}");
     testing::write_bytes(folder.path() / name, "");
-    EXPECT_THROWS(load_bert(folder.path()), DataError, "pytorch_model.bin", "model.safetensors");
+    EXPECT_THROWS(load_bert(folder.path()), DataError, name);
   }
 }
 
