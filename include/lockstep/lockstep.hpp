@@ -23,6 +23,7 @@
 #include "lockstep/core/version.hpp"
 #include "lockstep/core/world.hpp"
 
+#include "lockstep/comm/collectives_with_gradients.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/comm/diagnostics.hpp"
 #include "lockstep/comm/process_group.hpp"

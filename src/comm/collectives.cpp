@@ -6,6 +6,7 @@
 
 #include "comm/backend/operation_queue.hpp"
 #include "comm/errors.hpp"
+#include "comm/in_order.hpp"
 #include "comm/process_group_impl.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
@@ -39,6 +40,7 @@ Reduction plan(ReduceOp op, const at::Tensor& result, int size, CommBackend back
 
 void check_contiguous(const char* operation, const Tensors& tensors) {
   for (const auto& tensor : tensors) {
+    comm::check_strided(operation, tensor);
     if (tensor.is_contiguous()) continue;
     throw UsageError(fmt::format("{}: a tensor is not contiguous; pass tensor.contiguous()", operation));
   }
@@ -91,33 +93,37 @@ void ProcessGroup::Impl::check_message(const char* operation, const P2POp& messa
 }
 
 Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {
-  comm::check_in_one_piece("all_reduce", tensor);
-  auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
-  Tensors tensors{tensor};
+  if (!tensor.is_sparse()) comm::check_in_one_piece("all_reduce", tensor);
+  const comm::InOrder ordered(tensor);
+  auto [operation, finish] = plan(op, ordered.tensor, size(), impl_->options.backend);
+  Tensors tensors{ordered.tensor};
   const c10d::AllreduceOptions options{.reduceOp = operation};
   return impl_->launch(
       "all_reduce", tensor, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); },
-      finish);
+      ordered.after(finish));
 }
 
 Work ProcessGroup::broadcast_async(const at::Tensor& tensor, int root) const {
   comm::check_in_one_piece("broadcast", tensor);
   impl_->check_rank("broadcast", "root", root);
-  Tensors tensors{tensor};
+  const comm::InOrder ordered(tensor);
+  Tensors tensors{ordered.tensor};
   const c10d::BroadcastOptions options{.rootRank = root};
-  return impl_->launch("broadcast", tensor,
-                       [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
+  return impl_->launch(
+      "broadcast", tensor, [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); },
+      rank() == root ? nullptr : ordered.write_back);
 }
 
 Work ProcessGroup::reduce_async(const at::Tensor& tensor, int root, ReduceOp op) const {
   comm::check_in_one_piece("reduce", tensor);
   impl_->check_rank("reduce", "root", root);
-  auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
-  Tensors tensors{tensor};
+  const comm::InOrder ordered(tensor);
+  auto [operation, finish] = plan(op, ordered.tensor, size(), impl_->options.backend);
+  Tensors tensors{ordered.tensor};
   const c10d::ReduceOptions options{.reduceOp = operation, .rootRank = root};
-  if (rank() != root) finish = nullptr;
   return impl_->launch(
-      "reduce", tensor, [&](c10d::Backend& backend) { return backend.reduce(tensors, options); }, finish);
+      "reduce", tensor, [&](c10d::Backend& backend) { return backend.reduce(tensors, options); },
+      rank() == root ? ordered.after(finish) : nullptr);
 }
 
 Work ProcessGroup::all_gather_async(const Tensors& outputs, const at::Tensor& input) const {
@@ -219,24 +225,28 @@ Work ProcessGroup::all_to_all_async(const Tensors& outputs, const Tensors& input
 
 Work ProcessGroup::send_async(const at::Tensor& tensor, int destination, int tag) const {
   impl_->check_message("send", {P2POp::Op::isend, tensor, destination});
-  Tensors tensors{tensor};
+  Tensors tensors{comm::InOrder(tensor).tensor};
   return impl_->launch("send", tensor,
                        [&](c10d::Backend& backend) { return backend.send(tensors, destination, tag); });
 }
 
 Work ProcessGroup::recv_async(const at::Tensor& tensor, int source, int tag) const {
   impl_->check_message("recv", {P2POp::Op::irecv, tensor, source});
-  Tensors tensors{tensor};
-  return impl_->launch("recv", tensor,
-                       [&](c10d::Backend& backend) { return backend.recv(tensors, source, tag); });
+  const comm::InOrder ordered(tensor);
+  Tensors tensors{ordered.tensor};
+  return impl_->launch(
+      "recv", tensor, [&](c10d::Backend& backend) { return backend.recv(tensors, source, tag); },
+      ordered.write_back);
 }
 
 int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
   comm::check_in_one_piece("recv_any_source", tensor);
   const comm::CallerWaits waits;
-  Tensors tensors{tensor};
-  Work work = impl_->launch("recv_any_source", tensor,
-                            [&](c10d::Backend& backend) { return backend.recvAnysource(tensors, tag); });
+  const comm::InOrder ordered(tensor);
+  Tensors tensors{ordered.tensor};
+  Work work = impl_->launch(
+      "recv_any_source", tensor, [&](c10d::Backend& backend) { return backend.recvAnysource(tensors, tag); },
+      ordered.write_back);
   work.wait();
   return work.source_rank();
 }
@@ -246,7 +256,8 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   // Non-null if the calling thread can run the operation itself.
   comm::CpuBackend* const backend =
-      tensor.is_cpu() && tensor.layout() == at::kStrided ? impl_->connections->cpu : nullptr;
+      tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() ? impl_->connections->cpu
+                                                                                   : nullptr;
   if (backend == nullptr) return wait_for([&] { return all_reduce_async(tensor, op); });
   comm::check_in_one_piece("all_reduce", tensor);
   const auto [operation, finish] = plan(op, tensor, size(), impl_->options.backend);
@@ -263,6 +274,7 @@ void ProcessGroup::reduce(const at::Tensor& tensor, int root, ReduceOp op) const
 }
 
 Tensors ProcessGroup::all_gather(const at::Tensor& input) const {
+  comm::check_strided("all_gather", input);
   const comm::CallerWaits waits;
   Tensors outputs = like(input, size());
   all_gather_async(outputs, input.contiguous()).wait();
@@ -274,6 +286,7 @@ void ProcessGroup::all_gather_into_tensor(const at::Tensor& output, const at::Te
 }
 
 Tensors ProcessGroup::gather(const at::Tensor& input, int root) const {
+  comm::check_strided("gather", input);
   const comm::CallerWaits waits;
   Tensors outputs = rank() == root ? like(input, size()) : Tensors{};
   gather_async(outputs, input.contiguous(), root).wait();

@@ -29,8 +29,35 @@ at::Tensor number(std::size_t value, const at::Device& device) {
   return at::full({1}, static_cast<std::int64_t>(value), at::TensorOptions(device).dtype(at::kLong));
 }
 
-/// Never throws because of invalid UTF-8: otherwise one rank would miss a collective.
-std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string valid_text(const std::string& text) {
+  const auto is_ascii = [](unsigned char letter) { return letter < 0x80; };
+  if (std::all_of(text.begin(), text.end(), is_ascii)) return text;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+}
+
+/// A copy that can be written as text, which receivers do: with invalid UTF-8 replaced.
+json with_valid_texts(const json& object) {
+  if (object.is_string()) return valid_text(object.get_ref<const std::string&>());
+  if (!object.is_structured()) return object;
+  json copy = object.is_array() ? json::array() : json::object();
+  for (const auto& [key, value] : object.items()) {
+    if (object.is_array()) {
+      copy.push_back(with_valid_texts(value));
+    } else {
+      copy[valid_text(key)] = with_valid_texts(value);
+    }
+  }
+  return copy;
+}
+
+/// Binary, because JSON's text has no NaN or infinity.
+std::string pack(const json& object) {
+  std::string bytes;
+  json::to_cbor(with_valid_texts(object), bytes);
+  return bytes;
+}
+
+json unpack(const std::string& bytes) { return json::from_cbor(bytes); }
 
 }  // namespace
 
@@ -98,19 +125,19 @@ std::string ProcessGroup::broadcast_object(const char* object, int root) const {
 }
 
 json ProcessGroup::broadcast_object(const json& object, int root) const {
-  return json::parse(broadcast_object(rank() == root ? dump(object) : std::string(), root));
+  return unpack(broadcast_object(rank() == root ? pack(object) : std::string(), root));
 }
 
 std::vector<json> ProcessGroup::all_gather_object(const json& object) const {
   std::vector<json> result;
-  for (const auto& text : all_gather_object(dump(object))) result.push_back(json::parse(text));
+  for (const auto& text : all_gather_object(pack(object))) result.push_back(unpack(text));
   return result;
 }
 
 json ProcessGroup::scatter_object(const std::vector<json>& objects, int root) const {
   std::vector<std::string> texts;
-  for (const auto& object : objects) texts.push_back(dump(object));
-  return json::parse(scatter_object(texts, root));
+  for (const auto& object : objects) texts.push_back(pack(object));
+  return unpack(scatter_object(texts, root));
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "comm/errors.hpp"
+#include "comm/in_order.hpp"
 #include "comm/process_group_impl.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -72,16 +73,31 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& oper
                     first.device().str(), operation.tensor.device().str()));
   }
   Operation batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
-  const auto started =
-      comm::translated([&] { return comm::start_batch(impl_->backend_of(first), operations); },
-                       [&] { return batch.describe(); });
+  std::vector<P2POp> ordered = operations;
+  std::vector<std::function<void()>> write_backs;
+  for (auto& operation : ordered) {
+    const comm::InOrder in_order(operation.tensor);
+    operation.tensor = in_order.tensor;
+    write_backs.push_back(comm::is_receive(operation) ? in_order.write_back : nullptr);
+  }
+  const auto started = comm::translated([&] { return comm::start_batch(impl_->backend_of(first), ordered); },
+                                        [&] { return batch.describe(); });
   std::vector<Work> works;
   works.reserve(started.size());
   for (std::size_t i = 0; i < started.size(); ++i) {
     Operation operation = batch;
-    if (started.size() == operations.size()) operation.tensor = operations[i].tensor;
+    std::function<void()> finish;
+    if (started.size() == operations.size()) {
+      operation.tensor = operations[i].tensor;
+      finish = std::move(write_backs[i]);
+    } else {
+      finish = [write_backs] {
+        for (const auto& write_back : write_backs)
+          if (write_back) write_back();
+      };
+    }
     operation.number = static_cast<std::int64_t>(started[i]->getSequencenumber());
-    works.emplace_back(std::make_shared<Work::Impl>(started[i], std::move(operation), nullptr));
+    works.emplace_back(std::make_shared<Work::Impl>(started[i], std::move(operation), std::move(finish)));
   }
   return works;
 }

@@ -75,11 +75,12 @@ struct P2POp {
 /// Methods marked *Collective* must be called by every rank of the group, in the same order, with tensors of
 /// the same shape and dtype unless stated otherwise. Only one thread of a rank may call them at a time.
 /// Tensors must be on a device that the group supports and occupy one block of memory: contiguous or, if a
-/// single tensor is changed in place, non-overlapping and dense with the same strides on every rank. Others
-/// are rejected. The `_async` form returns immediately; the plain form waits. Failures throw: UsageError for
-/// a wrong argument, TimeoutError, CommunicationError if a peer is lost. NCCL is the exception: its
-/// operations run asynchronously to the host, and if one fails or times out, LibTorch's watchdog logs it and
-/// ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING and TORCH_NCCL_BLOCKING_WAIT change that).
+/// single tensor is changed in place, non-overlapping and dense. Others are rejected. Elements correspond by
+/// their indices, whatever the strides on each rank: a tensor that is not contiguous is copied. The `_async`
+/// form returns immediately; the plain form waits. Failures throw: UsageError for a wrong argument,
+/// TimeoutError, CommunicationError if a peer is lost. NCCL is the exception: its operations run
+/// asynchronously to the host, and if one fails or times out, LibTorch's watchdog logs it and ends the
+/// process (TORCH_NCCL_ASYNC_ERROR_HANDLING and TORCH_NCCL_BLOCKING_WAIT change that).
 ///
 /// Destroying the last handle of a group with NCCL and of its subgroups shuts NCCL down. This is
 /// *Collective*: it waits for queued work on the device, and up to `timeout` for all ranks. While an
@@ -189,7 +190,7 @@ class ProcessGroup {
   // ---- Objects
 
   // Arbitrary bytes of any length, different on each rank; in JSON, invalid UTF-8 is replaced. They are
-  // communicated as tensors on object_device().
+  // communicated as tensors on object_device(). JSON keeps NaN and infinity.
 
   /// Returns the object of rank `root` on every rank. *Collective*.
   std::string broadcast_object(const std::string& object, int root = 0) const;

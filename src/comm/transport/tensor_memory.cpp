@@ -89,7 +89,14 @@ shm::Elements elements_of(const char* operation, const at::Tensor& tensor) {
   return {tensor.nbytes() / shm::size_of(dtype), dtype};
 }
 
+void check_strided(const char* operation, const at::Tensor& tensor) {
+  if (tensor.layout() == at::kStrided) return;
+  throw UsageError(
+      fmt::format("{}: a tensor is sparse, which only all_reduce takes; pass tensor.to_dense()", operation));
+}
+
 void check_in_one_piece(const char* operation, const at::Tensor& tensor) {
+  check_strided(operation, tensor);
   if (tensor.is_non_overlapping_and_dense()) return;
   throw UsageError(
       fmt::format("{}: a tensor is not one piece of memory (strides of a column, or expanded); pass "

@@ -29,8 +29,11 @@ shm::Reduction reduction_of(const c10d::ReduceOp& op, const at::Tensor& tensor);
 /// A tensor's elements for a transport. Throws UsageError unless it is a dense CPU tensor without gaps.
 shm::Elements elements_of(const char* operation, const at::Tensor& tensor);
 
-/// Throws UsageError if a tensor has gaps or overlaps: the backends read and write contiguous memory from the
-/// first element on.
+/// Throws UsageError for a sparse tensor.
+void check_strided(const char* operation, const at::Tensor& tensor);
+
+/// Throws UsageError if a tensor is sparse, or has gaps or overlaps: the backends read and write contiguous
+/// memory from the first element on.
 void check_in_one_piece(const char* operation, const at::Tensor& tensor);
 
 /// The only tensor of a list, as c10d passes them. Throws UsageError.
