@@ -1,13 +1,17 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/logger.hpp>
+#include <utility>
 #include <vector>
 
 #include "comm_hook_runner.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
+#include "parameter_watch.hpp"
 #include "reducer_setup.hpp"
 #include "straggler_detector.hpp"
 
@@ -20,9 +24,17 @@ struct JoinState {
   int authority = 0;
 };
 
-struct DdpState {
-  DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
-           const DistributedDataParallelOptions& ddp_options);
+/// A forward that recorded a graph. Kept by the graph.
+struct DdpForward {
+  bool is_synchronised;
+  bool had_backward = false;
+  /// The parameters that were frozen at the time, as ParameterWatch::frozen().
+  std::string frozen;
+};
+
+struct DdpState : std::enable_shared_from_this<DdpState> {
+  DdpState(const std::vector<NamedTensor>& all_parameters, std::vector<NamedTensor> trained_parameters,
+           const ProcessGroup& ddp_group, const DistributedDataParallelOptions& ddp_options);
 
   void install_reducer(BucketLayout buckets);
   /// Creates the pipeline if needed; from then on the reducer communicates through it.
@@ -30,8 +42,19 @@ struct DdpState {
   void rebuild_buckets();
   /// Call it before the buckets of a step are sent.
   void backward_begins();
+  /// Expects the gradients of a backward from `outputs`, which are searched for unused parameters if that is
+  /// asked for.
+  void expect_gradients(const std::vector<at::Tensor>& outputs);
+  /// Lets the backward from a forward's outputs report itself.
+  void watch_backward(const std::vector<at::Tensor>& outputs, bool is_synchronised);
+  /// Called in backward, before any gradient of the forward's parameters.
+  void backward_reaches(DdpForward& call);
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
+  /// The same before a forward. Graphs of forwards whose backward is still to come may have saved a buffer:
+  /// constants are not written again, and statistics that a kernel keeps (batch norm's) not counted as
+  /// changed. *Collective*.
+  void broadcast_buffers(const std::vector<NamedTensor>& named, int root);
 
   /// The first backward of a static graph is synchronized whatever no_sync() says: c10d learns the graph from
   /// it, and fails without it. Averaging gradients once more does not change them.
@@ -39,9 +62,13 @@ struct DdpState {
     return reducer != nullptr && (synchronise || learns_graph()) && at::GradMode::is_enabled();
   }
   bool learns_graph() const { return options.static_graph && !delayed_reduce_is_queued; }
+  bool searches_unused() const { return options.find_unused_parameters && !options.static_graph; }
 
   std::vector<NamedTensor> parameters;
+  parallel::ParameterWatch parameter_watch;
   ProcessGroup group;
+  /// As describe(group).
+  std::shared_ptr<const std::string> who;
   DistributedDataParallelOptions options;
   std::shared_ptr<parallel::TimedReducer> reducer;  // Null in a group of one.
   // The reducer uses it without a null check when the set of unused parameters changes.
@@ -56,6 +83,17 @@ struct DdpState {
   bool synchronise = true;                // Off inside no_sync().
   bool buffers_are_due = true;            // The last forward was synchronized, so buffers may differ since.
   bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
+  bool backward_runs = false;             // Also after a backward that threw.
+
+ private:
+  /// Those whose graph still exists and had no backward.
+  std::vector<std::weak_ptr<DdpForward>>& waiting_forwards();
+
+  /// A buffer's implementation and its version after it was last sent.
+  using SentBuffer = std::pair<const void*, std::int64_t>;
+
+  std::vector<std::weak_ptr<DdpForward>> forwards_;
+  std::vector<SentBuffer> sent_;
 };
 
 /// "rank 1 of 2: DistributedDataParallel".

@@ -1,7 +1,10 @@
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 
+#include <ATen/ATen.h>
 #include <fmt/core.h>
 
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -55,6 +58,12 @@ std::string unused_parameters(const DdpState& state, const std::string& complain
   return names;
 }
 
+/// Whether the running backward adds to the gradients of all leaves, unlike autograd::grad().
+bool is_whole_backward() {
+  const auto* const selected = torch::autograd::get_current_graph_task_exec_info();
+  return selected == nullptr || selected->empty();
+}
+
 /// Explains an exception of the reducer in a forward; call it in a handler.
 [[noreturn]] void explain(const DdpState& state) {
   const std::string who = describe(state.group);
@@ -66,6 +75,12 @@ std::string unused_parameters(const DdpState& state, const std::string& complain
     comm::rethrow_as_communication_error(who + ": a forward failed");
   } catch (const c10::Error& error) {
     const std::string complaint = error.what_without_backtrace();
+    if (state.backward_runs) {
+      throw Error(
+          who +
+          ": the last backward ended with an exception, and its gradients were not averaged. Ranks may have "
+          "ended at different gradients: clear the gradients and wrap the module again, on every rank");
+    }
     const std::string names = unused_parameters(state, complaint);
     if (names.empty()) throw Error(fmt::format("{}: {}", who, complaint));
     throw Error(
@@ -86,10 +101,13 @@ StragglerOptions straggler_options(const DdpState& state) {
 
 }  // namespace
 
-DdpState::DdpState(std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
+DdpState::DdpState(const std::vector<NamedTensor>& all_parameters,
+                   std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
                    const DistributedDataParallelOptions& ddp_options)
     : parameters(std::move(trained_parameters)),
+      parameter_watch(all_parameters, parameters),
       group(ddp_group),
+      who(std::make_shared<const std::string>(describe(group))),
       options(ddp_options),
       mean(std::make_shared<parallel::PlainMean>(ddp_group.size())),
       watch(ddp_group, straggler_options(*this)) {}
@@ -132,24 +150,124 @@ void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {
   const at::NoGradGuard no_grad;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<at::Tensor> values;
-  for (const auto& entry : named) values.push_back(entry.tensor.detach());
+  for (const auto& entry : named) {
+    parallel::separate_elements(entry.tensor);
+    values.push_back(entry.tensor.detach());
+  }
   comm::translated(
       [&] { c10d::broadcast_coalesced(c10d_group(group), values, kBroadcastBucketBytes, root); },
       [&] { return fmt::format("{}: copying the values of rank {} failed", describe(group), root); });
   if (root != group.rank()) watch.waited(std::chrono::steady_clock::now() - begin);
 }
 
+std::vector<std::weak_ptr<DdpForward>>& DdpState::waiting_forwards() {
+  std::erase_if(forwards_, [](const auto& kept) {
+    const auto held = kept.lock();
+    return held == nullptr || held->had_backward;
+  });
+  return forwards_;
+}
+
+void DdpState::broadcast_buffers(const std::vector<NamedTensor>& named, int root) {
+  if (waiting_forwards().empty()) {
+    broadcast(named, root);
+  } else {
+    std::vector<NamedTensor> received;
+    for (const auto& entry : named) received.push_back({entry.name, entry.tensor.detach().clone()});
+    broadcast(received, root);
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      const at::Tensor& buffer = named[i].tensor;
+      if (at::equal(buffer, received[i].tensor)) continue;
+      const SentBuffer present{buffer.unsafeGetTensorImpl(), buffer._version()};
+      const bool kept_by_kernel = i < sent_.size() && sent_[i] == present;
+      // variable_data() has a version of its own.
+      (kept_by_kernel ? at::Tensor(buffer.variable_data()) : buffer.detach()).copy_(received[i].tensor);
+    }
+  }
+  sent_.clear();
+  for (const auto& entry : named)
+    sent_.emplace_back(entry.tensor.unsafeGetTensorImpl(), entry.tensor._version());
+}
+
+void DdpState::expect_gradients(const std::vector<at::Tensor>& outputs) {
+  mean->set_in_place(options.gradient_as_bucket_view && parameters.front().tensor.grad().defined());
+  backward_begins();
+  reducer->prepare_for_backward(searches_unused() ? outputs : Tensors{});
+}
+
+void DdpState::watch_backward(const std::vector<at::Tensor>& outputs, bool is_synchronised) {
+  const auto call = std::make_shared<DdpForward>(DdpForward{is_synchronised, false, {}});
+  if (is_synchronised && !searches_unused() && !learns_graph()) call->frozen = parameter_watch.frozen();
+  const auto hook = [weak = weak_from_this(), call, who = who](const at::Tensor&) {
+    if (const auto state = weak.lock()) return state->backward_reaches(*call);
+    if (!call->is_synchronised || !is_whole_backward()) return;
+    throw UsageError(*who +
+                     ": the wrapper was destroyed between a forward and its backward, whose gradients "
+                     "nothing would average: keep the wrapper until after backward");
+  };
+  bool is_watched = false;
+  for (const auto& output : outputs) {
+    if (!output.grad_fn()) continue;
+    output.register_hook(hook);
+    is_watched = true;
+  }
+  if (is_watched) waiting_forwards().push_back(call);
+}
+
+void DdpState::backward_reaches(DdpForward& call) {
+  if (!is_whole_backward()) return;
+  call.had_backward = true;
+  if (!call.is_synchronised || reducer == nullptr) return;
+  if (at::GradMode::is_enabled()) {
+    throw UsageError(
+        describe(group) +
+        ": backward with create_graph cannot average gradients. Compute the gradients of a penalty with "
+        "torch::autograd::grad(..., create_graph), add it to the loss, and call backward once without");
+  }
+  if (!call.frozen.empty()) {
+    throw UsageError(
+        fmt::format("{}: these parameters were frozen after the module was wrapped: {}. Without their "
+                    "gradients the others "
+                    "would not be averaged. Set find_unused_parameters, or wrap the module again after "
+                    "freezing: make a new "
+                    "DistributedDataParallel on every rank",
+                    describe(group), call.frozen));
+  }
+  if (!backward_runs) {
+    backward_runs = true;
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [state = shared_from_this()] { state->backward_runs = false; });
+  }
+  if (reducer->expects_gradients()) return;
+  // A second backward of this forward, or one after that of another forward.
+  if (searches_unused() || options.static_graph || join) {
+    throw UsageError(
+        describe(group) +
+        ": gradients of this wrapper have been averaged since this forward, and those of another "
+        "backward would stay this rank's own. With find_unused_parameters, static_graph or join, "
+        "add the losses and call backward once");
+  }
+  reducer->forget_order();
+  expect_gradients({});
+}
+
 DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor> parameters,
                                                          std::vector<NamedTensor> buffers,
                                                          const ProcessGroup& group,
                                                          const DistributedDataParallelOptions& options)
-    : state_(std::make_shared<DdpState>(trained(parallel::without_repeats(parameters)), group, options)) {
+    : state_(std::make_shared<DdpState>(parameters, trained(parallel::without_repeats(parameters)), group,
+                                        options)) {
   const std::string complaint = parallel::complaint_about(state_->parameters, group, options);
   if (group.size() == 1) {
     if (!complaint.empty()) throw UsageError(complaint);
     return;
   }
-  parallel::check_agreement(group, {parameters, buffers, parallel::summary_of(options), complaint});
+  parallel::check_agreement(group, {.parameters = parameters,
+                                    .buffers = buffers,
+                                    .options = parallel::summary_of(options),
+                                    .complaint = complaint,
+                                    .buckets_follow_strides = true});
   state_->has_buffers = !buffers.empty();
   // Frozen parameters too: every rank must start from the same values.
   state_->broadcast(parallel::without_repeats(parameters), 0);
@@ -221,7 +339,13 @@ DdpStatistics DistributedDataParallelBase::statistics() const {
   return result;
 }
 
-void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>& buffers) {
+bool DistributedDataParallelBase::watches_parameters() const {
+  return state_->reducer != nullptr && at::GradMode::is_enabled();
+}
+
+void DistributedDataParallelBase::before_forward(const std::vector<at::Tensor>& parameters,
+                                                 const parallel::NamesOfParameters& names,
+                                                 const std::vector<NamedTensor>& buffers) {
   process_heartbeat().working("forward");
   DdpState& state = *state_;
   state.forward.emplace("forward");
@@ -234,6 +358,7 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
                      ": gradients that are applied in backward cannot be accumulated: no_sync() needs a step "
                      "after backward");
   }
+  if (watches_parameters()) state.parameter_watch.check(parameters, names, *state.reducer);
   try {
     if (state.synchronises()) state.watch.step(state.reducer->times(), !state.join);
     if (state.join) parallel::meet_joined_ranks(state);
@@ -242,26 +367,28 @@ void DistributedDataParallelBase::before_forward(const std::vector<NamedTensor>&
   } catch (const std::exception&) {
     explain(state);
   }
-  state.broadcast(parallel::without_repeats(buffers), state.join ? state.join->authority : 0);
+  if (torch::autograd::get_current_graph_task_id() == -1) state.backward_runs = false;
+  if (!buffers.empty())
+    state.broadcast_buffers(parallel::without_repeats(buffers), state.join ? state.join->authority : 0);
 }
 
 std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<at::Tensor> outputs) {
   DdpState& state = *state_;
   state.forward.reset();
   if (state.reducer == nullptr) return outputs;
-  const bool searches = state.options.find_unused_parameters && !state.options.static_graph;
-  state.buffers_are_due = state.synchronises();
-  if (state.synchronises()) {
-    state.mean->set_in_place(state.options.gradient_as_bucket_view &&
-                             state.parameters.front().tensor.grad().defined());
-    state.backward_begins();
+  const bool is_synchronised = state.synchronises();
+  state.buffers_are_due = is_synchronised;
+  if (is_synchronised) {
     try {
-      state.reducer->prepare_for_backward(searches ? outputs : Tensors{});
+      state.expect_gradients(outputs);
     } catch (const std::exception&) {
       explain(state);
     }
   }
-  return searches || state.learns_graph() ? parallel::through_output_node(state_, outputs) : outputs;
+  if (state.searches_unused() || state.learns_graph())
+    outputs = parallel::through_output_node(state_, outputs);
+  if (at::GradMode::is_enabled()) state.watch_backward(outputs, is_synchronised);
+  return outputs;
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {

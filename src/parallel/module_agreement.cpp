@@ -1,5 +1,7 @@
 #include "module_agreement.hpp"
 
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "lockstep/core/error.hpp"
@@ -16,17 +19,34 @@ namespace {
 
 using nlohmann::json;
 
-std::string form_of(const NamedTensor& entry, const char* kind) {
-  return fmt::format("{} {} [{}]{}", kind, c10::toString(entry.tensor.scalar_type()),
-                     fmt::join(entry.tensor.sizes(), ", "),
+/// " strides [1, 5]", or "" for a contiguous tensor. The stride of a dimension of size 1 means nothing.
+std::string strides_of(const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) return "";
+  std::vector<std::int64_t> strides = tensor.strides().vec();
+  for (std::size_t i = 0; i < strides.size(); ++i)
+    if (tensor.size(static_cast<std::int64_t>(i)) == 1) strides[i] = 1;
+  return fmt::format(" strides [{}]", fmt::join(strides, ", "));
+}
+
+std::string form_of(const NamedTensor& entry, const char* kind, bool with_strides) {
+  return fmt::format("{} {} [{}]{}{}", kind, c10::toString(entry.tensor.scalar_type()),
+                     fmt::join(entry.tensor.sizes(), ", "), with_strides ? strides_of(entry.tensor) : "",
                      entry.tensor.requires_grad() ? " with gradient" : "");
 }
 
-/// [[name, form], ...] in order.
-json describe(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers) {
+/// [[name, form], ...] in order. A tied tensor is communicated once, so that ties are part of its form.
+json describe(const Proposal& proposal) {
   json result = json::array();
-  for (const auto& entry : parameters) result.push_back({entry.name, form_of(entry, "parameter")});
-  for (const auto& entry : buffers) result.push_back({entry.name, form_of(entry, "buffer")});
+  std::unordered_map<const void*, std::string> first_names;
+  const auto add = [&](const NamedTensor& entry, const char* kind, bool with_strides) {
+    std::string form = form_of(entry, kind, with_strides);
+    const auto [first, is_new] = first_names.emplace(entry.tensor.unsafeGetTensorImpl(), entry.name);
+    if (!is_new) form += " tied to '" + first->second + "'";
+    result.push_back({entry.name, std::move(form)});
+  };
+  for (const auto& entry : proposal.parameters)
+    add(entry, "parameter", proposal.buckets_follow_strides && entry.tensor.requires_grad());
+  for (const auto& entry : proposal.buffers) add(entry, "buffer", false);
   return result;
 }
 
@@ -106,10 +126,22 @@ std::vector<NamedTensor> without_repeats(const std::vector<NamedTensor>& tensors
   return result;
 }
 
+void separate_elements(const at::Tensor& tensor) {
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+    tensor.set_data(tensor.detach().clone(at::MemoryFormat::Contiguous));
+}
+
+void copy_values(const ProcessGroup& group, const at::Tensor& tensor, int root) {
+  const at::NoGradGuard no_grad;
+  separate_elements(tensor);
+  const at::Tensor values = tensor.detach().contiguous();
+  group.broadcast(values, root);
+  if (!values.is_alias_of(tensor)) tensor.detach().copy_(values);
+}
+
 void check_agreement(const ProcessGroup& group, const Proposal& proposal) {
-  const json mine{{"tensors", describe(proposal.parameters, proposal.buffers)},
-                  {"options", proposal.options},
-                  {"complaint", proposal.complaint}};
+  const json mine{
+      {"tensors", describe(proposal)}, {"options", proposal.options}, {"complaint", proposal.complaint}};
   // Usually only a hash is sent; the descriptions follow if the hashes differ, or if no rank can train.
   const std::string hash =
       proposal.complaint.empty() ? std::to_string(std::hash<std::string>{}(mine.dump())) : "";

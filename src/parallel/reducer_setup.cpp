@@ -1,5 +1,9 @@
+#include <ATen/ops/clone.h>
 #include <fmt/core.h>
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -132,6 +136,76 @@ BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
   return buckets;
 }
 
+void TimedReducer::attach_own_hooks() {
+  remove_autograd_hooks();
+  for (std::size_t number = 0; number < params_.size(); ++number) attach(number);
+}
+
+void TimedReducer::attach(std::size_t number) {
+  using torch::autograd::variable_list;
+  auto accumulator = torch::autograd::impl::grad_accumulator(params_[number]);
+  auto hook = std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [this, number](const variable_list& outputs, const variable_list&) {
+        gradient_arrived(number);
+        return outputs;
+      });
+  hooks_.emplace_back(accumulator->add_post_hook(std::move(hook)), accumulator);
+  if (find_unused_parameters_) gradAccToVariableMap_[accumulator.get()] = number;
+  grad_accumulators_[number] = std::move(accumulator);
+}
+
+void TimedReducer::follow(std::size_t number) {
+  if (torch::autograd::impl::try_get_grad_accumulator(params_[number]) == grad_accumulators_[number]) return;
+  const std::lock_guard lock(mutex_);
+  gradAccToVariableMap_.erase(grad_accumulators_[number].get());
+  const auto before = std::move(grad_accumulators_[number]);
+  attach(number);
+  // The graph of an earlier forward may still use the accumulator of its time, and needs its hook.
+  std::erase_if(hooks_, [&](const auto& hook) {
+    const bool is_unused = hook.second == before && hook.second.use_count() == 2;
+    if (is_unused) before->del_post_hook(hook.first);
+    return is_unused;
+  });
+}
+
+[[noreturn]] void TimedReducer::explain_in_backward(const std::string& complaint,
+                                                    const std::string& name) const {
+  std::string cause = complaint;
+  if (complaint.find("sparse gradient to be defined") != std::string::npos) {
+    cause =
+        "a parameter of sparse_parameters got no gradient in this backward. Such a parameter must be used in "
+        "every "
+        "forward, also with find_unused_parameters";
+  } else if (complaint.find("ready only once") != std::string::npos) {
+    cause = fmt::format(
+        "parameter '{}' got a gradient twice in one step: it is used by a backward inside the backward, or "
+        "outside of "
+        "the module's forward, which found it unused. Use it inside forward, or set static_graph if every "
+        "step uses "
+        "the same parameters",
+        name);
+  }
+  throw Error(fmt::format("rank {} of {}: DistributedDataParallel: {}", process_group_->getRank(),
+                          process_group_->getSize(), cause));
+}
+
+/// The reducer divides a sparse gradient in place, whose values may be those of the gradient that came from
+/// above, and so of other parameters' gradients: it gets a copy.
+void TimedReducer::gradient_arrived(std::size_t number) {
+  at::Tensor& gradient = params_[number].mutable_grad();
+  if (expect_sparse_gradients_[number] && gradient.defined()) {
+    const at::NoGradGuard no_grad;
+    gradient = gradient.clone();
+  }
+  try {
+    autograd_hook(number);
+  } catch (const c10::DistError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    explain_in_backward(error.what_without_backtrace(), names_.at(number));
+  }
+}
+
 std::optional<StepTimes> TimedReducer::times() const {
   using Event = c10d::Timer::Event;
   if (timer_ == nullptr || !params_.front().is_cpu()) return std::nullopt;
@@ -150,7 +224,7 @@ std::shared_ptr<TimedReducer> make_reducer(const std::vector<NamedTensor>& param
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parameters.size(); ++i) names.emplace(i, parameters[i].name);
   auto reducer = std::make_shared<TimedReducer>(
-      tensors_of(parameters), std::move(buckets), c10::make_intrusive<LabeledProcessGroup>(group),
+      parameters, tensors_of(parameters), std::move(buckets), c10::make_intrusive<LabeledProcessGroup>(group),
       sparse_flags(parameters, options.sparse_parameters), cap_of(options), options.find_unused_parameters,
       options.gradient_as_bucket_view, std::move(names), first_cap_of(options), false, false,
       std::vector<std::int64_t>{});

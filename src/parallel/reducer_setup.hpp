@@ -32,17 +32,43 @@ class LabeledProcessGroup final : public c10d::ProcessGroup {
   int next_ = 0;
 };
 
-/// A reducer that exposes its measurements. Its process group is a LabeledProcessGroup.
+/// A reducer that exposes its measurements and owns its hooks. Its process group is a LabeledProcessGroup.
 class TimedReducer : public c10d::Reducer {
  public:
-  using Reducer::Reducer;
+  /// The parameters' names, for errors, and the arguments of c10d::Reducer.
+  template <class... Arguments>
+  explicit TimedReducer(const std::vector<NamedTensor>& parameters, Arguments&&... arguments)
+      : Reducer(std::forward<Arguments>(arguments)...) {
+    for (const auto& entry : parameters) names_.push_back(entry.name);
+    attach_own_hooks();
+  }
+
+  /// If the gradient accumulator of parameter `number` was replaced, as torch::load() does: attaches the hook
+  /// to the new one. Call it before a forward.
+  void follow(std::size_t number);
+  /// Whether gradients that arrive now are averaged.
+  bool expects_gradients() const { return expect_autograd_hooks_; }
 
   /// Of the last synchronized step. Empty if that was not completed, and on GPUs, where reading them would
   /// synchronize.
   std::optional<StepTimes> times() const;
   /// Call it before the buckets of a step are sent: labels restart at the first bucket.
   void buckets_begin() { static_cast<LabeledProcessGroup&>(*process_group_).backward_begins(); }
+  /// Call it before a further backward between two forwards: the order of its gradients counts.
+  void forget_order() {
+    rebuilt_params_.clear();
+    rebuilt_param_indices_.clear();
+  }
   bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
+
+ private:
+  void attach_own_hooks();
+  void attach(std::size_t number);
+  void gradient_arrived(std::size_t number);
+  /// Throws Error, for an exception of the reducer in backward.
+  [[noreturn]] void explain_in_backward(const std::string& complaint, const std::string& name) const;
+
+  std::vector<std::string> names_;
 };
 
 /// Why these parameters cannot be trained, or "".

@@ -139,9 +139,14 @@ class DistributedDataParallelBase {
                   const std::function<std::vector<NamedTensor>()>& buffers,
                   const std::function<std::vector<NamedTensor>()>& parameters);
 
+  /// Whether the next forward compares the parameters with those that were wrapped.
+  bool watches_parameters() const;
   /// Whether the next forward copies buffers from rank 0.
   bool sends_buffers() const;
-  void before_forward(const std::vector<NamedTensor>& buffers);
+  /// `parameters`: the module's present ones; `names` names them if one is not as it was wrapped.
+  void before_forward(const std::vector<at::Tensor>& parameters,
+                      const std::function<std::vector<NamedTensor>()>& names,
+                      const std::vector<NamedTensor>& buffers);
   /// Takes the tensors of forward's output, and returns those to be used in their place.
   std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
 
@@ -163,7 +168,8 @@ class DistributedDataParallelBase {
 template <class Module>
 class DistributedDataParallel : public DistributedDataParallelBase {
  public:
-  /// Checks that all ranks have the same parameters and buffers (names, shapes, dtypes), then copies rank 0's
+  /// Checks that all ranks have the same parameters and buffers (names, shapes, dtypes; strides of trained
+  /// ones, in whose order gradients are sent; which are tied), then copies rank 0's
   /// values to the others. *Collective*. Throws CommunicationError on every rank, which names the parameter
   /// and the ranks that differ; UsageError if no parameter requires a gradient.
   DistributedDataParallel(Module module, const ProcessGroup& group,
@@ -174,10 +180,18 @@ class DistributedDataParallel : public DistributedDataParallelBase {
 
   /// The module's forward. *Collective* if gradients are enabled or buffers are sent: every rank must call it
   /// the same number of times. Throws Error if the last backward left parameters without a gradient, and
-  /// names them.
+  /// names them; UsageError if a parameter was converted, or one is trained that was not when the module was
+  /// wrapped. Values may be loaded into the module at any time.
+  ///
+  /// A backward from the outputs averages the gradients, also a second one, or one after another forward. It
+  /// throws UsageError if gradients would not be averaged: some parameters were frozen, the wrapper is gone,
+  /// create_graph is set, or it is a second one with find_unused_parameters, static_graph or in join().
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
-    before_forward(sends_buffers() ? parallel::named_buffers_of(module_) : std::vector<NamedTensor>{});
+    before_forward(
+        watches_parameters() ? parallel::parameters_of(module_) : std::vector<at::Tensor>{},
+        [this] { return parallel::named_parameters_of(module_); },
+        sends_buffers() ? parallel::named_buffers_of(module_) : std::vector<NamedTensor>{});
     auto output = parallel::call(module_, std::forward<Inputs>(inputs)...);
     pass_on(output);
     return output;

@@ -62,6 +62,28 @@ std::vector<NamedTensor> named_parameters_of(Module& module) {
   return named_tensors(module_of(module).named_parameters());
 }
 
+template <class Module>
+void append_parameters(Module& module, std::vector<at::Tensor>& parameters) {
+  for (auto& entry : module.named_parameters(/*recurse=*/false)) parameters.push_back(entry.value());
+  for (const auto& child : module.children()) append_parameters(*child, parameters);
+}
+
+/// The same tensors without their names, which take longer to make. In no particular order. *Local*.
+template <class Module>
+std::vector<at::Tensor> parameters_of(Module& module) {
+  std::vector<at::Tensor> parameters;
+  auto& object = module_of(module);
+  if constexpr (requires {
+                  object.named_parameters(false).begin()->value();
+                  object.children().front()->children();
+                }) {
+    append_parameters(object, parameters);
+  } else {
+    for (auto& entry : named_parameters_of(module)) parameters.push_back(std::move(entry.tensor));
+  }
+  return parameters;
+}
+
 /// The module's buffers in the same way. *Local*.
 template <class Module>
 std::vector<NamedTensor> named_buffers_of(Module& module) {
