@@ -112,10 +112,11 @@ class FullyShardedDataParallelBase {
   NoSync no_sync() { return NoSync(*this); }
 
   /// While it exists, the module's parameters are unsharded and have no gradients, to be saved or modified;
-  /// modifications must be the same on every rank. Its destructor shards their current values. The
-  /// constructor is *Collective*; do not create one between a forward and its backward. Meanwhile forward,
-  /// also of the module itself, may be called without gradients; it does not communicate: *Local*. Parameters
-  /// have their own dtype, whatever the policy says. FSDP's summon_full_params.
+  /// modifications must be the same on every rank. Its destructor shards their current values, also of
+  /// parameters that were given other data (torch::load, set_data); values of another shape are an error in
+  /// the next forward. The constructor is *Collective*; do not create one between a forward and its backward.
+  /// Meanwhile forward, also of the module itself, may be called without gradients; it does not communicate:
+  /// *Local*. Parameters have their own dtype, whatever the policy says. FSDP's summon_full_params.
   class [[nodiscard]] FullParameters {
    public:
     explicit FullParameters(FullyShardedDataParallelBase& model);
@@ -148,7 +149,8 @@ class FullyShardedDataParallelBase {
   /// UsageError inside full_parameters().
   at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole) const;
 
-  /// The trained parameters, each once, in the order of registration, as sharded on this rank.
+  /// The parameters that require a gradient now, each once, in the order of registration, as sharded on this
+  /// rank. Valid until the next call.
   const std::vector<NamedTensor>& parameters() const;
 
   /// All ranks that train.

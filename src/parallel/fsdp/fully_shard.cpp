@@ -136,7 +136,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
                                       units.size(), parallel::in_words(options.mp_policy));
     parallel::check_agreement(group,
                               {parallel::whole_forms(parameters), buffers, std::move(summary), complaint});
-    for (const auto& entry : buffers) group.broadcast(entry.tensor);
+    for (const auto& entry : buffers) parallel::copy_values(group, entry.tensor);
   }
   for (const auto& [name, unit, class_name] : all_units) {
     const bool is_chosen =
@@ -153,7 +153,7 @@ parallel::UnitHooks* FullyShardedDataParallelBase::root_hooks() const { return s
 
 void FullyShardedDataParallelBase::zero_grad(bool set_to_none) {
   state_->drop_unsynchronised();
-  for (const auto& entry : state_->trained) {
+  for (const auto& entry : state_->parameters) {
     at::Tensor& gradient = entry.tensor.mutable_grad();
     if (set_to_none) {
       gradient.reset();
@@ -170,9 +170,10 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm_(double max_norm) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(state_->groups.all.device()));
-  for (const auto& entry : state_->trained) {
-    const at::Tensor& gradient = entry.tensor.grad();
+  for (const auto& entry : state_->parameters) {
+    at::Tensor gradient = entry.tensor.grad();
     if (!gradient.defined()) continue;
+    if (gradient.is_complex()) gradient = at::view_as_real(gradient);
     gradients.push_back(gradient);
     squares.add_(at::linalg_vector_norm(gradient, 2, at::nullopt, false, at::kDouble).square());
   }
@@ -202,7 +203,7 @@ at::Tensor FullyShardedDataParallelBase::take_part(const at::Tensor& parameter,
   return state_->take_part(parameter, whole);
 }
 
-const std::vector<NamedTensor>& FullyShardedDataParallelBase::parameters() const { return state_->trained; }
+const std::vector<NamedTensor>& FullyShardedDataParallelBase::parameters() const { return state_->trained(); }
 const ProcessGroup& FullyShardedDataParallelBase::process_group() const { return state_->groups.all; }
 const FullyShardOptions& FullyShardedDataParallelBase::options() const { return state_->options; }
 

@@ -1,6 +1,8 @@
 #include "fully_sharded.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <c10/util/hash.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
@@ -74,10 +76,7 @@ void make_whole(Unit& unit) {
 FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
                            const ShardGroups& shard_groups, const FullyShardOptions& shard_options)
     : groups(shard_groups), options(shard_options), units_(named.size() + 1), agreement_(shard_groups.all) {
-  const auto parameters = without_repeats(all);
-  for (const auto& entry : parameters) {
-    if (entry.tensor.requires_grad()) trained.push_back(entry);
-  }
+  parameters = without_repeats(all);
   if (!is_sharded()) return;
   const auto owners = owners_of(all, named);
   // By unit, dtype, and whether it is trained.
@@ -102,7 +101,7 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
   for (auto& [key, members] : segments) {
     if (const auto unit = std::get<0>(key); unit != kRoot) make_whole(*named[unit - 1].unit);
     for (const auto& entry : members) {
-      if (groups.all.size() > 1) groups.all.broadcast(entry.tensor.detach());
+      if (groups.all.size() > 1) copy_values(groups.all, entry.tensor);
       ShardedParameters::add(entry.tensor);
     }
     const std::size_t unit = std::get<0>(key);
@@ -113,10 +112,18 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
   }
 }
 
+const std::vector<NamedTensor>& FullySharded::trained() {
+  trained_.clear();
+  for (const auto& entry : parameters)
+    if (entry.tensor.requires_grad()) trained_.push_back(entry);
+  return trained_;
+}
+
 void FullySharded::before_forward(std::size_t unit) {
   if (whole_ > 0) return;
   auto& self = units_[unit];
   if (unit == kRoot && self.begun.empty()) {
+    check_taken_over();
     forget_failed_step();
     for_each_segment([](ShardedSegment& segment) {
       segment.check_parts();
@@ -131,22 +138,33 @@ void FullySharded::before_forward(std::size_t unit) {
   }
   for (auto& segment : self.segments) segment.start_gathering();
   for (auto& segment : self.segments) segment.show_whole();
-  self.begun.push_back(clock_++);
+  self.begun.push_back({clock_++, at::sequence_number::peek()});
+}
+
+/// Whether this unit's forward made the tensor. A unit may also return another one's output (a layer that is
+/// dropped): that belongs to the backward of the other unit.
+bool FullySharded::is_own_output(const at::Tensor& output, const ShardedUnit::Begin& begin) const {
+  const auto node = output.grad_fn();
+  if (node == nullptr) return places_.contains(output.unsafeGetTensorImpl());
+  // Each thread has its own sequence.
+  return node->thread_id() != at::RecordFunction::currentThreadId() ||
+         node->sequence_nr() >= begin.sequence_number;
 }
 
 void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
   if (whole_ > 0) return;
   auto& self = units_[unit];
   const auto had_backward = std::make_shared<bool>(false);
+  const ShardedUnit::Begin begin = self.begun.back();
   const ForwardCall call{.unit = unit,
-                         .begin = self.begun.back(),
+                         .begin = begin.clock,
                          .end = clock_++,
                          .generation = generation_,
                          .had_backward = had_backward};
   self.begun.pop_back();
   bool has_backward = false;
   for (const auto& output : outputs) {
-    if (!output.requires_grad()) continue;
+    if (!output.requires_grad() || !is_own_output(output, begin)) continue;
     has_backward = true;
     output.register_hook([state = shared_from_this(), call, had_backward](const at::Tensor&) {
       *had_backward = true;
@@ -174,6 +192,12 @@ void FullySharded::before_backward(const ForwardCall& call) {
     throw UsageError(
         "fully_shard: weights were loaded or written between a forward and its backward, which would compute "
         "with other ones: call forward again");
+  }
+  if (at::GradMode::is_enabled()) {
+    throw UsageError(
+        "fully_shard: create_graph (a penalty on gradients) is not supported: gradients of gradients need "
+        "weights that "
+        "are freed in the first backward. Use DistributedDataParallel");
   }
   if (!in_backward_) {
     in_backward_ = true;
@@ -248,6 +272,8 @@ void FullySharded::end_backward() {
   for (const auto& call : calls_)
     if (call.begin >= last_began_) order_ = c10::hash_combine(order_, call.unit);
   order_ = c10::hash_combine(order_, units_.size());
+  for (const auto& entry : parameters)
+    order_ = c10::hash_combine(order_, static_cast<std::size_t>(entry.tensor.requires_grad()));
   std::vector<std::uint8_t> used;
   for_each_segment([&](ShardedSegment& segment) {
     used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());
@@ -256,16 +282,16 @@ void FullySharded::end_backward() {
     in_backward_ = false;
     return;
   }
-  const std::size_t parameters = used.size();
+  const std::size_t marks = used.size();
   add_order(std::exchange(order_, 0), used);
   if (agreement_.is_started()) take_agreed();
   agreement_.start(at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte), ReduceOp::max);
   // The result for parameters is known if this rank used all of them: a GPU's order is checked one backward
   // later, because the host would wait for this one.
-  const bool uses_all = std::ranges::count(std::span(used).first(parameters), 0) == 0;
+  const bool uses_all = std::ranges::count(std::span(used).first(marks), 0) == 0;
   if (!groups.all.device().is_cuda() || !uses_all) used = take_agreed();
   in_backward_ = false;
-  std::span<const std::uint8_t> rest = std::span(used).first(parameters);
+  std::span<const std::uint8_t> rest = std::span(used).first(marks);
   for_each_segment([&](ShardedSegment& segment) {
     if (!segment.was_reduced()) return;
     const std::size_t count = segment.had_gradient().size();
@@ -294,7 +320,9 @@ void FullySharded::check_order(std::span<const std::uint8_t> greatest) const {
     if (greatest[i] + greatest[i + sizeof(std::size_t)] == 0xFF) continue;
     throw CommunicationError(
         "fully_shard: not all ranks called the same units in the same order in this forward, so that they "
-        "gathered each other's weights: the losses and gradients of this step are wrong");
+        "gathered each other's weights, or not all train the same parameters: the losses and gradients of "
+        "this "
+        "step are wrong");
   }
 }
 
@@ -335,7 +363,15 @@ void FullySharded::drop_unsynchronised() {
   for_each_segment([](ShardedSegment& segment) { segment.drop_gradients(); });
 }
 
+/// A destructor cannot throw it.
+void FullySharded::check_taken_over() {
+  if (not_taken_over_.empty()) return;
+  throw UsageError("fully_shard: full_parameters(): " + std::exchange(not_taken_over_, {}) +
+                   ", so that it kept its own");
+}
+
 void FullySharded::show_whole() {
+  if (whole_ == 0) check_taken_over();
   if (whole_++ > 0) return;
   forget_failed_step();
   for_each_segment([](ShardedSegment& segment) { segment.show_originals(); });
@@ -344,8 +380,13 @@ void FullySharded::show_whole() {
 void FullySharded::show_shards_again() noexcept {
   if (--whole_ > 0) return;
   ++generation_;
-  for_each_segment([](ShardedSegment& segment) {
-    segment.take_over_originals();
+  for_each_segment([this](ShardedSegment& segment) {
+    try {
+      if (auto complaint = segment.take_over_originals(); !complaint.empty())
+        not_taken_over_ = std::move(complaint);
+    } catch (const std::exception& error) {
+      not_taken_over_ = error.what();
+    }
     segment.show_shards(false);
   });
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -33,8 +34,12 @@ struct ForwardCall {
 
 struct ShardedUnit {
   std::vector<ShardedSegment> segments;
-  /// When its running forwards began; forward may be re-entrant.
-  std::vector<std::int64_t> begun;
+  /// When its running forwards began, by the counter and by autograd's; forward may be re-entrant.
+  struct Begin {
+    std::int64_t clock;
+    std::uint64_t sequence_number;
+  };
+  std::vector<Begin> begun;
   /// Whether its parameters may get gradients now.
   bool is_in_backward = false;
 };
@@ -75,7 +80,10 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
 
   ShardGroups groups;
   FullyShardOptions options;
-  std::vector<NamedTensor> trained;
+  /// All parameters, each once.
+  std::vector<NamedTensor> parameters;
+  /// Those that require a gradient now.
+  const std::vector<NamedTensor>& trained();
   std::shared_ptr<UnitHooks> root_hooks;
   bool synchronise = true;
   /// False in a group of one without a policy; otherwise ranks have parts, or parameters have another dtype
@@ -93,6 +101,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void reduce(std::size_t unit);
   void finish_reducing();
   void forget_failed_step();
+  void check_taken_over();
+  bool is_own_output(const at::Tensor& output, const ShardedUnit::Begin& begin) const;
   bool keeps(std::size_t unit) const { return unit == kRoot || !options.reshard_after_forward; }
   template <class Visit>
   void for_each_segment(const Visit& visit) {
@@ -100,6 +110,7 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
       for (auto& segment : unit.segments) visit(segment);
   }
 
+  std::vector<NamedTensor> trained_;
   BufferPool pool_;
   std::vector<ShardedUnit> units_;
   /// The place of each parameter, by its implementation.
@@ -118,6 +129,8 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   comm::DeferredReduction agreement_;
   /// Number of FullParameters objects; if above 0, forward does not gather.
   int whole_ = 0;
+  /// Why values that were given inside full_parameters() were not taken over, or "".
+  std::string not_taken_over_;
 };
 
 template <class Use>

@@ -59,7 +59,7 @@ DividedUnit::DividedUnit(const std::vector<NamedTensor>& parameters, const Shard
     for (const auto& entry : of_kind) {
       if (entry.tensor.device() != groups.all.device())
         entry.tensor.set_data(entry.tensor.detach().to(groups.all.device()));
-      groups.all.broadcast(entry.tensor.detach());
+      copy_values(groups.all, entry.tensor);
       ShardedParameters::add(entry.tensor);
     }
     segments_.emplace_back(std::move(of_kind), groups, MixedPrecisionPolicy{}, pool_);
@@ -74,6 +74,7 @@ void DividedUnit::before_forward() {
 
 void DividedUnit::make_whole() {
   for (auto& segment : segments_) {
+    segment.check_parts();
     segment.show_originals();
     for (const auto& entry : segment.parameters()) ShardedParameters::remove(entry.tensor);
   }

@@ -74,7 +74,8 @@ void ShardedSegment::check_parts() const {
     if (is_whole_ || tensor.unsafeGetTensorImpl()->storage().is_alias_of(shard_.storage())) continue;
     throw UsageError(
         "fully_shard: the parameter '" + name +
-        "' has other data than it was given: move or convert a module (to()) before sharding it");
+        "' has other data than it was given: move or convert a module (to()) before sharding it, and load "
+        "values (torch::load, set_data) inside full_parameters()");
   }
 }
 
@@ -135,9 +136,21 @@ void ShardedSegment::free_whole() {
   pool_.give_back(buffer_);
 }
 
-void ShardedSegment::take_over_originals() {
+std::string ShardedSegment::take_over_originals() {
   const at::NoGradGuard no_grad;
+  std::string complaint;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    if (tensor.unsafeGetTensorImpl()->storage().is_alias_of(originals_.storage())) continue;
+    if (tensor.sizes() == wholes_[i].sizes()) {
+      part(originals_, layout_.tensor(i)).view(wholes_[i].sizes()).copy_(tensor);
+    } else {
+      complaint = fmt::format("parameter '{}' has the shape [{}], but was given values of the shape [{}]",
+                              name, fmt::join(wholes_[i].sizes(), ", "), fmt::join(tensor.sizes(), ", "));
+    }
+  }
   shard_.copy_(part(originals_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
+  return complaint;
 }
 
 at::Tensor ShardedSegment::gather(std::size_t number, const at::Tensor& part_of_rank) const {

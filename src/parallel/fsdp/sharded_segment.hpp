@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,8 +18,8 @@
 
 namespace lockstep::parallel {
 
-/// The parameters of one unit that have the same dtype and are all trained or all frozen: one flat buffer, of
-/// which each rank keeps its part.
+/// The parameters of one unit that have the same dtype and were all trained or all frozen when it was
+/// sharded: one flat buffer, of which each rank keeps its part.
 ///
 /// A parameter keeps its tensor (modules, optimizers and graphs hold handles to it), but its data change. At
 /// rest they are this rank's part; in a forward and its backward they are a view of the flat tensor, whose
@@ -30,7 +31,11 @@ class ShardedSegment {
   ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups,
                  const MixedPrecisionPolicy& policy, BufferPool& pool);
 
-  bool is_trained() const { return parameters_.front().tensor.requires_grad(); }
+  /// Whether any parameter is trained now.
+  bool is_trained() const {
+    return std::any_of(parameters_.begin(), parameters_.end(),
+                       [](const NamedTensor& entry) { return entry.tensor.requires_grad(); });
+  }
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
   /// Throws UsageError if a parameter is no longer this rank's part because it was moved or converted. At
@@ -48,8 +53,9 @@ class ShardedSegment {
   void show_shards(bool keep);
   /// Frees the unsharded values, if they were kept. At rest.
   void free_whole();
-  /// Sets this rank's part to the current originals.
-  void take_over_originals();
+  /// Sets this rank's part to the parameters' present values, also of one that was given other data. Returns
+  /// why a parameter keeps the values that it had, or "".
+  std::string take_over_originals();
 
   /// The unsharded shape of parameter `number`.
   at::IntArrayRef full_sizes(std::size_t number) const { return wholes_[number].sizes(); }

@@ -1,8 +1,10 @@
 // What ranks hold of a fully sharded model, its optimizer's state, and what is rejected.
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
+#include <torch/serialize.h>
 
 #include <map>
 
@@ -244,6 +246,165 @@ TEST(FullyShard, WrongUseIsRefusedOnEveryRank) {
     EXPECT_THROWS(fully_shard(differs, group), CommunicationError, "the ranks hold different models",
                   "'weight'");
     EXPECT_ANY_THROW(net->first(batch_of(0, 0))) << "at rest";
+  });
+}
+
+/// The gradients of a step, whole and by name; undefined ones are left out.
+std::map<std::string, at::Tensor> gradients_of(FullyShardedDataParallel<Net>& model, int rank) {
+  model.zero_grad();
+  net_loss(model, rank, 0).backward();
+  std::map<std::string, at::Tensor> gradients;
+  for (const auto& entry : model->named_parameters()) {
+    const at::Tensor& gradient = entry.value().grad();
+    if (gradient.defined()) gradients.emplace(entry.key(), model.gather_full(entry.value(), gradient));
+  }
+  return gradients;
+}
+
+TEST(FullyShard, FreezingAParameterLeavesTheOthersOfItsUnitTrained) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    const auto expected = gradients_of(model, group.rank());
+    const std::size_t trained = model.parameters().size();
+    for (const std::string name : {"blocks.0.norm.weight", "first.weight"}) {
+      at::Tensor frozen = net->named_parameters()[name];
+      frozen.requires_grad_(false);
+      EXPECT_EQ(model.parameters().size(), trained - 1);
+      const auto found = gradients_of(model, group.rank());
+      EXPECT_EQ(found.size(), expected.size() - 1);
+      for (const auto& [other, gradient] : expected) {
+        EXPECT_EQ(found.contains(other), other != name);
+        if (other != name) {
+          EXPECT_TRUE(torch::equal(found.at(other), gradient)) << other;
+        }
+      }
+      frozen.requires_grad_(true);
+    }
+  });
+}
+
+TEST(FullyShard, WhatIsUnfrozenLaterIsTrainedClippedAndCleared) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto whole = seeded([] { return Net(); });
+    auto expected = fully_shard(whole, group);
+    const auto gradients = gradients_of(expected, group.rank());
+    const double norm = expected.clip_grad_norm_(1e-3).item<double>();
+    auto net = seeded([] { return Net(); });
+    const std::vector<std::string> late{"first.weight", "blocks.1.in.weight", "blocks.1.norm.bias"};
+    for (const auto& name : late) net->named_parameters()[name].requires_grad_(false);
+    auto model = fully_shard(net, group);
+    EXPECT_EQ(gradients_of(model, group.rank()).size(), gradients.size() - late.size());
+    for (const auto& name : late) net->named_parameters()[name].requires_grad_(true);
+    const auto found = gradients_of(model, group.rank());
+    for (const auto& [name, gradient] : gradients)
+      EXPECT_TRUE(torch::equal(found.at(name), gradient)) << name;
+    EXPECT_NEAR(model.clip_grad_norm_(1e-3).item<double>(), norm, 1e-6 * norm);
+    model.zero_grad();
+    for (const auto& parameter : net->parameters()) EXPECT_FALSE(parameter.grad().defined());
+    if (group.rank() == 0) net->first->bias.requires_grad_(false);
+    EXPECT_THROWS(net_loss(model, group.rank(), 0).backward(), CommunicationError,
+                  "train the same parameters");
+  });
+}
+
+TEST(FullyShard, AUnitMayReturnTheOutputOfAnother) {
+  for (const bool reshards : {true, false}) {
+    run_group(2, [&](const ProcessGroup& group) {
+      auto short_net = seeded([] { return Net(); });
+      short_net->order = {0, 2};
+      auto expected = fully_shard(short_net, group);
+      auto net = seeded([] { return Net(); });
+      net->order = {0, 1, 2};
+      auto model = fully_shard(net, group, {.reshard_after_forward = reshards});
+      net->block(1).is_dropped = true;
+      const auto wanted = gradients_of(expected, group.rank());
+      for (int step = 0; step < 3; ++step) {
+        const auto found = gradients_of(model, group.rank());
+        EXPECT_EQ(found.size(), wanted.size());
+        for (const auto& [name, gradient] : wanted)
+          EXPECT_TRUE(torch::equal(found.at(name), gradient)) << name;
+      }
+      net->order = {1, 0, 2};  // The first one returns the root's tensor.
+      const auto found = gradients_of(model, group.rank());
+      for (const auto& [name, gradient] : wanted) EXPECT_TRUE(torch::equal(found.at(name), gradient)) << name;
+      net->block(0).is_dropped = net->block(2).is_dropped = true;
+      EXPECT_EQ(gradients_of(model, group.rank()).size(), 4U) << "only the root's";
+      for (const std::size_t number : {0, 1, 2}) net->block(number).is_dropped = false;
+      EXPECT_EQ(gradients_of(model, group.rank()).size(), 4U + 3 * 6);
+    });
+  }
+}
+
+TEST(FullyShard, DataThatParametersAreGivenWhileTheyAreWholeStay) {
+  const auto make = [] { return torch::nn::Sequential(torch::nn::Linear(5, 6), torch::nn::Linear(6, 3)); };
+  std::ostringstream saved;
+  auto other = make();
+  torch::save(other, saved);
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded(make);
+    auto model = fully_shard(net, group);
+    const auto load = [&] {
+      std::istringstream file(saved.str());
+      torch::load(net, file);
+    };
+    {
+      const auto whole = model.full_parameters();
+      load();
+    }
+    expect_equal(whole_parameters(model, *net), other->parameters(), "loaded parameter");
+    const at::Tensor weight = net->named_parameters()["1.weight"];
+    {
+      const auto whole = model.full_parameters();
+      weight.set_data(torch::full({3, 6}, 2.0));
+    }
+    model(batch_of(group.rank(), 0)).sum().backward();
+    {
+      const auto whole = model.full_parameters();
+      EXPECT_TRUE(torch::equal(weight.detach(), torch::full({3, 6}, 2.0)));
+      weight.set_data(torch::zeros({6, 3}));
+    }
+    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "'1.weight' has the shape [3, 6]", "[6, 3]");
+    load();
+    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "has other data", "inside full_parameters()");
+  });
+}
+
+TEST(FullyShard, APenaltyOnGradientsIsRefused) {
+  run_group(2, [&](const ProcessGroup& group) {
+    auto net = seeded([] { return Net(); });
+    auto model = fully_shard(net, group);
+    const at::Tensor input = batch_of(group.rank(), 0).requires_grad_();
+    const at::Tensor loss = model(input).square().mean();
+    EXPECT_THROWS(torch::autograd::grad({loss}, {input}, {}, true, /*create_graph=*/true), UsageError,
+                  "create_graph", "Use DistributedDataParallel");
+    net_loss(model, group.rank(), 0).backward();
+  });
+}
+
+struct OddLayoutsImpl : torch::nn::Module {
+  explicit OddLayoutsImpl(int rank) {
+    at::Tensor values = torch::arange(6, at::kFloat).view({2, 3}).add(1 - rank);
+    if (rank == 0) values = values.t().contiguous().t();
+    weight = register_parameter("weight", values);
+    columns = register_buffer("columns", values.detach().clone());
+    expanded = register_buffer("expanded", torch::full({1}, 2.0 - rank).expand({4}));
+    every_second = register_buffer("every_second", torch::full({4}, 3.0 - rank).slice(0, 0, 4, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) { return x.matmul(weight.t()); }
+  at::Tensor weight, columns, expanded, every_second;
+};
+TORCH_MODULE(OddLayouts);
+
+TEST(FullyShard, StridesMayDifferBetweenRanksAndBuffersHaveAny) {
+  run_group(2, [&](const ProcessGroup& group) {
+    OddLayouts net(group.rank());
+    auto model = fully_shard(net, group);
+    const at::Tensor values = torch::arange(6, at::kFloat).view({2, 3}).add(1);
+    EXPECT_TRUE(torch::equal(whole_parameters(model, *net)[0], values));
+    EXPECT_TRUE(torch::equal(net->columns, values));
+    EXPECT_TRUE(torch::equal(net->expanded, torch::full({4}, 2.0)));
+    EXPECT_TRUE(torch::equal(net->every_second, torch::full({2}, 3.0)));
   });
 }
 

@@ -29,11 +29,14 @@ class BlockImpl : public torch::nn::Module, public Unit {
         out(register_module("out", torch::nn::Linear(11, 6))) {}
   at::Tensor forward(const at::Tensor& states) { return through(*this, &BlockImpl::body, states); }
   bool fails = false;
+  /// Returns its input: LayerDrop.
+  bool is_dropped = false;
   at::ScalarType computes_in = at::kInt;
 
  private:
   at::Tensor body(const at::Tensor& states) {
     computes_in = in->weight.scalar_type();
+    if (is_dropped) return states;
     const at::Tensor hidden = torch::tanh(in(norm(states)));
     if (fails) throw Error("the block fails");
     return states + out(hidden);
