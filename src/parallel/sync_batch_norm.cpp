@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lockstep/comm/collectives_with_gradients.hpp"
 #include "lockstep/core/error.hpp"
 #include "sync_batch_norm_kernels.hpp"
 
@@ -69,15 +70,61 @@ void move_running(const BatchNormStatistics& running, const GlobalStatistics& ba
   move(running.running_var, batch.variance * (batch.count / (batch.count - 1)));
 }
 
+/// The value of `exact` with the gradient of `differentiable`.
+at::Tensor with_gradient_of(const at::Tensor& exact, const at::Tensor& differentiable) {
+  return exact + (differentiable - differentiable.detach());
+}
+
+}  // namespace
+
+/// Backward as autograd sees it: the statistics depend on the input, of all ranks. Formulas and bits are
+/// those of SyncBatchNormFunction::backward.
+SyncBatchNormGradients differentiable_sync_batch_norm_backward(
+    const at::Tensor& given, const at::Tensor& given_gradient, const at::Tensor& weight, bool has_bias,
+    const at::Tensor& mean_value, const at::Tensor& inverse_value, double eps, const ProcessGroup& group) {
+  const at::Tensor input = widened(given), gradient = widened(given_gradient);
+  const auto dimensions = other_dimensions(input);
+  const auto sum_of_all = [&](const at::Tensor& values) { return all_reduce_with_gradients(group, values); };
+  const double rows =
+      static_cast<double>(input.numel()) / static_cast<double>(std::max<std::int64_t>(input.size(1), 1));
+  const at::Tensor own_rows = at::full({1}, rows, input.options().dtype(at::kDouble).requires_grad(false));
+  group.all_reduce(own_rows);
+  const double count = own_rows.item<double>();
+
+  const at::Tensor wide = input.to(at::kDouble);
+  const at::Tensor own_mean = sum_of_all(wide.sum(dimensions)) / count;
+  const at::Tensor deviations = wide - over_channels(own_mean, wide);
+  const at::Tensor variance = sum_of_all(deviations.square().sum(dimensions)) / count;
+  const at::Tensor mean = with_gradient_of(mean_value, own_mean.to(mean_value.scalar_type()));
+  const at::Tensor inverse =
+      with_gradient_of(inverse_value, (variance + eps).rsqrt().to(inverse_value.scalar_type()));
+
+  const at::Tensor normal = (input - over_channels(mean, input)) * over_channels(inverse, input);
+  const at::Tensor of_bias = gradient.sum(dimensions, false, at::kDouble);
+  const at::Tensor of_weight = (gradient * normal).sum(dimensions, false, at::kDouble);
+  const auto means = (sum_of_all(at::cat({of_bias, of_weight})) / count).chunk(2);
+  at::Tensor scale = over_channels(inverse, input);
+  if (weight.defined()) scale = scale * over_channels(weight, input);
+  const at::Tensor of_input =
+      (gradient - over_channels(means[0], input) - normal * over_channels(means[1], input)) * scale;
+  const auto own = [&](const at::Tensor& sum, bool is_wanted) {
+    return is_wanted ? sum.to(weight.defined() ? weight.scalar_type() : given.scalar_type()) : at::Tensor();
+  };
+  return {of_input.to(given.scalar_type()), own(of_weight, weight.defined()), own(of_bias, has_bias)};
+}
+
+namespace {
+
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const MaybeTensor& weight_or_none, const MaybeTensor& bias_or_none,
-                            const at::Tensor& mean, const at::Tensor& inverse, double count,
+                            const at::Tensor& mean, const at::Tensor& inverse, double count, double eps,
                             const ProcessGroup& group) {
     const at::Tensor weight = weight_or_none.value_or(at::Tensor()),
                      bias = bias_or_none.value_or(at::Tensor());
     context->save_for_backward({input, weight, mean, inverse});
     context->saved_data["count"] = count;
+    context->saved_data["eps"] = eps;
     context->saved_data["has_bias"] = bias.defined();
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(group));
     const at::Tensor wide = widened(input);
@@ -89,10 +136,16 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor input = widened(saved[0]), gradient = widened(gradients[0]);
     const at::Tensor &weight = saved[1], &mean = saved[2], &inverse = saved[3];
     const auto capsule = context->saved_data["group"].toCapsule();
     const ProcessGroup& group = static_cast<const HeldGroup*>(capsule.get())->group;
+    if (at::GradMode::is_enabled()) {  // create_graph
+      auto [of_input, of_weight, of_bias] = differentiable_sync_batch_norm_backward(
+          saved[0], gradients[0], weight, context->saved_data["has_bias"].toBool(), mean, inverse,
+          context->saved_data["eps"].toDouble(), group);
+      return {of_input, of_weight, of_bias, {}, {}, {}, {}, {}};
+    }
+    const at::Tensor input = widened(saved[0]), gradient = widened(gradients[0]);
     const at::Tensor normal = (input - over_channels(mean, input)) * over_channels(inverse, input);
     const auto dimensions = other_dimensions(input);
     const at::Tensor of_bias = gradient.sum(dimensions, false, at::kDouble);
@@ -112,6 +165,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     return {of_input.to(saved[0].scalar_type()),
             own(of_weight, weight.defined()),
             own(of_bias, has_bias),
+            {},
             {},
             {},
             {},
@@ -137,7 +191,7 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& weight, co
   }
   const at::Tensor inverse = (batch.variance + eps).rsqrt();
   return SyncBatchNormFunction::apply(input, maybe(weight), maybe(bias), batch.mean, inverse, batch.count,
-                                      group);
+                                      eps, group);
 }
 
 }  // namespace lockstep

@@ -56,6 +56,7 @@ struct SyncBatchNormKernels : torch::autograd::Function<SyncBatchNormKernels> {
         kept.defined() ? ranks.counts.to(kept.scalar_type()) : ranks.counts);
     context->save_for_backward({input, weight, mean, inverse, ranks.counts.to(at::kInt)});
     context->saved_data["has_bias"] = bias.defined();
+    context->saved_data["eps"] = eps;
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(group));
     if (input.numel() == 0) return at::empty_like(input);
     return at::batch_norm_elemt(input, weight, bias, mean, inverse, eps);
@@ -66,6 +67,12 @@ struct SyncBatchNormKernels : torch::autograd::Function<SyncBatchNormKernels> {
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &inverse = saved[3];
     const auto capsule = context->saved_data["group"].toCapsule();
     const ProcessGroup& group = static_cast<const HeldGroup*>(capsule.get())->group;
+    if (at::GradMode::is_enabled()) {  // create_graph
+      auto [of_input, of_weight, of_bias] = differentiable_sync_batch_norm_backward(
+          input, gradients[0], weight, context->saved_data["has_bias"].toBool(), mean, inverse,
+          context->saved_data["eps"].toDouble(), group);
+      return {of_input, of_weight, of_bias, {}, {}, {}, {}};
+    }
     const at::Tensor gradient = gradients[0].contiguous(input.suggest_memory_format());
     const std::int64_t channels = input.size(1);
     at::Tensor sums = at::zeros({2 * channels}, mean.options());

@@ -19,6 +19,8 @@ struct BatchNormStatistics {
 /// CPUs, sums are computed in float64. On CUDA, the kernels of PyTorch's class give its results, without
 /// synchronizing the host.
 ///
+/// Gradients of gradients (create_graph) are those of one process over the whole batch, too.
+///
 /// The gradients of `weight` and `bias` are this rank's share, as DistributedDataParallel expects.
 /// *Collective*, and so is its backward. Throws UsageError if the input is not floating-point or has fewer
 /// than two dimensions, and on CPUs if all ranks together have fewer than two values per channel.

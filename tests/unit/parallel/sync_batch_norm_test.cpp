@@ -1,6 +1,7 @@
 #include "lockstep/models/sync_batch_norm.hpp"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
 #include <torch/nn.h>
 
@@ -50,6 +51,38 @@ TEST(SyncBatchNorm, IsBatchNormOverAllRanks) {
     other->running_mean.copy_(synced->running_mean);
     other->running_var.copy_(synced->running_var);
     EXPECT_TRUE(torch::equal(synced(rows), other(rows)));
+  });
+}
+
+/// A penalty on gradients: second-order gradients are those of one process over all rows.
+TEST(SyncBatchNorm, GradientsOfGradientsAreThoseOfOneProcess) {
+  const auto doubles = at::TensorOptions(at::kDouble);
+  const at::Tensor rows = torch::linspace(-3, 5, 12 * 2 * 3, doubles).view({12, 2, 3}).sin();
+  const at::Tensor factors = torch::linspace(0.5, 2, 12 * 2 * 3, doubles).view({12, 2, 3}).cos();
+  const auto penalty_of = [](auto& norm, const at::Tensor& input, const at::Tensor& factor) {
+    const at::Tensor loss = (norm(input).tanh() * factor).sum();
+    return torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0]
+        .square()
+        .sum();
+  };
+  torch::nn::BatchNorm1d plain(2);
+  plain->to(at::kDouble);
+  plain->weight.data().copy_(torch::tensor({0.5, 2.0}));
+  const at::Tensor input = rows.clone().requires_grad_();
+  penalty_of(plain, input, factors).backward();
+  const std::vector<std::int64_t> shares = {7, 0, 5};
+  testing::run_group(3, [&](const ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const std::int64_t begin = rank == 0 ? 0 : 7;
+    models::SyncBatchNorm synced(models::SyncBatchNormOptions{.num_features = 2}, group);
+    synced->to(at::kDouble);
+    synced->weight.data().copy_(plain->weight.data());
+    const at::Tensor mine = rows.narrow(0, begin, shares[rank]).clone().requires_grad_();
+    penalty_of(synced, mine, factors.narrow(0, begin, shares[rank])).backward();
+    EXPECT_TRUE(torch::allclose(mine.grad(), input.grad().narrow(0, begin, shares[rank]), 1e-9, 1e-9));
+    at::Tensor weight_gradient = synced->weight.grad().clone();
+    group.all_reduce(weight_gradient);
+    EXPECT_TRUE(torch::allclose(weight_gradient, plain->weight.grad(), 1e-9, 1e-9));
   });
 }
 
