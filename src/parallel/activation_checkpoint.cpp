@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <array>
 #include <mutex>
@@ -78,6 +79,29 @@ class AutocastState {
   }
   std::array<Device, 2> devices_{state_of(at::kCPU), state_of(at::kCUDA)};
   bool cache_ = at::autocast::is_autocast_cache_enabled();
+};
+
+/// The memory of a tensor and how often it had been changed in place, without keeping it.
+class MemoryVersion {
+ public:
+  explicit MemoryVersion(const at::Tensor& tensor) {
+    counter_ = torch::autograd::impl::version_counter(tensor);
+    version_ = now();
+    if (tensor.has_storage()) storage_.emplace(tensor.storage().getWeakStorageImpl());
+  }
+
+  bool is_that_of(const at::Tensor& tensor) const {
+    if (!storage_ || !tensor.has_storage()) return false;
+    const auto storage = storage_->lock();
+    return storage != nullptr && storage.get() == tensor.storage().unsafeGetStorageImpl();
+  }
+  std::int64_t now() const { return counter_.enabled() ? counter_.current_version() : 0; }
+  bool has_changed() const { return now() != version_; }
+
+ private:
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
+  c10::VariableVersion counter_;
+  std::int64_t version_ = 0;
 };
 
 namespace {
@@ -151,8 +175,10 @@ std::string description(const at::Tensor& tensor) {
 
 class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
  public:
-  CheckpointFrame(std::string name, std::function<void()> recompute)
-      : name_(std::move(name)), recompute_(std::move(recompute)) {}
+  CheckpointFrame(std::string name, std::function<void()> recompute, const std::vector<at::Tensor>& inputs)
+      : name_(std::move(name)), recompute_(std::move(recompute)) {
+    for (const auto& input : inputs) inputs_.emplace_back(input);
+  }
 
   /// In the first forward: records a tensor, drops it unless it is a parameter, and returns its number.
   std::size_t drop(const at::Tensor& tensor) {
@@ -160,7 +186,8 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
                 .dtype = tensor.scalar_type(),
                 .parameter = parameter_of(tensor),
                 .version = 0,
-                .by_reference = is_parameter(tensor)};
+                .by_reference = is_parameter(tensor),
+                .memory = MemoryVersion(tensor)};
     if (saved.parameter.defined()) saved.version = saved.parameter._version();
     saved_.push_back(std::move(saved));
     return saved_.size() - 1;
@@ -174,6 +201,11 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     if (tensor.sizes() != at::IntArrayRef(saved.sizes) || tensor.scalar_type() != saved.dtype) {
       differs(fmt::format("{} as tensor {}, which was {} [{}]", description(tensor), number,
                           at::toString(saved.dtype), fmt::join(saved.sizes, ", ")));
+    }
+    // A tensor in the same memory was not computed by the function, but given to it.
+    if (saved.memory.is_that_of(tensor) && saved.memory.has_changed() &&
+        saved.memory.now() == versions_before_.at(number)) {
+      changed(saved.parameter.defined() ? saved.parameter : tensor);
     }
     values_.push_back(saved.by_reference ? at::Tensor() : tensor.detach());
   }
@@ -206,18 +238,33 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     std::int64_t version = 0;
     /// It is the parameter itself, which stays in memory and is the same in the recomputation.
     bool by_reference = false;
+    MemoryVersion memory;
   };
 
   void check_unchanged(const Saved& saved) const {
-    if (!saved.parameter.defined() || saved.parameter._version() == saved.version) return;
+    if (saved.parameter.defined() && saved.parameter._version() != saved.version) changed(saved.parameter);
+  }
+
+  [[noreturn]] void changed(const at::Tensor& tensor) const {
+    if (is_parameter(tensor)) {
+      throw Error(
+          fmt::format("backward: a parameter {} of {} was changed in place after its forward, whose "
+                      "activations are to be "
+                      "computed again with it",
+                      description(tensor), name_));
+    }
     throw Error(fmt::format(
-        "backward: a parameter {} of {} was changed in place after its forward, whose activations are to be "
-        "computed again with it",
-        description(saved.parameter), name_));
+        "backward: the tensor {} that {} was called with was changed in place after its forward, whose "
+        "activations are to be computed again from it. Give it a copy, or change a copy",
+        description(tensor), name_));
   }
 
   void compute_again() {
     values_.clear();
+    for (const auto& input : inputs_)
+      if (input.memory.has_changed()) changed(input.tensor);
+    versions_before_.clear();
+    for (const auto& saved : saved_) versions_before_.push_back(saved.memory.now());
     const RunningScope running_scope({.frame = shared_from_this(), .again = true});
     const GeneratorScope generators(generators_);
     const AutocastScope autocast(autocast_);
@@ -232,14 +279,24 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
                 ". A checkpointed function must compute the same in forward and in backward");
   }
 
+  struct Input {
+    explicit Input(const at::Tensor& given) : tensor(given), memory(given) {}
+    at::Tensor tensor;
+    MemoryVersion memory;
+  };
+
   std::string name_;
   std::function<void()> recompute_;
+  std::vector<Input> inputs_;
   GeneratorStates generators_;
   AutocastState autocast_;
   std::vector<Saved> saved_;
   bool first_forward_runs_ = true;
 
   std::mutex mutex_;
+  /// The versions of what the first forward saved, before the recomputation: the function may itself write to
+  /// memory that it was given, before it uses it.
+  std::vector<std::int64_t> versions_before_;
   /// What the recomputation of this backward saved, by number; empty before.
   std::vector<at::Tensor> values_;
   int backward_ = -1;
@@ -316,11 +373,12 @@ void install_engine() {
 
 bool may_checkpoint() { return at::GradMode::is_enabled() && running.frame == nullptr; }
 
-CheckpointScope::CheckpointScope(std::string name, std::function<void()> recompute) {
+CheckpointScope::CheckpointScope(std::string name, std::function<void()> recompute,
+                                 const std::vector<at::Tensor>& inputs) {
   if (autograd::get_current_graph_task_id() != -1)
     throw UsageError("checkpoint: called inside a backward, as by a hook of a tensor");
   install_engine();
-  frame_ = std::make_shared<CheckpointFrame>(std::move(name), std::move(recompute));
+  frame_ = std::make_shared<CheckpointFrame>(std::move(name), std::move(recompute), inputs);
   running = {.frame = frame_};
 }
 

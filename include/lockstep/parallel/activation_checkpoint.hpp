@@ -1,11 +1,16 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
+
+#include "lockstep/parallel/module_tensors.hpp"
 
 namespace lockstep {
 namespace parallel {
@@ -18,11 +23,13 @@ class CheckpointFrame;
 bool may_checkpoint();
 
 /// While it exists, tensors that autograd saves on this thread are dropped, and `recompute` computes them
-/// again when backward first needs them. `name` is used in errors. One at a time per thread. *Local*. Throws
-/// UsageError inside a backward, and if another library than LibTorch runs the backward.
+/// again when backward first needs them, from `inputs`, which must be unchanged then. `name` is used in
+/// errors. One at a time per thread. *Local*. Throws UsageError inside a backward, and if another library
+/// than LibTorch runs the backward.
 class CheckpointScope {
  public:
-  CheckpointScope(std::string name, std::function<void()> recompute);
+  CheckpointScope(std::string name, std::function<void()> recompute,
+                  const std::vector<at::Tensor>& inputs = {});
   ~CheckpointScope();
   CheckpointScope(const CheckpointScope&) = delete;
   CheckpointScope& operator=(const CheckpointScope&) = delete;
@@ -31,15 +38,45 @@ class CheckpointScope {
   std::shared_ptr<CheckpointFrame> frame_;
 };
 
+/// Appends the tensors in an input, if it is of a kind that visit_tensors() knows.
+template <class Input>
+void append_tensors(const Input& input, std::vector<at::Tensor>& tensors) {
+  if constexpr (std::is_same_v<Input, at::Tensor>) {
+    if (input.defined()) tensors.push_back(input);
+  } else if constexpr (requires(Input & copy) { visit_tensors_of(copy, [](at::Tensor&) {}); }) {
+    Input copy = input;
+    visit_tensors_of(copy, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+  } else if constexpr (holds_no_tensor<Input>) {
+    return;
+  } else if constexpr (requires {
+                         input.has_value();
+                         *input;
+                       }) {
+    if (input.has_value()) append_tensors(*input, tensors);
+  } else if constexpr (requires { std::tuple_size<Input>::value; }) {
+    std::apply([&](const auto&... elements) { (append_tensors(elements, tensors), ...); }, input);
+  } else if constexpr (requires { input.begin()->second; }) {
+    for (const auto& entry : input) append_tensors(entry.second, tensors);
+  } else if constexpr (requires {
+                         input.begin();
+                         input.end();
+                       }) {
+    for (const auto& element : input) append_tensors(element, tensors);
+  }
+}
+
 /// As lockstep::checkpoint; errors call the function `name`.
 template <class Function, class... Inputs>
 auto named_checkpoint(const std::string& name, Function&& function, Inputs&&... inputs) {
+  std::vector<at::Tensor> tensors;
+  if (may_checkpoint()) (append_tensors(std::as_const(inputs), tensors), ...);
   auto call = [function = std::decay_t<Function>(std::forward<Function>(function)),
                inputs = std::tuple<std::decay_t<Inputs>...>(std::forward<Inputs>(inputs)...)]() mutable {
     return std::apply(function, std::as_const(inputs));
   };
   if (!may_checkpoint()) return call();
-  const CheckpointScope scope(name, [call]() mutable { call(); });
+  const CheckpointScope scope(
+      name, [call]() mutable { call(); }, tensors);
   return call();
 }
 
@@ -64,7 +101,8 @@ auto named_checkpoint(const std::string& name, Function&& function, Inputs&&... 
 ///
 /// *Local*; any thread. Throws UsageError inside a backward, and for a backward inside `function`. Backward
 /// throws Error if the function saves other tensors than in the first forward (their number, shapes and
-/// dtypes are compared), or if a parameter was changed in between. Without gradients (at::NoGradGuard) it
+/// dtypes are compared), or if an input, a captured tensor that autograd saves or a parameter was changed in
+/// place in between. Without gradients (at::NoGradGuard) it
 /// only calls the function.
 template <class Function, class... Inputs>
 auto checkpoint(Function&& function, Inputs&&... inputs) {

@@ -231,6 +231,48 @@ TEST(ActivationCheckpoint, ARecomputationThatDiffersIsAnErrorThatNamesTheUnit) {
   backward_of([](const at::Tensor& x) { return x.exp(); });  // Training can continue.
 }
 
+TEST(ActivationCheckpoint, AnInputThatIsChangedInPlaceAfterwardsIsAnError) {
+  const auto leaf = [] { return torch::linspace(-1, 1, 4).requires_grad_(); };
+  const auto twice = [](const at::Tensor& value) { return torch::tanh(value * 2); };
+  {
+    at::Tensor x = leaf() * 1;
+    x.add_(checkpoint(twice, x));
+    EXPECT_THROWS(x.sum().backward(), Error, "[4]", "changed in place after its forward", "Give it a copy");
+  }
+  {
+    at::Tensor x = leaf() * 1, other = torch::ones({4});
+    const std::vector<at::Tensor> list{x, other};
+    const at::Tensor y =
+        checkpoint([](const std::vector<at::Tensor>& both) { return both[0].tanh() * both[1]; }, list);
+    other.add_(1);
+    EXPECT_THROWS(y.sum().backward(), Error, "changed in place after its forward");
+  }
+  {
+    // Not an argument, but autograd saves it.
+    const at::Tensor x = leaf();
+    at::Tensor factor = torch::ones({4});
+    const at::Tensor y = checkpoint([factor](const at::Tensor& value) { return value * factor; }, x);
+    factor.mul_(3);
+    EXPECT_THROWS(y.sum().backward(), Error, "changed in place after its forward");
+  }
+  {
+    // Its output is not its input, and memory that the function writes itself has the same values again.
+    const at::Tensor x = leaf();
+    at::Tensor scratch = torch::zeros({4});
+    const auto scaled = [scratch](const at::Tensor& value) {
+      const at::NoGradGuard no_grad;
+      return scratch.copy_(value.detach() + 1);
+    };
+    const auto run = [scaled](const at::Tensor& value) { return value.tanh() * scaled(value); };
+    at::Tensor first = checkpoint(run, x);
+    first.add_(1);
+    at::Tensor y = first * 2 + checkpoint(run, x.detach() + 5).sum();
+    y.sum().backward();
+    const at::Tensor tanh = x.detach().tanh();
+    EXPECT_TRUE(torch::allclose(x.grad(), 2 * (1 - tanh.square()) * (x.detach() + 1)));
+  }
+}
+
 TEST(ActivationCheckpoint, MisuseIsRefused) {
   torch::nn::Linear linear(3, 3);
   const at::Tensor input = numbers({2, 3});
