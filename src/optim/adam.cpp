@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "check_options.hpp"
+#include "real_views.hpp"
 #include "recorded_step.hpp"
 
 namespace lockstep::optim {
@@ -103,9 +104,9 @@ void run(const torch::optim::OptimizerOptions& options, const Tensors& parameter
   const AdamLists lists = lists_of(parameters, fields.amsgrad, state_of, replays);
   with_rate(replays, fields.lr, [&](const auto& lr) {
     const auto step = [&](const auto& kernel) {
-      kernel(parameters, gradients, lists.averages, lists.squares, lists.maxima, lists.steps, lr,
-             std::get<0>(fields.betas), std::get<1>(fields.betas), fields.weight_decay, fields.eps,
-             fields.amsgrad, fields.maximize);
+      kernel(real_views(parameters), real_views(gradients), real_views(lists.averages),
+             real_views(lists.squares), real_views(lists.maxima), lists.steps, lr, std::get<0>(fields.betas),
+             std::get<1>(fields.betas), fields.weight_decay, fields.eps, fields.amsgrad, fields.maximize);
     };
     if constexpr (kIsAdamW<Options>) {
       step([](const auto&... all) { at::_fused_adamw_(all...); });

@@ -6,6 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include "check_options.hpp"
+#include "real_views.hpp"
 #include "recorded_step.hpp"
 
 namespace lockstep::optim {
@@ -50,8 +51,9 @@ void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step, c
     return;
   }
   with_rate(replays, options.lr, [&](const auto& lr) {
-    at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay, options.momentum,
-                    lr, options.dampening, options.nesterov, options.maximize, is_first_step);
+    at::_fused_sgd_(real_views(lists.parameters), real_views(lists.gradients), real_views(lists.momenta),
+                    options.weight_decay, options.momentum, lr, options.dampening, options.nesterov,
+                    options.maximize, is_first_step);
   });
 }
 

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim.h>
 
 #include <functional>
@@ -41,6 +42,38 @@ TEST(FusedOptimizer, LeavesParametersWithoutAGradientAlone) {
   optimizer.step();
   EXPECT_TRUE(torch::equal(named[1].tensor, before));
   EXPECT_EQ(optimizer_state(optimizer, named).tensors.count("state.b.step"), 0U);
+}
+
+/// Three steps in PyTorch 2.11 with torch.nn.utils.clip_grad_norm_(..., 2.0) before each.
+TEST(FusedOptimizer, StepsComplexParametersAsTorchDoes) {
+  const auto train = [](const auto& make) {
+    const at::Tensor numbers = torch::arange(6, at::kFloat);
+    const at::Tensor p = torch::complex(numbers * 0.3 - 1, numbers * 0.1).view({2, 3}).requires_grad_();
+    const at::Tensor q = torch::ones({2}, at::kDouble).requires_grad_();
+    auto optimizer = make(Tensors{p, q});
+    for (int i = 0; i < 3; ++i) {
+      zero_grad(optimizer);
+      (p * c10::complex<double>(1, 0.5) * (i + 1)).abs().square().sum().backward();
+      (q * q * 3).sum().backward();
+      torch::nn::utils::clip_grad_norm_(Tensors{p, q}, 2.0);
+      optimizer.step();
+    }
+    EXPECT_TRUE(torch::isfinite(q).all().item<bool>());
+    return at::view_as_real(p.detach()).view({-1});
+  };
+  const at::Tensor adamw = train([](const Tensors& all) { return optim::AdamW(all, {.lr = 0.1}); });
+  EXPECT_TRUE(
+      torch::allclose(adamw,
+                      torch::tensor({-0.7050314, 0.0, -0.4047387, -0.0297818, -0.1030980, -0.0774068,
+                                     0.0297818, 0.0031034, -0.0774068, 0.1030980, 0.2038460, 0.2038460}),
+                      1e-5, 1e-6));
+  const at::Tensor sgd =
+      train([](const Tensors& all) { return optim::SGD(all, {.lr = 0.1, .momentum = 0.9}); });
+  EXPECT_TRUE(
+      torch::allclose(sgd,
+                      torch::tensor({-0.5160231, 0.0, -0.3612161, 0.0516023, -0.2064092, 0.1032046,
+                                     -0.0516023, 0.1548069, 0.1032046, 0.2064092, 0.2580115, 0.2580115}),
+                      1e-5, 1e-6));
 }
 
 TEST(FusedOptimizer, RunsTheClosureWithGradientsOn) {
