@@ -105,6 +105,23 @@ TEST(DiagnosticsPage, ARangeInTheTrace) {
   const lockstep::trace::Range range("validation");  // lockstep/comm/trace.hpp; an NVTX range too with CUDA
 }
 
+// ---- docs/communication.md
+
+TEST(CommunicationPage, ACollectiveWithGradients) {
+  run_group(2, [](const lockstep::ProcessGroup& group) {
+    torch::nn::Linear net(3, 4);
+    lockstep::DistributedDataParallel encoder(net, group);
+    const at::Tensor images = at::ones({2, 3}).mul(group.rank()), texts = at::ones({2, 3});
+    const at::Tensor labels = at::arange(2).add(2 * group.rank());
+    // [ranks * rows, width]
+    const at::Tensor keys = lockstep::all_gather_with_gradients(group, encoder(images));
+    const at::Tensor scores = encoder(texts).matmul(keys.t());
+    // Collective too: adds up all ranks' gradients for these rows
+    F::cross_entropy(scores, labels).backward();
+    EXPECT_TRUE(net->weight.grad().defined());
+  });
+}
+
 // ---- docs/fsdp.md
 
 TEST(FsdpPage, AShardedModel) {
@@ -124,6 +141,22 @@ TEST(FsdpPage, AShardedModel) {
     if (group.rank() == 0) lockstep::models::save_pretrained(gpt2, "out");
   });
   EXPECT_TRUE(std::filesystem::exists("out/model.safetensors"));
+}
+
+TEST(FsdpPage, ValuesThatAreLoaded) {
+  const FolderOfAPage folder;
+  torch::nn::Linear other(3, 2);
+  torch::save(other, "net.pt");
+  run_group(2, [&](const lockstep::ProcessGroup& group) {
+    torch::nn::Linear net(3, 2);
+    auto model = lockstep::fully_shard(net, group);
+    {
+      const auto whole = model.full_parameters();
+      torch::load(net, "net.pt");
+    }
+    const auto whole = model.full_parameters();
+    EXPECT_TRUE(at::equal(net->weight, other->weight));
+  });
 }
 
 TEST(FsdpPage, AnAccelerator) {
@@ -177,6 +210,45 @@ struct LossNetImpl : torch::nn::Cloneable<LossNetImpl> {
   torch::nn::Linear linear{nullptr};
 };
 TORCH_MODULE(LossNet);
+
+struct HeadedNetImpl : torch::nn::Module {
+  HeadedNetImpl() {
+    body = register_module("body", torch::nn::Linear(3, 4));
+    head = register_module("head", torch::nn::Linear(4, 1));
+  }
+  at::Tensor forward(const at::Tensor& x) { return head(body(x).tanh()); }
+  torch::nn::Linear body{nullptr}, head{nullptr};
+};
+TORCH_MODULE(HeadedNet);
+
+TEST(ParallelPage, AWrappedModule) {
+  const FolderOfAPage folder;
+  HeadedNet other;
+  torch::save(other, "net.pt");
+  run_group(2, [&](const lockstep::ProcessGroup& group) {
+    HeadedNet net;
+    for (auto& parameter : net->body->parameters()) parameter.requires_grad_(false);
+    lockstep::DistributedDataParallel ddp(net, group);
+    lockstep::optim::AdamW optimizer(net->head->parameters(), {.lr = 1e-3});
+    const int micro_batches = 2;
+    const at::Tensor x = at::ones({2, 3}).add(group.rank());
+    for (auto& parameter : net->body->parameters()) parameter.requires_grad_(true);
+    ddp = lockstep::DistributedDataParallel(net, group);  // replaces the wrapper that had only the head
+    optimizer.add_param_group({net->body->parameters()});
+    for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+      std::optional<lockstep::DistributedDataParallelBase::NoSync> no_sync;
+      if (micro_batch + 1 < micro_batches) no_sync.emplace(ddp);  // until the end of the scope
+      ddp(x).square().mean().backward();
+    }
+    optimizer.step();
+    torch::load(net, "net.pt");  // or ddp.module()
+    EXPECT_TRUE(at::equal(net->body->weight, other->body->weight));
+    ddp.zero_grad();
+    ddp(x).square().mean().backward();
+    const auto gradients = group.all_gather(net->body->weight.grad());
+    EXPECT_TRUE(at::equal(gradients[0], gradients[1]));
+  });
+}
 
 TEST(ParallelPage, SeveralDevices) {
   LossNet net;
