@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn.h>
+#include <torch/serialize.h>
 
 #include <iostream>
 
