@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/host_name.hpp"
+#include "core/json_text.hpp"
 #include "failure/error_file.hpp"
 #include "process/words.hpp"
 
@@ -19,9 +20,7 @@ double duration_ms(net::Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-std::string dumped(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
+std::string dumped(const OrderedJson& json) { return json_text(json); }
 
 std::string error_text(const std::string& path, int wait_status) {
   const auto content = error_content(path);

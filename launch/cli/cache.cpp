@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
+#include "core/json_text.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
@@ -56,7 +57,7 @@ std::string version_of(const CacheManifest& manifest) {
     const auto found = manifest.fields.find(field);
     if (found == manifest.fields.end()) continue;
     const auto value = nlohmann::json::parse(found->second);
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    const std::string text = value.is_string() ? value.get<std::string>() : json_text(value);
     return field == std::string("build_id") ? "build " + text.substr(0, 8) : text;
   }
   return "-";
@@ -129,7 +130,7 @@ std::string cache_json(const Entries& entries, bool fields) {
     }
     all.push_back(std::move(each));
   }
-  return all.dump(2) + "\n";
+  return json_text(all, 2) + "\n";
 }
 
 Entries entries_in(CacheOptions& options) {

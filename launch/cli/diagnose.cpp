@@ -8,6 +8,7 @@
 
 #include "cli/commands.hpp"
 #include "core/file_system.hpp"
+#include "core/json_text.hpp"
 #include "core/runtime/process_handle.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -95,7 +96,7 @@ int trace_command(const Words& words, std::ostream& out, std::ostream&) {
   const auto traces = read_traces(options.folder);
   const auto merged = merge(traces);
   out << trace_report(traces, merged);
-  if (!options.chrome.empty()) write_atomically(options.chrome, chrome_trace(traces, merged).dump());
+  if (!options.chrome.empty()) write_atomically(options.chrome, json_text(chrome_trace(traces, merged)));
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "core/cpu_set.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/host_name.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/version.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 #include "process/affinity.hpp"
@@ -206,7 +207,7 @@ void print_json(const std::vector<Section>& sections, std::ostream& out) {
     auto& object = document[section.name] = nlohmann::ordered_json::object();
     for (const auto& [name, value] : section.facts) object[name] = value;
   }
-  out << document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  out << json_text(document, 2) << '\n';
 }
 
 }  // namespace

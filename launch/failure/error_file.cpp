@@ -5,6 +5,7 @@
 
 #include <ctime>
 
+#include "core/json_text.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -103,7 +104,7 @@ std::string pass_on_error(nlohmann::json error, const Environment& environment, 
   // The older format, a plain string, cannot hold the code.
   if (message.is_object()) message["errorCode"] = exit_code;
   try {
-    write_atomically(file, error.dump(-1, ' ', false, Json::error_handler_t::replace));
+    write_atomically(file, json_text(error));
   } catch (const Error& failure) {
     return fmt::format("the error is not passed on to TORCHELASTIC_ERROR_FILE: {}", failure.what());
   }

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
 
@@ -228,8 +229,8 @@ template <class Message>
 requires requires(Message message) { Message{std::move(message.text)}; }
 void fields(auto& form, Message& message) { form.value("text", message.text); }
 
-/// Replaces invalid UTF-8 by U+FFFD, as ranks may write anything.
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+/// Ranks may write anything, also what is not UTF-8.
+std::string dumped(const Json& json) { return json_text(json); }
 
 /// Removes details of failures that make the message too long.
 void fit_into_message(Json& message) {

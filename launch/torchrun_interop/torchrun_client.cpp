@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/handshake.hpp"
 #include "net/signal_free_thread.hpp"
@@ -171,7 +172,7 @@ void TorchrunClient::take_place(net::StoreClient& client) {
   const nlohmann::json role = {
       {"role", info.role}, {"rank", options_.node_rank}, {"local_world_size", info.local_world_size}};
   client.register_client(answer_deadline());
-  client.set(prefix_ + "role_info/" + index, role.dump(), answer_deadline());
+  client.set(prefix_ + "role_info/" + index, json_text(role), answer_deadline());
   const std::string key = prefix_ + "assigned_ranks/" + index;
   if (!await_key(client, key, Clock::now() + options_.job.join_timeout))
     throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.job.join_timeout) +

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "core/json_text.hpp"
 #include "core/variables.hpp"
 
 namespace lockstep::launch {
@@ -72,7 +73,7 @@ void TorchrunServer::send(NodeId node, const CoordinatorMessage& message) {
     round_ = place->round;
     const nlohmann::json ranks = {place->first_rank, place->world_size, place->first_role_rank,
                                   place->role_world_size};
-    server_.set(fmt::format("{}assigned_ranks/{}", prefix_, node - kFirstId), ranks.dump());
+    server_.set(fmt::format("{}assigned_ranks/{}", prefix_, node - kFirstId), json_text(ranks));
   } else if (const auto* finish = std::get_if<Finish>(&message);
              finish != nullptr && finish->exit_code == 0) {
     pass_barrier();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
 #include "trace/trace.hpp"
@@ -21,7 +22,7 @@ std::string fingerprint_of(const json& entry) {
   if (const int peer = entry.value("peer", -1); peer >= 0) fingerprint += fmt::format(" with {}", peer);
   const bool any_size = fingerprint.find("all_to_all") != std::string::npos;
   for (const auto& dtype : entry.at("input_dtypes")) fingerprint += ", " + dtype.get<std::string>();
-  return any_size ? fingerprint : fingerprint + " " + entry.at("input_sizes").dump();
+  return any_size ? fingerprint : fingerprint + " " + json_text(entry.at("input_sizes"));
 }
 
 TracedOperation operation_of(const json& entry, std::int64_t offset) {

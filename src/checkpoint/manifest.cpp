@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "shallow_json.hpp"
 
@@ -20,7 +21,7 @@ constexpr int kDeepest = 4;
 
 /// The checksum of a document, independent of its whitespace.
 std::string checksum_of(const json& document) {
-  const std::string text = document.dump();
+  const std::string text = json_text(document);
   return checksum_text(crc32c(text.data(), text.size()));
 }
 
@@ -99,10 +100,10 @@ std::string to_text(const Manifest& manifest) {
   document["format"] = kFormat;
   document["version"] = kVersion;
   document["files"] = files_to_json(manifest.files);
-  // A path may not be UTF-8: invalid bytes are replaced before the checksum is computed.
-  document = json::parse(document.dump(-1, ' ', false, json::error_handler_t::replace));
+  // A path may not be UTF-8: its bytes get their text before the checksum is computed.
+  document = json::parse(json_text(document));
   document[kOwnChecksum] = checksum_of(document);
-  return document.dump(2) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 Manifest from_text(std::string_view text, const std::string& name) {

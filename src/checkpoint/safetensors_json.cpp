@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::safetensors {
@@ -195,7 +196,7 @@ Header read_json(std::string_view json, const std::string& file) {
 }
 
 std::string write_json(const Header& header) {
-  const auto text = [](const auto& value) { return nlohmann::json(value).dump(); };
+  const auto text = [](const auto& value) { return json_text(nlohmann::json(value)); };
   std::string json =
       header.metadata.empty() ? "" : fmt::format("{}:{}", text(kMetadata), text(header.metadata));
   for (const auto& entry : header.entries) {

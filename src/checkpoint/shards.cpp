@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "core/json_text.hpp"
 #include "shallow_json.hpp"
 
 namespace lockstep::shards {
@@ -67,7 +68,7 @@ std::string index_text(const Plan& plan) {
   for (const auto& [file, names] : plan.files) {
     for (const auto& name : names) document["weight_map"][name] = file;
   }
-  return document.dump(2) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 std::map<std::string, std::string> read_index(const fs::path& path) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file_system.hpp"
+#include "core/json_text.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -156,7 +157,7 @@ bool LeaseAcquirer::is_stale(const fs::path& file) {
 std::unique_ptr<Lease> LeaseAcquirer::make(std::uint64_t number) {
   const ProcessIdentity process = this_process();
   const std::string token = new_token(process);
-  const std::string text = nlohmann::json{{"process", process}, {"token", token}}.dump(2) + "\n";
+  const std::string text = json_text(nlohmann::json{{"process", process}, {"token", token}}, 2) + "\n";
   if (!create(lease_file(folder_, number), text)) return nullptr;
   return std::unique_ptr<Lease>(new Lease(folder_, number, token, options_.beat));
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 #include "suggestion.hpp"
@@ -145,7 +146,7 @@ void store(OptionField field, const Json& value) {
 std::string text_of(const Json& value) {
   if (value.is_string()) return value;
   if (value.is_array()) return list_text(value);
-  return value.is_number_float() ? number_text(value) : value.dump();
+  return value.is_number_float() ? number_text(value) : json_text(value);
 }
 
 bool is_duration(const OptionSpec& spec) { return type_of(spec).read == read_duration; }
@@ -196,11 +197,10 @@ void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
   const bool optional = std::visit([](auto target) { return kIsOptional<decltype(target)>; }, field);
   if (value.is_null() && optional) return store(field, value);
   if (!has_type(spec, value)) {
-    throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec),
-                                 value.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec), json_text(value)));
   }
   if (value.is_array()) return assign(spec, field, value, list_text(value), place);
-  assign_text(spec, field, value.is_string() ? value.get<std::string>() : value.dump(), place);
+  assign_text(spec, field, value.is_string() ? value.get<std::string>() : json_text(value), place);
 }
 
 Json json_of(OptionField field) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "option_values.hpp"
 #include "suggestion.hpp"
@@ -200,8 +201,7 @@ void OptionSet::from_json(void* options, const nlohmann::json& json) const {
 std::string OptionSet::to_json_text(void* options) const {
   nlohmann::json json;
   to_json(options, json);
-  // Strings may contain bytes that are not UTF-8, as file names do; these are replaced.
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(json, 2);
 }
 
 void OptionSet::from_json_text(void* options, std::string_view text) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -35,6 +36,21 @@ inline std::size_t first_not_utf8(std::string_view text) noexcept {
     place += length;
   }
   return std::string_view::npos;
+}
+
+/// The text with each byte that is not UTF-8 written as `\xe9`, like Python's errors="backslashreplace":
+/// names of files, hosts, columns and what other programs say may hold any bytes, JSON may not. Different
+/// bytes stay different.
+inline std::string utf8_text(std::string_view text) {
+  std::string result;
+  for (auto bad = first_not_utf8(text); bad != std::string_view::npos; bad = first_not_utf8(text)) {
+    result += text.substr(0, bad);
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(text[bad]);
+    result += {'\\', 'x', kDigits[byte >> 4U], kDigits[byte & 15U]};
+    text.remove_prefix(bad + 1);
+  }
+  return result += text;
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/json_text.hpp"
 #include "datasets/cache/saved_folder.hpp"
 #include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/atomic_directory.hpp"
@@ -45,7 +46,7 @@ void DatasetDict::save_to_disk(const std::filesystem::path& folder, const SaveOp
     std::filesystem::create_directory(target.path() / name);
     write_folder(dataset.with_split(name), target.path() / name, options);
   }
-  write_atomically(target.path() / "dataset_dict.json", nlohmann::json{{"splits", names()}}.dump());
+  write_atomically(target.path() / "dataset_dict.json", json_text(nlohmann::json{{"splits", names()}}));
   target.commit();
 }
 

@@ -24,13 +24,13 @@ class Feature {
   /// `Value(dtype)`, by the physical type. Lists and structures become Kind::list and Kind::struct_.
   explicit Feature(const DataType& type);
   /// `ClassLabel(names=[...])`: int64 in the table, an index into `names`. Throws UsageError for a name that
-  /// occurs twice.
+  /// occurs twice or is not UTF-8.
   static Feature class_label(std::vector<std::string> names);
   /// `List(element)`; `length` -1 means any length.
   static Feature list(Feature element, std::int32_t length = -1, bool large = false);
   /// A structure: named features in each row.
   static Feature struct_(Features fields);
-  /// A preserved kind: the package's JSON for it, and its storage type.
+  /// A preserved kind: the package's JSON for it, and its storage type. Throws UsageError for other text.
   static Feature other(std::string json, DataType storage);
 
   Kind kind() const noexcept { return kind_; }
@@ -63,12 +63,12 @@ class Features {
  public:
   Features() = default;
   /// `Features({{"text", Feature(DataType::named("string"))}, ...})`. Throws UsageError for a name that
-  /// occurs twice.
+  /// occurs twice or is not UTF-8.
   explicit Features(std::vector<std::pair<std::string, Feature>> items);
 
   /// Parses the JSON of dataset_info.json's "features", of datasets 2.x to 5.x. `fields` are the columns of
-  /// the file, if available: they determine the storage type of preserved kinds. Throws DataError, naming the
-  /// position, for anything else.
+  /// the file, if available: they determine the storage type of preserved kinds; a column whose type cannot
+  /// be of such a kind gets its own. Throws DataError, naming the position, for anything else.
   static Features from_json(std::string_view text, const std::vector<Field>& fields = {});
   /// The features that the package infers for plain columns.
   static Features from_fields(const std::vector<Field>& fields);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/json_text.hpp"
 #include "core/runtime/crash_handler.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -86,7 +87,7 @@ bool write_error_file(const std::string& path, const Failure& failure,
   const nlohmann::json content{
       {"message", {{"message", failure.kind + ": " + failure.text}, {"extraInfo", extra}}}};
   std::ofstream file(path, std::ios::trunc);
-  file << content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::flush;
+  file << json_text(content) << std::flush;
   if (!file) std::cerr << "lockstep: the error file " + path + " could not be written\n" << std::flush;
   return static_cast<bool>(file);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
@@ -51,7 +52,7 @@ CacheManifest manifest_from(const json& from) {
   from.at("complete").get_to(manifest.complete);
   from.at("shard_count").get_to(manifest.shard_count);
   from.at("seconds").get_to(manifest.seconds);
-  for (const auto& [name, value] : from.at("fields").items()) manifest.fields[name] = value.dump();
+  for (const auto& [name, value] : from.at("fields").items()) manifest.fields[name] = json_text(value);
   for (const auto& each : from.at("shards")) manifest.shards.push_back(shard_from(each));
   return manifest;
 }
@@ -92,7 +93,7 @@ std::string manifest_text(const CacheManifest& manifest) {
                     {"shard_count", manifest.shard_count},
                     {"seconds", manifest.seconds},
                     {"shards", std::move(shards)}};
-  return all.dump(2) + "\n";
+  return json_text(all, 2) + "\n";
 }
 
 CacheManifest parse_manifest(const std::string& text, const std::string& place) {

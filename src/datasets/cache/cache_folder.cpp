@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "core/file_system.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/process_identity.hpp"
 
@@ -218,7 +219,7 @@ struct CacheUse::Mark {
     static std::atomic<unsigned> counter{0};
     const ProcessIdentity self = this_process();
     file = entry / fmt::format("{}{}.{}.{}", kPrefix, self.host, self.pid, counter++);
-    std::ofstream(file) << nlohmann::json(self).dump() << '\n';
+    std::ofstream(file) << json_text(nlohmann::json(self)) << '\n';
     ::utimensat(AT_FDCWD, (entry / "manifest.json").c_str(), nullptr, 0);
   }
   /// A forked child has a copy of this object, but does not own the file.

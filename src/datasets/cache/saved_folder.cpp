@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -30,7 +31,7 @@ std::vector<std::string> names_in(const OrderedJson& object, const char* key,
     const std::filesystem::path file = name.is_string() ? name.get<std::string>() : std::string();
     if (file.empty() || file.has_parent_path() || file == "..") {
       throw DataError(fmt::format("'{}' names '{}' in \"{}\", which is not inside its folder.", path.string(),
-                                  name.is_string() ? file.string() : name.dump(), key));
+                                  name.is_string() ? file.string() : json_text(name), key));
     }
     names.push_back(file.string());
   }

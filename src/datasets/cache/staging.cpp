@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/file_system.hpp"
+#include "core/json_text.hpp"
 #include "core/parallel_for.hpp"
 #include "file_copy.hpp"
 #include "lockstep/core/atomic_directory.hpp"
@@ -39,7 +40,7 @@ constexpr auto kLeasePause = 200ms;
 json describe(const StagingPlan& plan) {
   json files = json::array();
   for (const auto& file : plan.files) {
-    json each = {{"path", file.path.string()}, {"bytes", file.bytes}};
+    json each = {{"path", utf8_text(file.path.string())}, {"bytes", file.bytes}};
     if (file.crc32c) {
       each["crc32c"] = checksum_text(*file.crc32c);
     } else {
@@ -47,7 +48,10 @@ json describe(const StagingPlan& plan) {
     }
     files.push_back(std::move(each));
   }
-  return {{"format", "lockstep-staged"}, {"version", 1}, {"source", plan.source.string()}, {"files", files}};
+  return {{"format", "lockstep-staged"},
+          {"version", 1},
+          {"source", utf8_text(plan.source.string())},
+          {"files", files}};
 }
 
 json read_record(const fs::path& folder) {
@@ -200,7 +204,7 @@ void copy_all(const StagingPlan& plan, const fs::path& folder, const StagingOpti
   for (const auto& file : plan.files) folders.insert(folder / file.path.parent_path());
   for (const auto& each : folders) file_system::make_folders(each);
   Copies(plan, folder, options).run();
-  write_atomically(folder / kRecord, describe(plan).dump(2) + "\n");
+  write_atomically(folder / kRecord, json_text(describe(plan), 2) + "\n");
 }
 
 double seconds_since(Clock::time_point begin) {

@@ -8,6 +8,7 @@
 
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/table/convert.hpp"
+#include "datasets/table/names.hpp"
 #include "datasets/table/numpy_random.hpp"
 #include "datasets/table/schema_inference.hpp"
 #include "lockstep/core/error.hpp"
@@ -305,6 +306,7 @@ ArrowDataset ArrowDataset::add_column(std::string name, Column column,
 }
 
 ArrowDataset ArrowDataset::with_split(std::string name) const {
+  table::check_name(name, "the split");
   auto fresh = DatasetAccess::copy(*this);
   fresh->split = std::move(name);
   return ArrowDataset(std::move(fresh));

@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "core/utf8_check.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
@@ -28,6 +29,15 @@ void check_same_columns(const ArrowDataset& dataset, const Features& features) {
       fmt::format("the column '{}' has values of the type '{}', which cannot name classes: text, "
                   "integers, booleans and dates can.",
                   column, type));
+}
+
+/// Text of Arrow and Parquet files may hold any bytes.
+[[noreturn]] void refuse_name(const ArrowDataset& dataset, std::string_view column, std::int64_t row,
+                              std::string_view text) {
+  const auto files = dataset.files();
+  const auto file = files.size() == 1 ? "'" + files.front().string() + "': " : "";
+  throw DataError(fmt::format("{}column '{}', row {}: '{}' is not UTF-8 text and cannot name a class.", file,
+                              column, row, utf8_text(text)));
 }
 
 /// A value of a column of text, integers or booleans as text; other types cannot name classes.
@@ -88,7 +98,9 @@ ArrowDataset ArrowDataset::class_encode_column(std::string_view name) const {
   const auto view = texts.view<std::string_view>();
   std::set<std::string, std::less<>> names;
   for (std::int64_t row = 0; row < view.size(); ++row) {
-    if (const auto text = view.get(row)) names.emplace(*text);
+    const auto text = view.get(row);
+    if (text && first_not_utf8(*text) != std::string_view::npos) refuse_name(*this, name, row, *text);
+    if (text) names.emplace(*text);
   }
   const auto feature = Feature::class_label({names.begin(), names.end()});
   auto fresh = DatasetAccess::copy(*this);

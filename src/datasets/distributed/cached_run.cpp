@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "cache_entry_writer.hpp"
+#include "core/json_text.hpp"
 #include "core/parallel_for.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
@@ -168,7 +169,7 @@ class CachedRun {
     const auto missing = writer_.missing();
     initial_rows_ = writer_.rows_done();
     open_bar();
-    session_.store().set(key("plan"), nlohmann::json(missing).dump());
+    session_.store().set(key("plan"), json_text(nlohmann::json(missing)));
     work_on(missing, &lease);
     wait_for_the_others(missing);
     bar_.reset();

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/process_identity.hpp"
 
@@ -74,8 +75,7 @@ void StoreSession::tell(const std::string& text) noexcept {
   if (ranks_.alone()) return;
   try {
     const nlohmann::json failure = {{"rank", ranks_.rank}, {"text", text}};
-    store_->set_if_absent(key("failed"),
-                          failure.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    store_->set_if_absent(key("failed"), json_text(failure));
   } catch (const std::exception& error) {
     std::cerr << fmt::format("{}: the other ranks could not be notified of a failure: {}\n", what_,
                              error.what());

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "datasets/dataset/state.hpp"
 #include "datasets/table/content_hash.hpp"
 #include "lockstep/core/error.hpp"
@@ -102,14 +103,14 @@ Json parse_parameters(const MapOptions& options) {
 
 /// An object's key as a part of a field's name; quoted if it has a dot, which separates keys.
 std::string name_part(const std::string& key) {
-  return key.empty() || key.find_first_of(".\"") != std::string::npos ? Json(key).dump() : key;
+  return key.empty() || key.find_first_of(".\"") != std::string::npos ? json_text(Json(key)) : key;
 }
 
 /// Adds a field per value that is not an object, such as "parameters.tokens.pad", so that an explanation can
 /// name it.
 void flatten(const std::string& name, const Json& value, std::map<std::string, std::string>& fields) {
   if (!value.is_object() || value.empty()) {
-    fields[name] = value.dump();
+    fields[name] = json_text(value);
     return;
   }
   for (const auto& [key, each] : value.items()) flatten(name + "." + name_part(key), each, fields);
@@ -128,19 +129,20 @@ void check_captures(const mapping::Code& code, const MapOptions& options, const 
 void add_code(const mapping::Code& code, const MapOptions& options,
               std::map<std::string, std::string>& fields) {
   if (options.version) {
-    fields["version"] = Json(*options.version).dump();
+    fields["version"] = json_text(Json(*options.version));
     return;
   }
-  fields["function"] = Json(code_id_of(code.function)).dump();
-  fields["setup"] = Json(code_id_of(code.setup)).dump();
-  fields["library_build_id"] = Json(build_id_of(reinterpret_cast<const void*>(&map_manifest))).dump();
+  fields["function"] = json_text(Json(code_id_of(code.function)));
+  fields["setup"] = json_text(Json(code_id_of(code.setup)));
+  fields["library_build_id"] = json_text(Json(build_id_of(reinterpret_cast<const void*>(&map_manifest))));
 }
 
 void add_input_files(const MapOptions& options, const HashMemory& memory,
                      std::map<std::string, std::string>& fields) {
   for (std::size_t i = 0; i < options.input_files.size(); ++i) {
     const auto& path = options.input_files[i];
-    fields[fmt::format("input_files.{}.{}", i, path.filename().string())] = Json(memory.of(path)).dump();
+    fields[fmt::format("input_files.{}.{}", i, utf8_text(path.filename().string()))] =
+        json_text(Json(memory.of(path)));
   }
 }
 
@@ -156,17 +158,17 @@ CacheManifest map_manifest(const ArrowDataset& dataset, const std::string& opera
   manifest.name = options.name;
   auto& fields = manifest.fields;
   fields["layout"] = std::to_string(kLayout);
-  fields["operation"] = Json(operation).dump();
-  fields["source"] = Json(DatasetAccess::fingerprint(dataset, memory)).dump();
+  fields["operation"] = json_text(Json(operation));
+  fields["source"] = json_text(Json(DatasetAccess::fingerprint(dataset, memory)));
   fields["batch_size"] = std::to_string(options.batch_size);
-  fields["remove_columns"] = Json(options.remove_columns).dump();
-  if (options.features) fields["features"] = Json::parse(options.features->to_json()).dump();
+  fields["remove_columns"] = json_text(Json(options.remove_columns));
+  if (options.features) fields["features"] = json_text(Json::parse(options.features->to_json()));
   if (options.shard_rows > 0) fields["shard_rows"] = std::to_string(options.shard_rows);
   flatten("parameters", parameters, fields);
   add_code(code, options, fields);
   add_input_files(options, memory, fields);
   const Json whole = {{"name", options.name}, {"fields", fields}};
-  manifest.key = table::content_hash(whole.dump());
+  manifest.key = table::content_hash(json_text(whole));
   return manifest;
 }
 

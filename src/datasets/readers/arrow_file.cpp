@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
@@ -18,16 +19,13 @@ using OrderedJson = nlohmann::ordered_json;
 using FilePointer = std::shared_ptr<arrow_file::MappedFile>;
 
 /// Features in the order of the file's columns. Throws DataError if they do not match the columns.
-Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name,
-                 bool castable = false) {
+Features ordered(const Features& features, const std::vector<Field>& fields, const std::string& name) {
   const std::map<std::string, Feature> by_name(features.items().begin(), features.items().end());
   std::vector<std::pair<std::string, Feature>> items;
   for (const auto& field : fields) {
     const auto found = by_name.find(field.name);
     const bool known = found != by_name.end();
-    const bool fits = known && (found->second.type() == field.type ||
-                                (castable && arrow_file::has_cast(field.type, found->second.type())));
-    if (!fits) {
+    if (!known || !(found->second.type() == field.type)) {
       throw DataError("'" + name + "': its features do not fit its column '" + field.name + "' of the type " +
                       field.type.text() +
                       (known ? ": they say " + found->second.type().text() : std::string()) +
@@ -60,15 +58,38 @@ std::optional<Features> folder_features(const std::filesystem::path& folder, con
   if (!info.is_object() || !info.contains("features") || !info["features"].is_object()) return std::nullopt;
   const auto fields = dataset.features().fields();
   try {
-    return ordered(Features::from_json(info["features"].dump(), fields), fields, path.string());
+    return ordered(Features::from_json(json_text(info["features"]), fields), fields, path.string());
   } catch (const UsageError& error) {
     throw DataError("'" + path.string() + "': " + error.what());
   }
 }
 
+/// The type of a column that Parquet makes of one of this type: it knows neither seconds nor date64.
+DataType type_in_parquet(const DataType& type) {
+  return arrow_file::with_parts(type, [](const DataType& part) {
+    if (part.kind() == TypeKind::date64) return DataType(TypeKind::date32);
+    return part.unit() == "s" && part.kind() != TypeKind::duration
+               ? DataType::temporal(part.kind(), "ms", part.zone())
+               : part;
+  });
+}
+
+/// The stored feature of a column. As in `datasets`, a column that others have added or given another type
+/// since is of its own type.
+Feature feature_of(const Field& field, const OrderedJson& stored, bool is_parquet) {
+  const auto found = stored.find(field.name);
+  if (found == stored.end()) return Feature(field.type);
+  OrderedJson one = OrderedJson::object();
+  one[field.name] = *found;
+  const auto feature = Features::from_json(json_text(one), {field})[field.name];
+  const bool fits =
+      feature.type() == field.type || (is_parquet && type_in_parquet(feature.type()) == field.type);
+  return fits ? feature : Feature(field.type);
+}
+
 }  // namespace
 
-Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool castable) try {
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool is_parquet) try {
   const auto& fields = schema.fields;
   const auto found = schema.metadata.find("huggingface");
   if (found == schema.metadata.end()) return Features::from_fields(fields);
@@ -78,7 +99,10 @@ Features features_of(const arrow_file::FileSchema& schema, const std::string& na
     return Features::from_fields(fields);
   const auto& info = json["info"];
   if (!info.contains("features") || !info["features"].is_object()) return Features::from_fields(fields);
-  return ordered(Features::from_json(info["features"].dump(), fields), fields, name, castable);
+  std::vector<std::pair<std::string, Feature>> items;
+  for (const auto& field : fields)
+    items.emplace_back(field.name, feature_of(field, info["features"], is_parquet));
+  return Features(std::move(items));
 } catch (const UsageError& error) {
   throw DataError("'" + name + "': " + error.what());
 }

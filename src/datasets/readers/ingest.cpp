@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/json_text.hpp"
 #include "datasets/arrow/batch_writer.hpp"
 #include "datasets/distributed/cached_run.hpp"
 #include "datasets/table/content_hash.hpp"
@@ -66,10 +67,10 @@ CacheManifest manifest_of(const RowFile& rows, const fs::path& cache) {
   manifest.name = "load " + rows.path.filename().string();
   manifest.fields = rows.fields;
   manifest.fields["layout"] = std::to_string(kLayout);
-  manifest.fields["packed"] = Json(is_packed(rows.path) ? rows.path.extension().string() : "").dump();
-  manifest.fields["source"] = Json(HashMemory(cache).of(rows.path)).dump();
+  manifest.fields["packed"] = json_text(Json(is_packed(rows.path) ? rows.path.extension().string() : ""));
+  manifest.fields["source"] = json_text(Json(HashMemory(cache).of(rows.path)));
   // The key has no file name: the same bytes under another name are the same rows.
-  manifest.key = table::content_hash(Json({{"operation", "load"}, {"fields", manifest.fields}}).dump());
+  manifest.key = table::content_hash(json_text(Json({{"operation", "load"}, {"fields", manifest.fields}})));
   return manifest;
 }
 

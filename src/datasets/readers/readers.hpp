@@ -98,10 +98,10 @@ class PieceBuilder {
   std::vector<ColumnBuilder> columns_;
 };
 
-/// The features that `datasets` has stored in a schema, otherwise those it would infer from the columns.
-/// Throws DataError, with the file's name, if they contradict the columns: if their types differ, or with
-/// `castable` if one cannot be cast to the other.
-Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool castable = false);
+/// The features that `datasets` has stored in a schema; of columns that have none there, or another type by
+/// now, those that it would infer. With `is_parquet` a column may be stored as what Parquet makes of its
+/// type, and is to be cast. Throws DataError, with the file's name, for what is no description of features.
+Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool is_parquet = false);
 
 /// A mapped file in Arrow's stream or file format.
 ArrowDataset read_arrow_file(const std::filesystem::path& path, bool trusted);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "data/images/random_bits.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/content_hash.hpp"
@@ -159,7 +160,7 @@ std::optional<Value::Fields> RowStream::next() { return state_->pass->next(); }
 std::string RowStream::state_dict() const {
   auto state = state_->pass_of;
   state["position"] = state_->pass->state();
-  return state.dump();
+  return json_text(state);
 }
 
 namespace {
@@ -177,7 +178,7 @@ void check_same_pass(const Json& saved, const Json& here) {
         "the saved position belongs to another pass of a stream: its {} is {}, here it is {}. Continue "
         "with the same files and operations and the same numbers of ranks and workers, or begin the "
         "epoch anew.",
-        name, saved.value(name, Json()).dump(), value.dump()));
+        name, json_text(saved.value(name, Json())), json_text(value)));
   }
 }
 
@@ -311,7 +312,7 @@ std::string IterableDataset::fingerprint() const {
   Json operations = Json::array();
   for (const auto& operation : plan_->operations) operations.push_back(operation.description);
   return table::content_hash(
-      Json({{"shards", plan_->shards}, {"names", plan_->names}, {"operations", operations}}).dump());
+      json_text(Json({{"shards", plan_->shards}, {"names", plan_->names}, {"operations", operations}})));
 }
 
 RowStream IterableDataset::open(int num_workers, int worker, const std::string& state) const {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/json_text.hpp"
 #include "datasets/cache/file_stamp.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -90,7 +91,7 @@ std::optional<struct stat> status_of(const fs::path& path) {
 }
 
 Json note_of(const fs::path& path, const struct stat& status) {
-  return {{"path", path.string()}, {"device", status.st_dev}, {"version", file_stamp(status)}};
+  return {{"path", utf8_text(path.string())}, {"device", status.st_dev}, {"version", file_stamp(status)}};
 }
 
 std::optional<std::string> remembered(const fs::path& place, const Json& note) {
@@ -136,7 +137,7 @@ void remember(const fs::path& place, Json note, const std::string& hash) {
   std::error_code failure;
   fs::create_directories(place.parent_path(), failure);
   if (failure) return;
-  write_note(place, note.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_note(place, json_text(note) + "\n");
   static std::once_flag once;
   std::call_once(once, forget_old, place.parent_path());
 }

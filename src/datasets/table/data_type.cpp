@@ -14,6 +14,7 @@
 #include "core/variables.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
+#include "names.hpp"
 
 namespace lockstep {
 namespace {
@@ -182,13 +183,17 @@ DataType DataType::fixed_size_binary(std::int32_t bytes) {
 
 DataType DataType::struct_(std::vector<Field> fields) {
   arrow::FieldVector inner;
-  for (const auto& field : fields) inner.push_back(arrow::field(field.name, field.type.arrow()));
+  for (const auto& field : fields) {
+    table::check_name(field.name, "the field");
+    inner.push_back(arrow::field(field.name, field.type.arrow()));
+  }
   return {TypeKind::struct_, arrow::struct_(inner),
           std::make_shared<const std::vector<Field>>(std::move(fields))};
 }
 
 DataType DataType::temporal(TypeKind kind, std::string unit, std::string zone) {
   const auto found = unit_of(kind, unit);
+  table::check_name(zone, "the time zone");
   const bool zone_fits = zone.empty() || kind == TypeKind::timestamp;
   if (!has_unit(kind) || !found || !zone_fits) {
     throw UsageError("a time of type '" + std::string(known(kind).name) + "' cannot have the unit '" + unit +
@@ -303,7 +308,8 @@ namespace {
 std::vector<Field> fields_of(const arrow::FieldVector& given, const Location& place) {
   std::vector<Field> fields;
   for (const auto& field : given) {
-    const auto at = place.within(fmt::format("column '{}'", field->name().substr(0, 100)));
+    const auto at = place.within(fmt::format("column '{}'", utf8_text(field->name().substr(0, 100))));
+    if (first_not_utf8(field->name()) != std::string::npos) at.fail("its name is not UTF-8 text");
     fields.push_back({field->name(), type_of(*field->type(), at), field->nullable()});
   }
   return fields;
@@ -340,6 +346,10 @@ DataType type_of(const arrow::DataType& type, const Location& place) {
       return DataType::struct_(fields_of(type.fields(), place));
     case arrow::Type::FIXED_SIZE_BINARY:
       checked_width(type.byte_width(), place);
+      break;
+    case arrow::Type::TIMESTAMP:
+      if (first_not_utf8(as<arrow::TimestampType>(type.GetSharedPtr()).timezone()) != std::string::npos)
+        place.fail("its time zone is not UTF-8 text");
       break;
     default:
       break;

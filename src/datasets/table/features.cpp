@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
+#include "names.hpp"
 
 namespace lockstep {
 namespace {
@@ -18,7 +21,9 @@ std::string listed(const std::vector<std::string>& names) {
   return fmt::format("'{}'{}", fmt::join(shown, "', '"), names.size() > kShown ? ", ..." : "");
 }
 
-void check_unique(std::vector<std::string> names, const char* what) {
+/// Different names, which JSON can hold.
+void check_names(std::vector<std::string> names, const char* what) {
+  for (const auto& name : names) table::check_name(name, what);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end()) throw UsageError(std::string(what) + " '" + *twice + "' is given twice.");
@@ -33,7 +38,7 @@ Feature::Feature(const DataType& type) : type_(type) {
 }
 
 Feature Feature::class_label(std::vector<std::string> names) {
-  check_unique(names, "the class");
+  check_names(names, "the class");
   Feature feature{DataType(TypeKind::int64)};
   feature.kind_ = Kind::class_label;
   feature.names_ = std::move(names);
@@ -58,6 +63,8 @@ Feature Feature::struct_(Features fields) {
 }
 
 Feature Feature::other(std::string json, DataType storage) {
+  if (!nlohmann::json::accept(json))
+    throw UsageError("a feature's description is not JSON: '" + utf8_text(json) + "'.");
   Feature feature;
   feature.kind_ = Kind::other;
   feature.type_ = std::move(storage);
@@ -83,7 +90,7 @@ const std::string& Feature::class_name(std::int64_t number) const {
 }
 
 Features::Features(std::vector<std::pair<std::string, Feature>> items) : items_(std::move(items)) {
-  check_unique(names(), "the column");
+  check_names(names(), "the column");
 }
 
 Features Features::from_fields(const std::vector<Field>& fields) {
@@ -201,14 +208,27 @@ Feature parse_classes(const OrderedJson& json, const std::string& place) {
   return Feature::class_label(std::move(names));
 }
 
+/// Whether a column of this type may be of the kind; of kinds that are not known, any may.
+bool fits_kind(const std::string& kind, const DataType& stored) {
+  static const std::set<std::string, std::less<>> files = {"Audio", "Image", "Mesh",        "Nifti",
+                                                           "Pdf",   "Video", "BioSequence", "BioStructure"};
+  const bool is_text = stored.kind() == TypeKind::utf8 || stored.kind() == TypeKind::large_utf8;
+  if (kind == "Json") return is_text;
+  if (kind.starts_with("Array")) return stored.is_list();
+  if (files.contains(kind) || kind.starts_with("Translation")) return stored.kind() == TypeKind::struct_;
+  return true;
+}
+
 /// An unknown kind, which is kept: its storage is that of the file; for the most common kinds, that of
-/// `datasets`.
+/// `datasets`. A column that has become another is of its own type.
 Feature parse_other(const OrderedJson& json, const std::string& kind, const std::string& place,
                     const DataType* stored) {
-  if (stored != nullptr) return Feature::other(json.dump(), *stored);
+  if (stored != nullptr) {
+    return fits_kind(kind, *stored) ? Feature::other(json_text(json), *stored) : Feature(*stored);
+  }
   if (kind != "Image" && kind != "Audio") fail(place, "the kind '" + kind + "' is not known");
-  return Feature::other(json.dump(), DataType::struct_({{"bytes", DataType(TypeKind::binary)},
-                                                        {"path", DataType(TypeKind::utf8)}}));
+  return Feature::other(json_text(json), DataType::struct_({{"bytes", DataType(TypeKind::binary)},
+                                                            {"path", DataType(TypeKind::utf8)}}));
 }
 
 Feature parse_object(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
@@ -287,7 +307,7 @@ Features Features::from_json(std::string_view text, const std::vector<Field>& fi
 std::string Features::to_json() const {
   OrderedJson json = OrderedJson::object();
   for (const auto& [name, feature] : items_) json[name] = json_of(feature);
-  return json.dump();
+  return json_text(json);
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -17,7 +18,7 @@ namespace {
 constexpr const char* kKinds[] = {"null",   "bool",  "int64", "uint64", "double",
                                   "string", "bytes", "list",  "struct"};
 
-/// Appends text as JSON: quoted and escaped. Invalid UTF-8 becomes U+FFFD, so that the result is always JSON.
+/// Appends text as JSON: quoted and escaped. What is not UTF-8 becomes utf8_text().
 void add_text(std::string& text, std::string_view value) {
   const auto is_plain = [](unsigned char one) {
     return one >= 0x20 && one < 0x80 && one != '"' && one != '\\';
@@ -25,7 +26,7 @@ void add_text(std::string& text, std::string_view value) {
   if (std::all_of(value.begin(), value.end(), is_plain)) {
     text.append("\"").append(value).append("\"");
   } else {
-    text += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text += json_text(nlohmann::json(value));
   }
 }
 

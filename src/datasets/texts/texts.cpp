@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "data/packed_texts.hpp"
 #include "datasets/dataset/state.hpp"
 #include "lockstep/core/error.hpp"
@@ -73,12 +74,11 @@ std::vector<std::string> columns_to_remove(const ArrowDataset& texts, const Toke
 }
 
 std::string parameters_of(const TokenizeOptions& options) {
-  return nlohmann::json{{"column", options.column},
-                        {"pair_column", options.pair_column},
-                        {"max_length", options.max_length},
-                        {"add_special_tokens", options.add_special_tokens},
-                        {"outputs", options.outputs}}
-      .dump();
+  return json_text(nlohmann::json{{"column", options.column},
+                                  {"pair_column", options.pair_column},
+                                  {"max_length", options.max_length},
+                                  {"add_special_tokens", options.add_special_tokens},
+                                  {"outputs", options.outputs}});
 }
 
 void check_texts(const ArrowDataset& texts, const std::string& name) {
@@ -237,11 +237,10 @@ ArrowDataset group_texts(const ArrowDataset& tokens, const PackingOptions& packi
   for (const auto& [name, column] : tokens.columns()) joined(column.slice(0, 0));
   options.name = "group_texts";
   options.version = LOCKSTEP_TEXTS_VERSION;
-  options.parameters = nlohmann::json{{"block_size", packing.block_size},
-                                      {"return_position_ids", packing.return_position_ids},
-                                      {"return_seq_idx", packing.return_seq_idx},
-                                      {"separator_id", packing.separator_id}}
-                           .dump();
+  options.parameters = json_text(nlohmann::json{{"block_size", packing.block_size},
+                                                {"return_position_ids", packing.return_position_ids},
+                                                {"return_seq_idx", packing.return_seq_idx},
+                                                {"separator_id", packing.separator_id}});
   options.batch_size =
       packing.batch_size == 0 ? std::max<std::int64_t>(tokens.num_rows(), 1) : packing.batch_size;
   options.input_files.clear();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/json_text.hpp"
 #include "datasets/arrow/batch_writer.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/dataset/state.hpp"
@@ -71,7 +72,7 @@ std::string state_text(const ArrowDataset& dataset, std::int64_t shards, const s
   state["_format_type"] = nullptr;
   state["_output_all_columns"] = false;
   state["_split"] = dataset.split().empty() ? OrderedJson(nullptr) : OrderedJson(dataset.split());
-  return state.dump(2);
+  return json_text(state, 2);
 }
 
 std::string info_text(const ArrowDataset& dataset) {
@@ -81,7 +82,7 @@ std::string info_text(const ArrowDataset& dataset) {
   info["features"] = OrderedJson::parse(dataset.features().to_json());
   info["homepage"] = "";
   info["license"] = "";
-  return info.dump(2);
+  return json_text(info, 2);
 }
 
 }  // namespace
@@ -143,7 +144,7 @@ std::shared_ptr<arrow::Field> field_of(const std::string& name, const Feature& f
   if (kind == "Json") return extension("arrow.json", "");
   if (!kind.starts_with("Array") || !json.contains("shape") || !json.contains("dtype")) return field;
   return extension("datasets.features.features." + kind + "ExtensionType",
-                   OrderedJson::array({json["shape"], json["dtype"]}).dump());
+                   json_text(OrderedJson::array({json["shape"], json["dtype"]})));
 }
 
 }  // namespace
@@ -152,7 +153,7 @@ std::shared_ptr<arrow::Schema> schema_of(const Features& features) {
   arrow::FieldVector fields;
   for (const auto& [name, feature] : features.items()) fields.push_back(field_of(name, feature));
   const OrderedJson json = {{"info", {{"features", OrderedJson::parse(features.to_json())}}}};
-  return arrow::schema(std::move(fields), arrow::key_value_metadata({"huggingface"}, {json.dump()}));
+  return arrow::schema(std::move(fields), arrow::key_value_metadata({"huggingface"}, {json_text(json)}));
 }
 
 void write_folder(const ArrowDataset& dataset, const Path& folder, const SaveOptions& options) {

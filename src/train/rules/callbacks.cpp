@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 
@@ -82,7 +83,7 @@ std::string EarlyStoppingCallback::state_dict() const {
   const nlohmann::ordered_json state{
       {"args", {{"early_stopping_patience", patience_}, {"early_stopping_threshold", threshold_}}},
       {"attributes", {{"early_stopping_patience_counter", counter_}}}};
-  return state.dump();
+  return json_text(state);
 }
 
 void EarlyStoppingCallback::load_state_dict(const std::string& state) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/json_text.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -81,7 +83,7 @@ std::string with_marks(std::string_view text) {
 }  // namespace
 
 std::string python_json_text(const Json& document) {
-  std::string text = marked(document).dump(2, ' ', false, Json::error_handler_t::replace);
+  std::string text = json_text(marked(document), 2);
   for (const auto& [word, number] : kWords)
     replace_all(text, "\"\\u0001" + std::string(kMark + 1) + std::string(word) + "\"", word);
   return text + "\n";

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "python_json.hpp"
 
@@ -146,7 +147,7 @@ TrainerState state_from(const Json& document) {
     if (name == kOwn) {
       read_own(value.at("attributes"), state);
     } else {
-      state.stateful_callbacks[name] = value.dump();
+      state.stateful_callbacks[name] = json_text(value);
     }
   }
   return state;

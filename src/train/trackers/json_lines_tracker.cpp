@@ -1,6 +1,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "line_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trackers.hpp"
@@ -78,7 +79,7 @@ class JsonLinesTracker final : public Tracker {
 
  private:
   static json begin(std::int64_t step) { return {{"step", step}, {"time", wall_time()}}; }
-  void write(const json& line) { file_.add(line.dump(-1, ' ', false, json::error_handler_t::replace)); }
+  void write(const json& line) { file_.add(json_text(line)); }
 
   LineFile file_;
 };

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/utf8_check.hpp"
+
 namespace lockstep::protobuf {
 
 /// A message of Protocol Buffers, written field by field in ascending order of their numbers
@@ -29,13 +31,9 @@ class Message {
     fixed(std::bit_cast<std::uint32_t>(value), sizeof value);
     return *this;
   }
-  Message& text(unsigned field, std::string_view value) {
-    key(field, kBytes);
-    varint(value.size());
-    bytes_ += value;
-    return *this;
-  }
-  Message& message(unsigned field, const Message& value) { return text(field, value.bytes_); }
+  /// Readers refuse text that is not UTF-8: see utf8_text().
+  Message& text(unsigned field, std::string_view value) { return content(field, utf8_text(value)); }
+  Message& message(unsigned field, const Message& value) { return content(field, value.bytes_); }
   /// A repeated field in packed form.
   Message& reals(unsigned field, const std::vector<double>& values) {
     if (values.empty()) return *this;
@@ -51,6 +49,12 @@ class Message {
   enum Wire : unsigned { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
   void key(unsigned field, Wire wire) { varint((std::uint64_t{field} << 3U) | wire); }
+  Message& content(unsigned field, std::string_view bytes) {
+    key(field, kBytes);
+    varint(bytes.size());
+    bytes_ += bytes;
+    return *this;
+  }
   void varint(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7U) bytes_ += static_cast<char>(value | 0x80U);
     bytes_ += static_cast<char>(value);
