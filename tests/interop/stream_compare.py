@@ -5,6 +5,7 @@ PEER is the program stream_peer. Needs a Python with `datasets`, `torch` and `we
 none.
 """
 import base64
+import bz2
 import gzip
 import io
 import itertools
@@ -170,10 +171,41 @@ def compare_tars(folder):
         assert len(wanted) == 42
         check(f"{name} tar", ours(path), wanted)
         check(f"{name} tar resumed", ours(path, "shuffle=3,7", "resume=5"), ours(path, "shuffle=3,7"))
+    compare_careless_tars(folder)
     ustar = os.path.join(folder, "ustar.tar")
     write_tar(ustar, tarfile.USTAR_FORMAT, [("a" * 80 + "/" + "b" * 90 + ".txt", b"ustar's prefix")])
     wanted = ["a" * 80 + "/" + "b" * 90]
     check("ustar", [row["__key__"] for row in ours(ustar)], wanted)
+
+
+def compare_careless_tars(folder):
+    """As webdataset reads them: no mark at the end, absolute names, names in latin-1, and compression under any name."""
+    members = [(f"/data/{i}{ending}", os.urandom(600)) for i in range(5) for ending in (".jpg", ".cls")]
+    whole = os.path.join(folder, "whole.tar")
+    write_tar(whole, tarfile.GNU_FORMAT, members)
+    with open(whole, "rb") as file:
+        data = file.read()
+    end = len(data.rstrip(b"\0")) + 511 & ~511
+    latin = io.BytesIO()
+    with tarfile.open(fileobj=latin, mode="w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
+        for name, content in [("caf\xe9.txt", b"1"), ("caf\xe8.txt", b"2")]:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    cases = {"endless.tar": data[:end], "half.tar": data[:8 * 1536], "whole.tgz": gzip.compress(data), "named.tar": gzip.compress(data),
+             "packed.tar.bz2": bz2.compress(data), "packed.tbz2": bz2.compress(data), "latin.tar": latin.getvalue()}
+    for name, content in cases.items():
+        path = os.path.join(folder, name)
+        with open(path, "wb") as file:
+            file.write(content)
+        wanted = []
+        for sample in webdataset.WebDataset(path, shardshuffle=False):
+            sample.pop("__local_path__", None)
+            # What is not UTF-8 is a lone surrogate in Python, which no other program reads.
+            wanted.append({key: base64.b64encode(value).decode() if isinstance(value, bytes) else
+                           value.encode(errors="surrogateescape").decode(errors="backslashreplace") for key, value in sample.items()})
+        assert wanted, name
+        check(name, ours(path), wanted)
 
 
 def main():

@@ -76,7 +76,7 @@ class RowStream {
 ///
 /// A row is a structure: names and values. Formats are Parquet, Arrow, JSON lines, CSV, text and WebDataset's
 /// tar. Each file is a *shard*, which only one rank and one worker opens, if there are enough shards. Nothing
-/// is cached, and nothing is read before the first row is requested. A compressed shard (.gz, .zst) of a
+/// is cached, and nothing is read before the first row is requested. A compressed shard of a
 /// table or text is decompressed into an unnamed file in TMPDIR while it is read; a compressed tar needs no
 /// space. Types of JSON and CSV are inferred piece by piece while a file is read, so set `features` if a
 /// column begins with whole numbers and continues with others.
@@ -85,9 +85,10 @@ class RowStream {
 /// path component are one row: `__key__` (that name), `__url__` (the tar file) and a field of bytes per
 /// member, named after what follows that dot, in lower case. Nothing is decoded. Members that are not regular
 /// files, names without a dot and names that begin with `__...__` are skipped. Formats: ustar, pax, GNU's
-/// long names and sizes. Errors, naming the file and the member: a name that leaves the folder (".." or a
-/// leading "/"), a size larger than the file, a damaged header, a truncated file, sparse members, a field
-/// that occurs twice in a row.
+/// long names and sizes. A tar file may be compressed, whatever its name, and may lack the mark at its end
+/// (with a warning, as it may be cut off there). Bytes of names that are not UTF-8 become `\xe9`. Errors,
+/// naming the file and the member: a name with "..", a size larger than the file, a damaged header, a file
+/// that ends in a member, sparse members, a field that occurs twice in a row.
 ///
 /// *A value*: every operation returns another stream, and copies share what they do not change. Functions of
 /// map() and filter() may be called from several threads at once (the workers of a loader), and again for the

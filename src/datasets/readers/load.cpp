@@ -4,6 +4,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
 #include "datasets/dataset/state.hpp"
@@ -19,7 +20,7 @@ using Json = nlohmann::json;
 
 /// The file extension; of a compressed file, that of its content.
 std::string ending_of(const Path& path) {
-  auto ending = (readers::is_packed(path) ? path.stem() : path).extension().string();
+  auto ending = readers::unpacked_name(path).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(),
                  [](unsigned char one) { return std::tolower(one); });
   return ending;
@@ -43,6 +44,11 @@ FileFormat format_by_content(const Path& path) {
   if (text.starts_with("PAR1")) return FileFormat::parquet;
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && (text[first] == '{' || text[first] == '[')) return FileFormat::json;
+  const auto packing = readers::packing_of_content(text);
+  if (!packing.empty() && !readers::is_packed(path)) {
+    throw DataError("'" + path.string() + "' is compressed, which its name does not say: let it end in '" +
+                    packing + "', behind the ending of what is in it.");
+  }
   throw DataError("'" + path.string() +
                   "': neither its name nor its first bytes tell what it is. Say so in LoadOptions::format.");
 }
@@ -56,7 +62,7 @@ CsvOptions csv_options(const Path& path, const LoadOptions& options) {
 /// The options that affect the rows of a text file.
 std::map<std::string, std::string> fields_of(const char* format, const LoadOptions& options) {
   std::map<std::string, std::string> fields;
-  fields["format"] = Json(format).dump();
+  fields["format"] = json_text(Json(format));
   if (options.features) fields["features"] = options.features->to_json();
   return fields;
 }
@@ -64,12 +70,11 @@ std::map<std::string, std::string> fields_of(const char* format, const LoadOptio
 readers::RowFile csv_file(const Path& path, const LoadOptions& options) {
   const auto csv = csv_options(path, options);
   auto fields = fields_of("csv", options);
-  fields["csv"] = Json({{"delimiter", int{csv.delimiter}},
-                        {"quote", int{csv.quote}},
-                        {"header", csv.header},
-                        {"column_names", csv.column_names},
-                        {"null_values", csv.null_values}})
-                      .dump();
+  fields["csv"] = json_text(Json({{"delimiter", int{csv.delimiter}},
+                                  {"quote", int{csv.quote}},
+                                  {"header", csv.header},
+                                  {"column_names", csv.column_names},
+                                  {"null_values", csv.null_values}}));
   return {path, std::move(fields), [=](const Path& unpacked, readers::Types types) {
             return readers::csv_rows({unpacked, path.string()}, csv, options.features, types);
           }};
@@ -83,7 +88,7 @@ readers::RowFile json_file(const Path& path, const LoadOptions& options) {
 
 readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
   auto fields = fields_of("parquet", {});
-  fields["columns"] = Json(options.columns).dump();
+  fields["columns"] = json_text(Json(options.columns));
   return {path, std::move(fields), [=](const Path& unpacked, readers::Types) {
             return readers::parquet_rows(unpacked, options.columns);
           }};
@@ -91,7 +96,7 @@ readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
 
 readers::RowFile text_file(const Path& path, bool keep_linebreaks) {
   auto fields = fields_of("text", {});
-  fields["keep_linebreaks"] = Json(keep_linebreaks).dump();
+  fields["keep_linebreaks"] = json_text(Json(keep_linebreaks));
   return {path, std::move(fields), [=](const Path& unpacked, readers::Types) {
             return readers::text_rows({unpacked, path.string()}, keep_linebreaks);
           }};

@@ -6,34 +6,47 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "lockstep/core/input_file.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep::readers {
 
-/// Whether the name has the extension of a compressed file: ".gz" or ".zst".
+/// Whether the name has the extension of a compressed file: ".gz", ".bz2", ".zst", ".lz4", ".zip", or that of
+/// a compressed tar file (".tgz", ".tbz2", ".tzst"), in any case. Throws DataError, saying how to unpack it,
+/// for those that are not read (".xz", ".lzma", ".7z", ".rar", ".br").
 bool is_packed(const std::filesystem::path& path);
+
+/// The name without that extension ("a.csv" of "a.csv.gz", "a.tar" of "a.tgz"); of a ZIP archive, the name of
+/// the file in it. Throws DataError if that is not one file.
+std::filesystem::path unpacked_name(const std::filesystem::path& path);
+
+/// The extension of the compression that the first bytes of a file show (".gz"); empty if they show none.
+std::string packing_of_content(std::string_view bytes);
 
 /// Reads a file sequentially, decompressed if it is compressed. One thread at a time. Throws DataError with
 /// the file's name.
 class PackedFile {
  public:
-  explicit PackedFile(const std::filesystem::path& path);
+  /// `by_content`: a file whose name says nothing may be compressed all the same.
+  explicit PackedFile(const std::filesystem::path& path, bool by_content = false);
   ~PackedFile();
 
   /// Fills `first` and then `second`, as far as one system call does; `second` gets bytes only if `first` is
   /// full. Returns the number of bytes; 0 at the end.
   std::size_t read(std::span<char> first, std::span<char> second = {});
 
-  /// Skips bytes. In an uncompressed file they are not read, and may be beyond its end.
-  void skip(std::uint64_t bytes);
+  /// Skips bytes; in an uncompressed file they are not read. False if the file ends before.
+  bool skip(std::uint64_t bytes);
 
   /// The number of bytes left; null if the file is compressed.
   std::optional<std::uint64_t> left() const;
 
  private:
   struct Unpacker;
+  void open(const std::string& packing);
   std::size_t unpack(std::span<char> to);
   [[noreturn]] void fail(const std::string& why) const;
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <iostream>
+#include <mutex>
 #include <span>
 
 #include "core/utf8_check.hpp"
@@ -102,9 +104,21 @@ void grow(std::string& text, std::size_t size) {
 #endif
 }
 
+/// Some programs write no mark, but a copy may also have been cut off just there.
+void warn_of_missing_mark(const std::filesystem::path& path) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    std::cerr << fmt::format(
+        "lockstep: warning: '{}' has no mark of an archive's end: if that is half of a shard, samples are "
+        "missing. (This is said of the first such file only.)\n",
+        path.string());
+  });
+}
+
 }  // namespace
 
-TarReader::TarReader(const std::filesystem::path& path) : path_(path), file_(path), ahead_(kAheadOfSmall) {}
+TarReader::TarReader(const std::filesystem::path& path)
+    : path_(path), file_(path, /*by_content=*/true), ahead_(kAheadOfSmall) {}
 
 void TarReader::fail(const std::string& what) const {
   throw DataError(member_.empty()
@@ -113,7 +127,7 @@ void TarReader::fail(const std::string& what) const {
 }
 
 std::optional<TarMember> TarReader::next() {
-  skip(left_ + padding_);
+  if (!skip(left_ + padding_)) fail("the file ends in it: half of a shard");
   left_ = padding_ = 0;
   Extension extension;
   Header header;
@@ -138,8 +152,11 @@ std::string TarReader::read() {
 bool TarReader::read_header(Header& header) {
   static_assert(sizeof(Header) == kBlock);
   const std::span<char, kBlock> block(reinterpret_cast<char*>(&header), kBlock);
-  if (!fill(block.data(), block.size()))
-    fail("the file ends without the mark of an archive's end behind it: half of a shard");
+  if (!fill(block.data(), block.size())) {
+    if (member_.empty()) fail("it is empty");
+    warn_of_missing_mark(path_);
+    return false;
+  }
   if (std::all_of(block.begin(), block.end(), [](char byte) { return byte == 0; })) return false;
   if (!is_whole(block, text_of(header.checksum)))
     fail(member_.empty() ? "it does not begin with a header" : "no header comes behind it");
@@ -191,7 +208,8 @@ TarMember TarReader::member_of(const Header& header, Extension extension) {
   if (has_prefix && header.prefix[0] != 0)
     member.name = fmt::format("{}/{}", text_of(header.prefix), member.name);
   if (extension.name) member.name = *std::move(extension.name);
-  member_ = member.name;
+  member.name = utf8_text(member.name);
+  member_ = member.name.substr(0, member.name.find('\0'));
   check_name(member.name);
   const auto size = extension.size ? extension.size : number_of(header.size);
   if (!size || *size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) - kBlock)
@@ -214,9 +232,7 @@ TarMember TarReader::member_of(const Header& header, Extension extension) {
 
 void TarReader::check_name(const std::string& name) const {
   if (name.empty()) fail("a member has no name");
-  if (first_not_utf8(name) != std::string_view::npos || name.find('\0') != std::string::npos)
-    fail("its name is not UTF-8 text");
-  if (name.front() == '/') fail("its name is absolute and leaves the folder");
+  if (name.find('\0') != std::string::npos) fail("its name has a zero byte");
   for (std::size_t begin = 0; begin < name.size();) {
     const auto end = std::min(name.find('/', begin), name.size());
     if (std::string_view(name).substr(begin, end - begin) == "..") fail("its name leaves the folder");
@@ -250,12 +266,10 @@ bool TarReader::fill(char* to, std::size_t bytes) {
   return true;
 }
 
-void TarReader::skip(std::uint64_t bytes) {
+bool TarReader::skip(std::uint64_t bytes) {
   const auto held = std::min<std::uint64_t>(bytes, end_ - begin_);
   begin_ += held;
-  if (bytes == held) return;
-  // If the file ends before, the missing header is the error.
-  file_.skip(bytes - held);
+  return bytes == held || file_.skip(bytes - held);
 }
 
 }  // namespace lockstep::stream

@@ -14,6 +14,7 @@ namespace lockstep::stream {
 
 /// A member of a tar file.
 struct TarMember {
+  /// As text: see utf8_text().
   std::string name;
   /// Size of its content in bytes.
   std::uint64_t size = 0;
@@ -21,12 +22,13 @@ struct TarMember {
   bool is_file = false;
 };
 
-/// Reads the members of a tar file in order: ustar, pax, and GNU's long names and sizes, compressed with gzip
-/// or zstd if the file's name says so. Bytes after the end-of-archive mark are ignored. One thread at a time.
+/// Reads the members of a tar file in order: ustar, pax, and GNU's long names and sizes, compressed if the
+/// file's name or its first bytes say so. Bytes after the end-of-archive mark are ignored; a file that ends
+/// between two members without one is complete, with a warning. One thread at a time.
 ///
 /// Throws DataError, with the file and the member, for anything invalid: a wrong header checksum, a size that
-/// exceeds the file, a name outside the folder, sparse members, a file that is truncated or lacks the
-/// end-of-archive mark. Memory is allocated as bytes are read, not as a header claims.
+/// exceeds the file, a name with "..", sparse members, a file that is truncated. Memory is allocated as bytes
+/// are read, not as a header claims.
 class TarReader {
  public:
   explicit TarReader(const std::filesystem::path& path);
@@ -57,7 +59,8 @@ class TarReader {
   std::string read_text(std::uint64_t size);
   /// False if the file ends before the first byte; an error if it ends later.
   bool fill(char* to, std::size_t bytes);
-  void skip(std::uint64_t bytes);
+  /// False if the file ends before.
+  bool skip(std::uint64_t bytes);
 
   std::filesystem::path path_;
   readers::PackedFile file_;

@@ -6,6 +6,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
+#include "lockstep/datasets/map.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -97,6 +98,78 @@ TEST_F(Ingest, PatternsNameFilesInOrder) {
   const auto data = ArrowDataset::load(folder_ / "p-*.csv");
   EXPECT_EQ(data.column<std::int64_t>("a").to_vector(), (std::vector<std::int64_t>{1, 2}));
   EXPECT_THROWS((ArrowDataset::load(folder_ / "q-*.csv")), DataError, "q-*.csv");
+}
+
+/// The bytes of hexadecimal digits.
+std::string bytes_of(std::string_view digits) {
+  std::string bytes;
+  for (std::size_t place = 0; place < digits.size(); place += 2)
+    bytes += static_cast<char>(std::stoi(std::string(digits.substr(place, 2)), nullptr, 16));
+  return bytes;
+}
+
+// "a,b\n1,x\n2,y\n", by bzip2, lz4 and zstd --long=31, and as inner/a.csv in a ZIP archive made on macOS;
+// then an archive of two files.
+constexpr const char* kBzip2 =
+    "425a6839314159265359bcc728450000045980001000043000300000602000310c0823419a8e0422178bb9229c28485e"
+    "63942280";
+constexpr const char* kLz4 = "04224d186040820c000080612c620a312c780a322c790a00000000";
+constexpr const char* kZstd = "28b52ffd04a8610000612c620a312c780a322c790a2e9f2146";
+constexpr const char* kZip =
+    "504b0304140000000800e2197b5d65eb13170500000003000000160000005f5f4d41434f53582f696e6e65722f2e5f61"
+    "2e637376cb4d4c0600504b030414000000080000002158c2967e9d0e0000000c0000000b000000696e6e65722f612e63"
+    "73764bd449e232d4a9e032d2a9e40200504b01021403140000000800e2197b5d65eb1317050000000300000016000000"
+    "00000000000000008001000000005f5f4d41434f53582f696e6e65722f2e5f612e637376504b01021403140000000800"
+    "00002158c2967e9d0e0000000c0000000b0000000000000000000000800139000000696e6e65722f612e637376504b05"
+    "0600000000020002007d000000700000000000";
+constexpr const char* kZipOfTwo =
+    "504b0304140000000000000021580024c189040000000400000005000000612e637376610a310a504b03041400000000"
+    "00000021580024c189040000000400000005000000622e637376610a310a504b01021403140000000000000021580024"
+    "c1890400000004000000050000000000000000000000800100000000612e637376504b01021403140000000000000021"
+    "580024c1890400000004000000050000000000000000000000800127000000622e637376504b05060000000002000200"
+    "660000004e0000000000";
+
+TEST_F(Ingest, WhatProgramsCompressIsRead) {
+  const auto expect_rows = [&](const std::filesystem::path& path) {
+    const auto data = ArrowDataset::load(path);
+    ASSERT_EQ(data.num_rows(), 2) << path;
+    EXPECT_EQ(data[1].value().to_json(), R"({"a": 2, "b": "y"})") << path;
+  };
+  expect_rows(write("a.csv.bz2", bytes_of(kBzip2)));
+  expect_rows(write("a.csv.lz4", bytes_of(kLz4)));
+  expect_rows(write("a.csv.zst", bytes_of(kZstd)));
+  expect_rows(write("A.CSV.ZIP", bytes_of(kZip)));
+  expect_rows(write("kaggle.zip", bytes_of(kZip)));
+  EXPECT_THROWS(ArrowDataset::load(write("two.zip", bytes_of(kZipOfTwo))), DataError, "two.zip", "2 files",
+                "'a.csv', 'b.csv'", "unzip");
+  for (const auto& bytes : {std::string("no archive"), bytes_of(kZip).substr(0, 150)})
+    EXPECT_THROWS(ArrowDataset::load(write("cut.zip", bytes)), DataError, "cut.zip",
+                  "not a whole ZIP archive");
+  // The checksum in the directory.
+  auto other = bytes_of(kZip);
+  other[other.rfind("PK\x01\x02") + 16] ^= 1;
+  EXPECT_THROWS(ArrowDataset::load(write("other.zip", other)), DataError, "other.zip", "damaged");
+  EXPECT_THROWS(ArrowDataset::load(write("a.csv.xz", "x")), DataError, "a.csv.xz", "xz -dk");
+  EXPECT_THROWS(ArrowDataset::load(write("a.7z", "x")), DataError, "a.7z", "7z x");
+  EXPECT_THROWS(ArrowDataset::load(write("data", bytes_of(kBzip2))), DataError, "compressed", "'.bz2'");
+}
+
+/// Bytes of another encoding, which no JSON holds: the cache names the file.
+TEST_F(Ingest, FileNamesMayHaveAnyBytes) {
+  const auto data = ArrowDataset::load(write("caf\xe9.csv.zst", bytes_of(kZstd)));
+  EXPECT_EQ(data.num_rows(), 2);
+  ASSERT_EQ(entries(), 1U);
+  EXPECT_EQ(list_cache(folder_ / "cache")[0].manifest.name, "load caf\\xe9.csv.zst");
+  data.save_to_disk(folder_ / "\xff");
+  EXPECT_EQ(ArrowDataset::load(folder_ / "\xff").fingerprint(), data.fingerprint());
+  MapOptions options;
+  options.input_files = {folder_ / "caf\xe9.csv.zst"};
+  options.progress = false;
+  EXPECT_EQ(map(
+                data, [](const MapBatch& batch) { return batch.rows.columns(); }, options)
+                .num_rows(),
+            2);
+  EXPECT_EQ(entries(), 2U);
 }
 
 }  // namespace

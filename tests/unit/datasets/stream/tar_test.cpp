@@ -80,8 +80,36 @@ TEST_F(Tar, LongNamesAndSizesOfGnuAndPax) {
   EXPECT_EQ(found[3]["bin"].bytes(), "z");
 }
 
+/// Keys of samples: as webdataset reads them.
+TEST_F(Tar, NamesMayBeAbsoluteOrOfAnotherEncoding) {
+  const auto found = rows(tar_of({{"/data/1.jpg", "1"}, {"caf\xe9.jpg", "2"}, {"caf\xe8.jpg", "3"}}));
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0]["__key__"].text(), "/data/1");
+  EXPECT_EQ(found[1]["__key__"].text(), "caf\\xe9");
+  EXPECT_EQ(found[2]["__key__"].text(), "caf\\xe8");
+}
+
+TEST_F(Tar, CompressedOnesAreReadByNameAndContent) {
+  // Of one sample, x.txt, by gzip.
+  constexpr std::string_view kDigits =
+      "1f8b0800000000000203abd02ba92861a02d300002331313300d04e834101822b141e266e640e50a060c7400a5c52589"
+      "45402b19462630641805a360148c8251301201004552705400080000";
+  std::string packed;
+  for (std::size_t place = 0; place < kDigits.size(); place += 2)
+    packed += static_cast<char>(std::stoi(std::string(kDigits.substr(place, 2)), nullptr, 16));
+  for (const char* name : {"a.tgz", "b.TAR.GZ", "c.tar"}) {
+    testing::write_bytes(folder_ / name, packed);
+    auto all = IterableDataset::load(folder_ / name).open();
+    const auto row = all.next();
+    ASSERT_TRUE(row) << name;
+    EXPECT_EQ(Value(*row)["__key__"].text(), "x") << name;
+    EXPECT_EQ(Value(*row)["txt"].bytes(), "1") << name;
+    EXPECT_FALSE(all.next()) << name;
+  }
+}
+
 TEST_F(Tar, NamesThatLeaveTheFolderAreRefusedByFileAndMember) {
-  for (const char* name : {"../x.jpg", "/etc/x.jpg", "a/../../x.jpg", "a/..", ".."}) {
+  for (const char* name : {"../x.jpg", "a/../../x.jpg", "a/..", ".."}) {
     EXPECT_TRUE(contains_all(error(tar_of({{"a.jpg", "1"}, {name, "2"}})),
                              {"a.tar', member '", name, "leaves the folder"}))
         << name;
@@ -95,7 +123,11 @@ TEST_F(Tar, EveryHalfOfAShardIsAnErrorWithFileAndMember) {
   const auto whole = tar_of({{"1.jpg", std::string(1500, 'a')}, {"2.jpg", std::string(700, 'b')}});
   ASSERT_EQ(rows(whole).size(), 2U);
   const auto end = whole.size() - 1024;
-  for (std::size_t size = 0; size <= end; size += 256) {
+  // Some programs write no mark at the end: a file that ends between two members is whole.
+  EXPECT_EQ(rows(whole.substr(0, end)).size(), 2U);
+  EXPECT_EQ(rows(whole.substr(0, 2048)).size(), 1U);
+  for (std::size_t size = 0; size < end; size += 256) {
+    if (size == 2048) continue;
     const auto text = error(whole.substr(0, size));
     EXPECT_TRUE(contains_all(text, {"a.tar"})) << size;
     // Of the member that the end cuts, or behind which it comes.
@@ -130,7 +162,8 @@ TEST_F(Tar, HostileHeadersAreErrors) {
   EXPECT_TRUE(
       contains_all(error(tar_of({{"1.jpg", "a"}, {"1.JPG", "b"}})), {"1.JPG", "has a 'jpg' already"}));
   EXPECT_TRUE(contains_all(error(tar_of({{"1.jpg", "a", 'S'}})), {"sparse"}));
-  EXPECT_TRUE(contains_all(error(tar_of({{"\xff.jpg", "a"}})), {"UTF-8"}));
+  EXPECT_TRUE(contains_all(
+      error(tar_of({{"x", record(std::string("path=a\0.jpg", 11)), 'x'}, {"1.jpg", "a"}})), {"zero byte"}));
   EXPECT_TRUE(contains_all(error(tar_of({{"1.jpg", std::string(3000, 'a')}}), {.max_sample_bytes = 2000}),
                            {"1.jpg", "2000 bytes"}));
 }
