@@ -22,9 +22,8 @@ Json utf8_json(const Json& json) {
   return object;
 }
 
-/// A document as JSON text, in one line or indented. The only way in which Lockstep writes JSON: the
-/// library's dump() throws for texts that are not UTF-8, and those come from outside. They are written by
-/// utf8_text().
+/// A document as JSON text, in one line or indented. Use it for all that comes from outside: the library's
+/// own dump() throws for texts that are not UTF-8. They are written by utf8_text().
 template <typename Json>
 std::string json_text(const Json& json, int indent = -1) {
   try {

@@ -14,6 +14,7 @@ namespace lockstep {
 namespace {
 
 std::optional<at::ScalarType> scalar_type_of(const DataType& type) {
+  if (arrow_file::becomes_int64(type)) return at::kLong;
   switch (type.kind()) {
     case TypeKind::boolean:
       return at::kBool;
@@ -41,11 +42,9 @@ std::optional<at::ScalarType> scalar_type_of(const DataType& type) {
 /// Number of list levels around a column's numbers.
 std::size_t depth_of(const DataType& type) { return type.is_list() ? 1 + depth_of(type.element()) : 0; }
 
-/// The dtype of the numbers, at any depth. Null for lists of booleans, whose elements are single bits.
+/// The dtype of the numbers, at any depth; null for what has none.
 std::optional<at::ScalarType> column_dtype(const DataType& type) {
-  if (!type.is_list()) return scalar_type_of(type);
-  const auto& element = type.element();
-  return element.kind() == TypeKind::boolean ? std::nullopt : column_dtype(element);
+  return type.is_list() ? column_dtype(type.element()) : scalar_type_of(type);
 }
 
 bool has_null(const Value& value) {
@@ -87,16 +86,14 @@ void check_column(const std::string& name, const Column& column) {
   if (column.type().is_list()) check_elements(name, column);
 }
 
-void copy_number(const Column& column, std::int64_t row, char* to) {
-  const auto& data = *column.data();
-  const auto place = data.locate(column.rows()[row]);
-  const auto* values = data.raw(place.chunk).values;
-  if (column.type().kind() == TypeKind::boolean) {
-    *to = static_cast<char>(values[place.row >> 3] >> (place.row & 7) & 1);
-    return;
+/// Runs work that copies numbers of a column.
+template <typename Work>
+void named(const std::string& column, const Work& work) {
+  try {
+    work();
+  } catch (const UsageError& error) {
+    throw UsageError("column '" + column + "': " + error.what());
   }
-  const auto width = column.type().value_bytes();
-  std::memcpy(to, values + static_cast<std::size_t>(place.row) * width, width);
 }
 
 using Padding = std::map<std::string, double>;
@@ -123,10 +120,13 @@ at::Tensor batch_tensor(const std::string& name, const Column& column, std::span
     tensor.fill_(fill->second);
   }
   auto* to = static_cast<char*>(tensor.mutable_data_ptr());
-  for (const auto row : rows) {
-    lengths.empty() ? copy_number(column, row, to) : arrow_file::copy_lists(column, row, lengths, to);
-    to += tensor.nbytes() / rows.size();
-  }
+  named(name, [&] {
+    for (const auto row : rows) {
+      lengths.empty() ? arrow_file::copy_row(column, row, to)
+                      : arrow_file::copy_lists(column, row, lengths, to);
+      to += tensor.nbytes() / rows.size();
+    }
+  });
   return tensor;
 }
 
@@ -135,10 +135,11 @@ void insert_jagged(Batch& batch, const std::string& name, const Column& column,
                    std::span<const std::int64_t> rows) {
   std::vector<std::vector<std::int64_t>> ends(depth_of(column.type()), {0});
   std::vector<char> bytes;
-  for (const auto row : rows) {
+  for (const auto row : rows)
     if (row < 0 || row >= column.size()) table::fail_row(row, column.size());
-    arrow_file::append_lists(column, row, ends, bytes);
-  }
+  named(name, [&] {
+    for (const auto row : rows) arrow_file::append_lists(column, row, ends, bytes);
+  });
   at::Tensor numbers = at::empty({ends.back().back()}, *column_dtype(column.type()));
   if (!bytes.empty()) std::memcpy(numbers.mutable_data_ptr(), bytes.data(), bytes.size());
   batch.insert(name, std::move(numbers));

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
@@ -23,6 +24,8 @@ try:
 except ImportError:
     print("this Python has no package datasets or pyarrow: skipped")
     sys.exit(77)
+
+import stale_features
 
 PEER = sys.argv[1]
 FAILURES = []
@@ -233,10 +236,14 @@ def check_nasty(folder):
             if feature == datasets.Value("large_string"):
                 theirs = theirs.cast_column(column, datasets.Value("string"))
         same(name, theirs, path)
-        for ending, codec in ((".gz", "gzip"), (".zst", "zstd")):
+        for ending, codec in ((".gz", "gzip"), (".zst", "zstd"), (".bz2", "bz2"), (".lz4", "lz4")):
             with pa.output_stream(path + ending, compression=codec) as packed:
                 packed.write(text.encode())
             check(name + ending, printed(path + ending), printed(path))
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            with zipfile.ZipFile(f"{path}-{method}.zip", "w", method) as archive:
+                archive.writestr("inside/" + name, text)
+            check(f"{name} in a ZIP archive {method}", printed(f"{path}-{method}.zip"), printed(path))
 
 
 SEVERAL = {
@@ -465,6 +472,7 @@ def main():
         data = sample()
         check_files(folder, data)
         check_formats(folder)
+        stale_features.compare(folder, check, printed, rows_of)
         check_nasty(folder)
         check_several(folder)
         check_casts(folder)

@@ -24,9 +24,11 @@ class ArrowDataset;
 
 /// Options for reading comma-separated values.
 struct CsvOptions {
+  /// Quotes are ordinary characters, like csv.QUOTE_NONE in Python: GLUE's .tsv files need it.
+  static constexpr char kNoQuotes = '\0';
   /// Separates the cells of a row.
   char delimiter = ',';
-  /// Encloses cells that contain delimiters, quotes (doubled) or line ends.
+  /// Encloses cells that contain delimiters, quotes (doubled) or line ends; or kNoQuotes.
   char quote = '"';
   /// Whether the first row names the columns. Otherwise they are "0", "1", ... unless column_names is set.
   bool header = true;
@@ -54,8 +56,8 @@ enum class FileFormat : std::uint8_t {
 /// How files are loaded.
 struct LoadOptions {
   /// `automatic`: by the file extension (.arrow, .feather, .ipc, .csv, .tsv, .json, .jsonl, .ndjson, .txt,
-  /// .text, .parquet; all except Arrow also with .gz or .zst appended; .tar for streams), otherwise by the
-  /// first bytes.
+  /// .text, .parquet; all except Arrow also with .gz, .bz2, .zst, .lz4 or .zip appended; .tar for streams),
+  /// otherwise by the first bytes.
   FileFormat format = FileFormat::automatic;
   /// Types of the columns; values are converted as by ArrowDataset::cast. By default they are inferred.
   std::optional<Features> features = std::nullopt;

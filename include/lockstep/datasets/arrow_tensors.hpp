@@ -13,8 +13,8 @@ namespace lockstep {
 
 /// How columns are converted to tensors.
 struct ArrowTensorOptions {
-  /// The columns to use; by default all columns of numbers, booleans and lists of numbers. Nested lists of
-  /// numbers, at any depth, become tensors too, and texts become the batch's texts(), but only if they are
+  /// The columns to use; by default all columns of numbers, booleans and lists of these. Nested lists of
+  /// them, at any depth, become tensors too, and texts become the batch's texts(), but only if they are
   /// named here. Other types (structures, lists of texts) are not supported.
   std::vector<std::string> columns = {};
   /// Padding value for lists of different lengths in a batch, by column: {{"input_ids", 0}, {"labels",
@@ -28,9 +28,10 @@ struct ArrowTensorOptions {
 };
 
 /// The rows of an ArrowDataset as samples for a loader: a number becomes a scalar tensor, a list a tensor of
-/// one dimension, a list of lists one of two and so on, of the column's dtype (booleans: bool; float16 too).
-/// A batch has the shapes [rows], [rows, longest list of the batch], [rows, longest list, longest inner
-/// list], except for columns in `jagged`. Everything is *Local*; several threads may use one object.
+/// one dimension, a list of lists one of two and so on, of the column's dtype (booleans: bool; float16 too;
+/// uint16, uint32 and uint64, which few operations take, become int64, as in `datasets`). A batch has the
+/// shapes [rows], [rows, longest list of the batch], [rows, longest list, longest inner list], except for
+/// columns in `jagged`. Everything is *Local*; several threads may use one object.
 class ArrowTensorDataset final : public Dataset {
  public:
   /// Shares the data. Throws UsageError, naming the column and its type, for a column that cannot become a
@@ -38,7 +39,8 @@ class ArrowTensorDataset final : public Dataset {
   explicit ArrowTensorDataset(ArrowDataset data, ArrowTensorOptions options = {});
 
   std::int64_t size() const override { return data_.num_rows(); }
-  /// Copies of the row's values. Throws UsageError for an index out of range.
+  /// Copies of the row's values. Throws UsageError for an index out of range, or, with the column, for a
+  /// uint64 above 2^63 - 1.
   Example get(std::int64_t index, const SampleContext& context) const override;
   /// One copy per column. Throws UsageError for an index out of range, or for lists of different lengths in a
   /// column without padding, naming it.

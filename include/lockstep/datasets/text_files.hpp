@@ -24,9 +24,10 @@ ArrowDataset load_text(const std::filesystem::path& path, const TextFileOptions&
 ///         {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}]}]}]}]}
 ///
 /// Columns, as in Hugging Face's data set `squad`: `id`, `title`, `context`, `question` (text), `answers` (a
-/// structure of the lists `text` and `answer_start`, the latter int32 and counted in characters). A missing
-/// title is empty; other names in the file are ignored. At most 64 MiB. *Local*. Throws DataError, naming the
-/// file and the position in it ("data[3].paragraphs[0].qas[1].answers"), for another format.
+/// structure of the lists `text` and `answer_start`, the latter int32 and counted in characters). An id
+/// that is an integer becomes text. A missing title is empty, and a question without answers (a test set's)
+/// has empty lists; other names in the file are ignored. At most 64 MiB. *Local*. Throws DataError, naming
+/// the file and the position in it ("data[3].paragraphs[0].qas[1].answers"), for another format.
 ArrowDataset load_squad(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ struct Decoded {
 
 /// Decodes a region of a JPEG or PNG file into the RGB of Pillow's `Image.open(file).convert("RGB")`. `name`
 /// is the file's, for errors. Throws DataError, naming the file, if it is neither JPEG nor PNG, damaged,
-/// truncated, has more than `max_pixels` pixels, or is a PNG with 16-bit grayscale. Pure; thread-safe.
+/// truncated, or has more than `max_pixels` pixels. Pure; thread-safe.
 Decoded decode(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
                const ChooseRegion& choose);
 

@@ -1,5 +1,6 @@
 #include <png.h>
 
+#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstdio>
@@ -37,14 +38,11 @@ class Png {
   std::int64_t height() const { return png_get_image_height(png_, info_); }
 
   Pixels read() {
-    const auto type = png_get_color_type(png_, info_);
-    if (png_get_bit_depth(png_, info_) == 16 && type == PNG_COLOR_TYPE_GRAY)
-      refuse(name_,
-             "the PNG file has grey values of 16 bits, which do not fit into RGB of 8: convert it first");
     Pixels pixels(static_cast<int>(width()), static_cast<int>(height()));
     rows_.resize(static_cast<std::size_t>(pixels.height));
     for (int y = 0; y < pixels.height; ++y) rows_[static_cast<std::size_t>(y)] = pixels.row(y);
-    guarded([](Png& self) { self.read_rows(); });
+    guarded([](Png& self) { self.is_deep_grey() ? self.read_deep_grey() : self.read_rows(); });
+    for (int y = 0; is_deep_grey() && y < pixels.height; ++y) clip_grey(pixels.row(y), pixels.width);
     return pixels;
   }
 
@@ -88,6 +86,28 @@ class Png {
     if (png_get_rowbytes(png_, info_) != png_get_image_width(png_, info_) * std::size_t{kPixelBytes})
       png_error(png_, "an unknown kind of pixels");
     png_read_image(png_, rows_.data());
+  }
+
+  /// Grey values of 16 bits.
+  bool is_deep_grey() const {
+    return png_get_bit_depth(png_, info_) == 16 && png_get_color_type(png_, info_) == PNG_COLOR_TYPE_GRAY;
+  }
+
+  /// Leaves two bytes a pixel at the beginning of each row.
+  void read_deep_grey() {
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    png_read_image(png_, rows_.data());
+  }
+
+  /// Grey values of 16 bits are clipped to 255, like convert("RGB") of Pillow's mode "I;16": depth and other
+  /// measurements mostly lie there. Goes backwards, because four bytes take the place of two.
+  static void clip_grey(std::uint8_t* row, int width) {
+    for (int x = width; x-- > 0;) {
+      const std::uint8_t grey = row[2 * x] != 0 ? 0xFF : row[2 * x + 1];
+      std::fill_n(row + kPixelBytes * x, 3, grey);
+      row[kPixelBytes * x + 3] = 0xFF;
+    }
   }
 
   const std::string& name_;

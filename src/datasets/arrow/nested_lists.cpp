@@ -3,10 +3,13 @@
 #include <arrow/array/array_base.h>
 #include <arrow/array/data.h>
 #include <arrow/type.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::arrow_file {
 namespace {
@@ -35,20 +38,47 @@ std::int64_t measure(const arrow::ArrayData& lists, std::int64_t row, std::span<
   return count;
 }
 
-const char* numbers_of(const arrow::ArrayData& elements, std::int64_t begin, std::int64_t width) {
-  return reinterpret_cast<const char*>(elements.buffers[1]->data()) + (elements.offset + begin) * width;
+/// Widens unsigned numbers to int64. Throws UsageError for one that it does not hold.
+template <typename T>
+void widen(const arrow::ArrayData& elements, std::int64_t begin, std::int64_t count, char* to) {
+  const auto* from = elements.GetValues<T>(1) + begin;
+  for (std::int64_t place = 0; place < count; ++place, to += sizeof(std::int64_t)) {
+    if constexpr (sizeof(T) == sizeof(std::int64_t)) check_int64(from[place]);
+    const auto number = static_cast<std::int64_t>(from[place]);
+    std::memcpy(to, &number, sizeof number);
+  }
 }
 
-/// `width`: bytes per number.
+/// Copies numbers as tensors have them: see tensor_bytes.
+void copy_numbers(const arrow::ArrayData& elements, std::int64_t begin, std::int64_t count, char* to) {
+  switch (elements.type->id()) {
+    case arrow::Type::BOOL: {
+      const auto* bits = elements.buffers[1]->data();
+      for (auto bit = elements.offset + begin; bit < elements.offset + begin + count; ++bit)
+        *to++ = static_cast<char>(bits[bit >> 3] >> (bit & 7) & 1);
+      return;
+    }
+    case arrow::Type::UINT16:
+      return widen<std::uint16_t>(elements, begin, count, to);
+    case arrow::Type::UINT32:
+      return widen<std::uint32_t>(elements, begin, count, to);
+    case arrow::Type::UINT64:
+      return widen<std::uint64_t>(elements, begin, count, to);
+    default: {
+      const std::int64_t width = elements.type->byte_width();
+      const auto* from = reinterpret_cast<const char*>(elements.buffers[1]->data());
+      std::memcpy(to, from + (elements.offset + begin) * width, static_cast<std::size_t>(count * width));
+    }
+  }
+}
+
+/// `width`: bytes per number of the tensor.
 void copy(const arrow::ArrayData& lists, std::int64_t row, std::span<const std::int64_t> lengths,
           std::int64_t width, char* to) {
   const auto [begin, end] = extent(lists, row);
   if (begin == end) return;
   const auto& elements = *lists.child_data.front();
-  if (lengths.size() == 1) {
-    std::memcpy(to, numbers_of(elements, begin, width), static_cast<std::size_t>((end - begin) * width));
-    return;
-  }
+  if (lengths.size() == 1) return copy_numbers(elements, begin, end - begin, to);
   auto stride = width;
   for (const auto length : lengths.subspan(1)) stride *= length;
   for (auto element = begin; element < end; ++element)
@@ -62,9 +92,9 @@ void append(const arrow::ArrayData& lists, std::int64_t row, std::span<std::vect
   if (begin == end) return;
   const auto& elements = *lists.child_data.front();
   if (ends.size() == 1) {
-    const auto* from = numbers_of(elements, begin, width);
-    bytes.insert(bytes.end(), from, from + (end - begin) * width);
-    return;
+    const auto size = bytes.size();
+    bytes.resize(size + static_cast<std::size_t>((end - begin) * width));
+    return copy_numbers(elements, begin, end - begin, bytes.data() + size);
   }
   for (auto element = begin; element < end; ++element)
     append(elements, element, ends.subspan(1), width, bytes);
@@ -73,7 +103,7 @@ void append(const arrow::ArrayData& lists, std::int64_t row, std::span<std::vect
 std::int64_t number_width(const Column& column) {
   const auto* type = &column.type();
   while (type->is_list()) type = &type->element();
-  return static_cast<std::int64_t>(type->value_bytes());
+  return static_cast<std::int64_t>(tensor_bytes(*type));
 }
 
 /// The array that contains a row, and the row's index in it.
@@ -84,6 +114,27 @@ std::pair<const arrow::ArrayData*, std::int64_t> found(const Column& column, std
 }
 
 }  // namespace
+
+std::size_t tensor_bytes(const DataType& type) {
+  if (type.kind() == TypeKind::boolean) return 1;
+  return becomes_int64(type) ? sizeof(std::int64_t) : type.value_bytes();
+}
+
+bool becomes_int64(const DataType& type) {
+  return type.kind() == TypeKind::uint16 || type.kind() == TypeKind::uint32 ||
+         type.kind() == TypeKind::uint64;
+}
+
+void check_int64(std::uint64_t number) {
+  if (number >> 63U == 0) return;
+  throw UsageError(fmt::format(
+      "the number {} is above 2^63 - 1, which int64 does not hold. Cast its column to another type", number));
+}
+
+void copy_row(const Column& column, std::int64_t row, char* to) {
+  const auto [array, place] = found(column, row);
+  copy_numbers(*array, place, 1, to);
+}
 
 std::int64_t measure_lists(const Column& column, std::int64_t row, std::span<std::int64_t> lengths) {
   const auto [lists, place] = found(column, row);

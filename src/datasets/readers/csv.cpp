@@ -58,7 +58,8 @@ class CsvParser {
 CsvParser::CsvParser(std::string_view text, const CsvOptions& options, std::string name)
     : text_(text), delimiter_(options.delimiter), quote_(options.quote), name_(std::move(name)) {
   const auto is_line_end = [](char one) { return one == '\n' || one == '\r'; };
-  if (delimiter_ == quote_ || is_line_end(delimiter_) || is_line_end(quote_)) {
+  if (delimiter_ == quote_ || delimiter_ == CsvOptions::kNoQuotes || is_line_end(delimiter_) ||
+      is_line_end(quote_)) {
     throw UsageError(
         "the delimiter and the quote of comma-separated values must be different characters, and no line "
         "ends.");
@@ -105,7 +106,7 @@ bool CsvParser::next(std::vector<Cell>& cells) {
 
 void CsvParser::read_cell(Cell& cell) {
   cell.text.clear();
-  cell.quoted = !at_end() && text_[place_] == quote_;
+  cell.quoted = quote_ != CsvOptions::kNoQuotes && !at_end() && text_[place_] == quote_;
   if (cell.quoted) return read_quoted(cell);
   const auto begin = place_;
   while (!at_end() && !at_line_end() && text_[place_] != delimiter_) ++place_;
@@ -117,7 +118,10 @@ void CsvParser::read_quoted(Cell& cell) {
   for (++place_;;) {
     const auto close = text_.find(quote_, place_);
     if (close == std::string_view::npos) {
-      fail(fmt::format("the quote that was opened on line {} is not closed", first_line));
+      fail(fmt::format(
+          "the quote that was opened on line {} is not closed. If quotes are ordinary characters in "
+          "this file, set CsvOptions::quote to kNoQuotes",
+          first_line));
     }
     for (auto place = place_; place < close; ++place) line_ += text_[place] == '\n' ? 1 : 0;
     cell.text += text_.substr(place_, close - place_);
@@ -127,7 +131,9 @@ void CsvParser::read_quoted(Cell& cell) {
     ++place_;
   }
   if (!at_end() && !at_line_end() && text_[place_] != delimiter_) {
-    fail("behind a closing quote comes '" + std::string(1, text_[place_]) + "' instead of a delimiter");
+    fail("behind a closing quote comes '" + utf8_text(text_.substr(place_, 1)) +
+         "' instead of a delimiter. If quotes are ordinary characters in this file, set CsvOptions::quote to "
+         "kNoQuotes");
   }
 }
 
@@ -137,6 +143,9 @@ using Cells = std::vector<CsvParser::Cell>;
 
 /// Number of rows from which types are first inferred.
 constexpr std::int64_t kFirstRows = 1000;
+
+constexpr const char* kNotUtf8 =
+    "it is not UTF-8 text: convert the file first (iconv -f LATIN1 -t UTF-8, if that is what it is)";
 
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
   throw DataError(fmt::format("'{}' cannot be read as CSV: {}.", name, what));
@@ -243,11 +252,13 @@ class Table {
  public:
   Table(const TextFile& file, const CsvOptions& options)
       : file_(file.path), name_(file.name), options_(options), parser_(text(), options, name_) {
+    refuse_utf16();
     if (!parser_.next(cells_)) fail(name_, "it is empty");
     if (options.header) names_ = header_names(cells_);
     for (std::size_t place = 0; !options.header && place < cells_.size(); ++place)
       names_.push_back(std::to_string(place));
     if (!options.column_names.empty()) names_ = options.column_names;
+    check_names();
     check_width();
     // Without a header, the first row is data: read it again.
     if (!options.header) parser_ = CsvParser(text(), options, name_);
@@ -286,6 +297,21 @@ class Table {
   /// Rows are counted from 0.
   std::string place() const {
     return fmt::format("row {} (line {})", std::max<std::int64_t>(row_, 0), parser_.line());
+  }
+
+  void refuse_utf16() const {
+    if (text().starts_with("\xFF\xFE") || text().starts_with("\xFE\xFF"))
+      fail(name_, "it is UTF-16 text: convert it first (iconv -f UTF-16 -t UTF-8)");
+  }
+
+  void check_names() const {
+    for (std::size_t column = 0; column < names_.size(); ++column) {
+      const auto& name = names_[column];
+      const auto where = fmt::format("line {}: the name of column {}", parser_.line(), column + 1);
+      if (name.find('\0') != std::string::npos) fail(name_, where + " has a zero byte: is the file UTF-16?");
+      if (first_not_utf8(name) != std::string::npos)
+        fail(name_, fmt::format("{} ('{}'): {}", where, utf8_text(name), kNotUtf8));
+    }
   }
 
   void check_width() const {
@@ -367,7 +393,7 @@ class CsvRows final : public RowSource {
       return builder.append_null();
     }
     const auto text = table_.text(column);
-    if (first_not_utf8(text) != std::string_view::npos) table_.fail_at(column, "it is not UTF-8 text");
+    if (first_not_utf8(text) != std::string_view::npos) table_.fail_at(column, kNotUtf8);
     if (given) return add_given(builder, column, feature);
     if (!add_found(builder, feature.type().kind(), text)) narrow(column);
   }

@@ -20,15 +20,13 @@
 namespace lockstep::readers {
 namespace {
 
-/// Rows per piece: few enough for the 32-bit offsets of text.
-constexpr std::int64_t kBatchRows = 65536;
+constexpr std::int64_t kMostRows = 65536;
 
 using FileReader = parquet::arrow::FileReader;
 
 arrow::Result<std::unique_ptr<FileReader>> open(const std::string& path) {
   ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ));
   parquet::ArrowReaderProperties properties(true);
-  properties.set_batch_size(kBatchRows);
   parquet::arrow::FileReaderBuilder builder;
   ARROW_RETURN_NOT_OK(builder.Open(file));
   return builder.properties(properties)->Build();
@@ -43,6 +41,21 @@ std::vector<int> leaves_of(const parquet::SchemaDescriptor& schema, const std::v
       leaves.push_back(leaf);
   }
   return leaves;
+}
+
+/// Rows per piece: as many as take kPieceBytes, as far as the file's metadata tell. Arrow reads no nested
+/// text of more than 2 GiB at once.
+std::int64_t piece_rows(const parquet::FileMetaData& file, const std::vector<int>& leaves) {
+  std::int64_t most = kMostRows;
+  for (int number = 0; number < file.num_row_groups(); ++number) {
+    const auto group = file.RowGroup(number);
+    std::int64_t bytes = 1;
+    for (const int leaf : leaves) bytes += group->ColumnChunk(leaf)->total_uncompressed_size();
+    const auto rows =
+        static_cast<double>(group->num_rows()) / static_cast<double>(bytes) * arrow_file::kPieceBytes;
+    most = std::min(most, static_cast<std::int64_t>(std::clamp(rows, 1.0, double{kMostRows})));
+  }
+  return most;
 }
 
 void require_columns(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& columns,
@@ -77,6 +90,7 @@ class ParquetRows final : public RowSource {
       const auto& schema = *file_->parquet_reader()->metadata()->schema();
       require_columns(schema, columns, path.string());
       leaves_ = leaves_of(schema, columns);
+      file_->set_batch_size(piece_rows(*file_->parquet_reader()->metadata(), leaves_));
       batches_ = value(file_->GetRecordBatchReader(groups, leaves_));
       // Parquet knows neither seconds nor date64: the columns are of other types than what was written.
       features_ = features_of(arrow_file::schema_of(*batches_->schema(), place_), path.string(), true);

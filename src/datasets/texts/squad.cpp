@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "datasets/dataset/state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
@@ -36,6 +37,9 @@ class Place {
     return json_.get_ref<const std::string&>();
   }
 
+  /// A string, or an integer as a string.
+  std::string key() const { return json_.is_number_integer() ? json_text(json_) : text(); }
+
   std::int32_t number() const {
     if (!json_.is_number_integer() || json_ < 0 || json_ > INT32_MAX) fail("a number of characters");
     return json_.get<std::int32_t>();
@@ -62,12 +66,13 @@ class Place {
 class Questions {
  public:
   void add(const std::string& title, const std::string& context, const Place& question) {
-    id_.append(question["id"].text());
+    id_.append(question["id"].key());
     title_.append(title);
     context_.append(context);
     question_.append(question["question"].text());
     std::vector<Value> texts, starts;
-    for (const auto& answer : question["answers"].elements()) {
+    const Place answers = question["answers"];
+    for (const auto& answer : answers.is_missing() ? std::vector<Place>() : answers.elements()) {
       texts.emplace_back(answer["text"].text());
       starts.emplace_back(answer["answer_start"].number());
     }

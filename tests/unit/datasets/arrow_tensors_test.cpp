@@ -82,6 +82,35 @@ TEST(ArrowTensorDataset, JaggedListsAreNumbersAndOffsets) {
   EXPECT_THROWS(ArrowTensorDataset(sample(), {.jagged = {"label"}}), UsageError, "'label'", "lists");
 }
 
+/// Cut out of longer columns, so that their arrays do not begin at 0.
+TEST(ArrowTensorDataset, ListsOfBooleansAndOfUnsignedNumbers) {
+  ColumnBuilder masks(DataType::list(DataType(TypeKind::boolean)));
+  for (const auto& row : {std::vector<bool>{false}, {true, false, true}, {true}}) {
+    Value::List list;
+    for (const bool one : row) list.emplace_back(one);
+    masks.append(Value(std::move(list)));
+  }
+  const auto tokens = make_column<std::vector<std::uint16_t>>({{7}, {65535, 1}, {2, 3, 4}});
+  const auto large = make_column<std::vector<std::uint64_t>>({{7}, {1}, {~std::uint64_t{0}}});
+  const auto numbers = make_column<std::uint32_t>({7, 4294967295, 2});
+  const auto columns = ArrowDataset::from_columns(
+      {{"mask", masks.finish()}, {"tokens", tokens}, {"large", large}, {"number", numbers}});
+  const auto rows = columns.slice(1, 2).flatten_indices();
+  ArrowTensorDataset data(
+      rows, {.columns = {"mask", "tokens", "number"}, .padding = {{"mask", 0}, {"tokens", -1}}});
+  const auto batch = data.get_batch(Indices{0, 1}, std::vector<SampleContext>(2));
+  EXPECT_TRUE(batch["mask"].equal(at::tensor({1, 0, 1, 1, 0, 0}, at::kByte).to(at::kBool).view({2, 3})));
+  EXPECT_TRUE(batch["tokens"].equal(at::tensor({65535, 1, -1, 2, 3, 4}, at::kLong).view({2, 3})));
+  EXPECT_TRUE(batch["number"].equal(at::tensor({std::int64_t{4294967295}, std::int64_t{2}}, at::kLong)));
+  const ArrowTensorDataset jagged(rows, {.columns = {"mask", "tokens"}, .jagged = {"mask", "tokens"}});
+  const auto flat = jagged.get_batch(Indices{1, 0}, std::vector<SampleContext>(2));
+  EXPECT_TRUE(flat["mask"].equal(at::tensor({1, 1, 0, 1}, at::kByte).to(at::kBool)));
+  EXPECT_TRUE(flat["tokens"].equal(at::tensor({2, 3, 4, 65535, 1}, at::kLong)));
+  const ArrowTensorDataset huge(rows, {.columns = {"large"}});
+  EXPECT_EQ(huge.get(0, {})["large"].item<std::int64_t>(), 1);
+  EXPECT_THROWS(huge.get(1, {}), UsageError, "'large'", "18446744073709551615", "int64");
+}
+
 TEST(ArrowTensorDataset, WhatHasNoTensorIsRefusedByName) {
   const auto words =
       ArrowDataset::from_columns({{"words", make_column<std::vector<std::string>>({{"a", "b"}})}});

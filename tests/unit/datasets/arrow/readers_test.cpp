@@ -233,6 +233,20 @@ TEST(Parquet, TypesThatItHasNotAreReadBack) {
   EXPECT_EQ(rows(read), "{\"time\": 5, \"days\": [86400000]}\n");
 }
 
+TEST(Parquet, PiecesAreOfBoundedSize) {
+  const testing::TemporaryFolder folder;
+  using Texts = std::vector<std::vector<std::string>>;
+  Texts texts;
+  for (int row = 0; row < 300; ++row) texts.push_back({std::to_string(row) + std::string(256 << 10, 'a')});
+  ArrowDataset::from_columns({{"a", make_column(texts)}}).to_parquet(folder / "a.parquet", 300);
+  const auto read = ArrowDataset::load(folder / "a.parquet");
+  ASSERT_EQ(read.num_rows(), 300);
+  EXPECT_EQ(read.column("a").value(299).list()[0].text().size(), (256U << 10) + 3);
+  const auto& data = *read.column("a").data();
+  for (std::size_t chunk = 0; chunk < data.chunks().size(); ++chunk)
+    EXPECT_LE(data.start(chunk + 1) - data.start(chunk), 130) << "of 256 kB each";
+}
+
 TEST(Load, OnlyTheColumnsThatAreWanted) {
   const testing::TemporaryFolder folder;
   read("csv", "a,b,c\n1,2,x\n3,4,y\n").to_parquet(folder / "a.parquet");
@@ -264,6 +278,83 @@ TEST(Write, FoldersThatCannotBeWrittenStayAsTheyWere) {
   testing::write_bytes(folder / "file", "");
   EXPECT_THROW(data.save_to_disk(folder / "file" / "below"), Error);
   EXPECT_EQ(folder.files(), std::vector<std::string>{"file"});
+}
+
+TEST(Csv, NamesThatAreNotTextAreRefusedByFileAndColumn) {
+  EXPECT_THROWS((read("csv", "a,caf\xe9\n1,2\n")), DataError, "data.csv", "line 1", "column 2 ('caf\\xe9')",
+                "UTF-8", "iconv");
+  EXPECT_THROWS((read("csv", std::string("\xff\xfe"
+                                         "a\0,\0b\0\n\0",
+                                         10))),
+                DataError, "data.csv", "UTF-16");
+  EXPECT_THROWS((read("csv", std::string("\0a\0,\0b\0\n", 8))), DataError, "data.csv", "zero byte");
+  LoadOptions options;
+  options.csv.column_names = {"a", "b"};
+  EXPECT_EQ(rows(read("csv", "a,caf\xe9\n1,2\n", options)), "{\"a\": 1, \"b\": 2}\n");
+  options.csv.column_names = {"a", "caf\xe9"};
+  EXPECT_THROWS((read("csv", "a,b\n1,2\n", options)), DataError, "'caf\\xe9'", "not UTF-8");
+}
+
+/// As in GLUE's files.
+TEST(Csv, QuotesMayBeOrdinaryCharacters) {
+  const std::string text = "id\tsentence\n1\t\"to be\n2\tor \"\"not\"\" \" to be\"\n";
+  EXPECT_THROWS((read("tsv", text)), DataError, "line", "CsvOptions::quote", "kNoQuotes");
+  LoadOptions options;
+  options.csv.quote = CsvOptions::kNoQuotes;
+  EXPECT_EQ(rows(read("tsv", text, options)),
+            "{\"id\": 1, \"sentence\": \"\\\"to be\"}\n"
+            "{\"id\": 2, \"sentence\": \"or \\\"\\\"not\\\"\\\" \\\" to be\\\"\"}\n");
+}
+
+/// The file with other bytes of the same number at each place of `from`.
+void replace_in(const std::filesystem::path& file, std::string_view from, std::string_view to) {
+  auto bytes = testing::read_bytes(file);
+  ASSERT_NE(bytes.find(from), std::string::npos) << from;
+  for (auto at = bytes.find(from); at != std::string::npos; at = bytes.find(from, at + to.size()))
+    bytes.replace(at, from.size(), to);
+  testing::write_bytes(file, bytes);
+}
+
+TEST(Names, OfAnyFormatAreUtf8) {
+  const testing::TemporaryFolder folder;
+  const auto data = read("csv", "cafX,b\ncafY,1\nx,2\n");
+  data.to_arrow(folder / "a.arrow");
+  data.to_parquet(folder / "a.parquet");
+  data.to_arrow(folder / "cells.arrow");
+  replace_in(folder / "a.arrow", "cafX", "caf\xe9");
+  replace_in(folder / "a.parquet", "cafX", "caf\xe9");
+  replace_in(folder / "cells.arrow", "cafY", "caf\xe9");
+  EXPECT_THROWS(ArrowDataset::load(folder / "a.arrow"), DataError, "a.arrow", "'caf\\xe9'", "not UTF-8");
+  EXPECT_THROWS(ArrowDataset::load(folder / "a.parquet"), DataError, "a.parquet", "'caf\\xe9'", "not UTF-8");
+  const auto cells = ArrowDataset::load(folder / "cells.arrow");
+  EXPECT_THROWS(cells.class_encode_column("cafX"), DataError, "cells.arrow", "'cafX'", "row 0", "'caf\\xe9'");
+  EXPECT_EQ(cells.row(0).value().to_json(), "{\"cafX\": \"caf\\\\xe9\", \"b\": 1}");
+  EXPECT_EQ(cells.unique("cafX").size(), 2U);
+  EXPECT_THROWS(data.rename_column("b", "\xff"), UsageError, "'\\xff'", "not UTF-8");
+  EXPECT_THROWS(data.with_split("\xff"), UsageError, "'\\xff'");
+  EXPECT_THROWS(Feature::class_label({"\xff"}), UsageError, "'\\xff'");
+  EXPECT_THROWS(DataType::struct_({{"\xff", DataType(TypeKind::int8)}}), UsageError, "'\\xff'");
+  EXPECT_THROWS(DataType::temporal(TypeKind::timestamp, "s", "\xff"), UsageError, "'\\xff'");
+  EXPECT_THROWS(Feature::other("{", DataType(TypeKind::int8)), UsageError, "not JSON");
+}
+
+/// What other programs write with the features of the file that they have read.
+TEST(Features, ThatAreStaleDoNotCount) {
+  const testing::TemporaryFolder folder;
+  const auto data = read("csv", "label,score,gone\nyes,1,2\nno,2,3\n").class_encode_column("label");
+  data.to_arrow(folder / "a.arrow");
+  data.to_parquet(folder / "a.parquet");
+  // Their Arrow types stay.
+  for (const char* file : {"a.arrow", "a.parquet"}) {
+    replace_in(folder / file, R"("score":{"dtype":"int64")", R"("score":{"dtype":"int32")");
+    replace_in(folder / file, R"("gone":{"dtype":"int64","_type":"Value"})",
+               R"("more":{"dtype":"int64","_type":"Other"})");
+    const auto read = ArrowDataset::load(folder / file);
+    EXPECT_EQ(read.features()["label"], data.features()["label"]) << file;
+    EXPECT_EQ(read.features()["score"].type().text(), "int64") << file;
+    EXPECT_EQ(read.features()["gone"].type().text(), "int64") << file;
+    EXPECT_EQ(rows(read), rows(data)) << file;
+  }
 }
 
 }  // namespace

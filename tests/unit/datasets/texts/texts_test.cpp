@@ -248,6 +248,19 @@ TEST(LoadSquad, GivesARowForEachQuestion) {
   EXPECT_EQ(data[1].get<std::string>("title"), "T");
 }
 
+/// As in the test sets of shared tasks.
+TEST(LoadSquad, IdsMayBeIntegersAndAnswersMissing) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.json", R"({"data": [{"paragraphs": [{"context": "C", "qas": [
+      {"id": 17, "question": "Q"}, {"id": 18446744073709551615, "question": "R", "answers": null}]}]}]})");
+  const auto data = load_squad(folder / "a.json");
+  ASSERT_EQ(data.num_rows(), 2);
+  EXPECT_EQ(data[0].get<std::string>("id"), "17");
+  EXPECT_EQ(data[1].get<std::string>("id"), "18446744073709551615");
+  for (const int row : {0, 1})
+    EXPECT_EQ(data[row]["answers"].to_json(), R"({"text": [], "answer_start": []})");
+}
+
 TEST(LoadSquad, NamesThePlaceThatIsNotAsExpected) {
   const TemporaryFolder folder;
   const auto expect_refusal = [&](const std::string& from, const std::string& to, const char* place,
@@ -260,8 +273,9 @@ TEST(LoadSquad, NamesThePlaceThatIsNotAsExpected) {
   expect_refusal("\"data\"", "\"rows\"", "a list at 'data'", "nothing");
   expect_refusal("\"Ein B\\u00e4r.\"", "7", "a string at 'data[0].paragraphs[0].context'", "number");
   expect_refusal("4,", "-4,", "'data[0].paragraphs[0].qas[0].answers[0].answer_start'", "number");
-  expect_refusal("\"answers\": []", "\"a\": []", "a list at 'data[0].paragraphs[0].qas[1].answers'",
-                 "nothing");
+  expect_refusal("\"answers\": []", "\"answers\": 7", "a list at 'data[0].paragraphs[0].qas[1].answers'",
+                 "number");
+  expect_refusal("\"id\": \"b\"", "\"id\": 1.5", "a string at 'data[0].paragraphs[0].qas[1].id'", "number");
   expect_refusal("{\"title\"", "[\"title\"", "valid JSON", "b.json");
 }
 
