@@ -150,6 +150,24 @@ def grapheme_classes():
     return {0: 1} | {c: 1 + GRAPHEME_CLASSES.index(name) for c, name in found.items() if name}
 
 
+def scripts():
+    """{code point: number of its script}, as UnicodeScripts parts text by it; what joins every script has none."""
+    def parts(text):
+        return len(p.UnicodeScripts().pre_tokenize_str(text))
+
+    codes = [c for c in CODES if parts("a" + chr(c)) > 1 or parts("\u0431" + chr(c)) > 1]
+    begins = [begin for _, (begin, _) in p.UnicodeScripts().pre_tokenize_str("".join(map(chr, codes)))]
+    found, examples = {}, []
+    for first, last in zip(begins, begins[1:] + [len(codes)]):
+        example = chr(codes[first])
+        script = next((number for number, other in enumerate(examples, 1) if parts(other + example) == 1), None)
+        if script is None:
+            examples.append(example)
+            script = len(examples)
+        found |= dict.fromkeys(codes[first:last], script)
+    return found
+
+
 def compatibilities():
     """[(first, last, count)] of neighbours that become `count` code points each, and these, in order."""
     nfd, nfkd = n.NFD(), n.NFKD()
@@ -292,6 +310,7 @@ def main():
                                                 table("char32_t", "kCompatibilityParts", parts)])
     write(folder, "unicode_categories.cpp", [table("ClassRun", "kCategories", class_runs(categories()))])
     write(folder, "unicode_graphemes.cpp", [table("ClassRange", "kGraphemeClasses", class_ranges(grapheme_classes()))])
+    write(folder, "unicode_scripts.cpp", [table("ClassRange", "kScripts", class_ranges(scripts()))])
     write(folder, "unicode_case.cpp", [table("CaseRun", "kLowerCase", runs), table("CasePair", "kLowerCasePairs", doubles)])
 
 

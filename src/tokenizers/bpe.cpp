@@ -110,7 +110,10 @@ void Bpe::Symbols::set(char32_t code, std::uint32_t id) {
 }
 
 Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const std::string& file)
-    : vocabulary_(std::move(vocabulary)), settings_(std::move(settings)), merges_(merges.size()) {
+    : vocabulary_(std::move(vocabulary)),
+      settings_(std::move(settings)),
+      file_(file),
+      merges_(merges.size()) {
   for (auto& symbols : symbols_) symbols.low.fill(kNone);
   for (std::uint32_t id = 0; id < vocabulary_.id_end(); ++id) {
     const auto* token = vocabulary_.token(id);
@@ -118,14 +121,7 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const s
       add_symbol(*token, id, place);
     }
   }
-  if (settings_.byte_level) require_bytes(file);
-  if (settings_.unknown_token) {
-    const auto id = vocabulary_.id(*settings_.unknown_token);
-    if (!id && !settings_.byte_level) {
-      fail(file, fmt::format("the vocabulary has no '{}', its unk_token", *settings_.unknown_token));
-    }
-    unknown_ = id.value_or(kNone);
-  }
+  if (settings_.unknown_token) unknown_ = vocabulary_.id(*settings_.unknown_token).value_or(kNone);
   for (unsigned byte = 0; byte < 256; ++byte) {
     fallback_[byte] = vocabulary_.id(fmt::format("<0x{:02X}>", byte)).value_or(kNone);
   }
@@ -158,17 +154,6 @@ void Bpe::add_symbol(std::string_view token, std::uint32_t id, unsigned place) {
   if (!settings_.byte_level) return symbols_[place].set(code, id);
   if (const auto byte = bytes_of_token(token)) {
     symbols_[place].low[static_cast<unsigned char>(byte->front())] = id;
-  }
-}
-
-void Bpe::require_bytes(const std::string& file) const {
-  for (const auto& symbols : symbols_) {
-    for (unsigned byte = 0; byte < 256; ++byte) {
-      if (symbols.low[byte] != kNone || is_never_text(byte)) continue;
-      std::string token;
-      append_utf8(token, byte_characters()[byte]);
-      fail(file, fmt::format("the vocabulary has no '{}', the token of the byte {}", token, byte));
-    }
   }
 }
 
@@ -275,7 +260,8 @@ void Bpe::begin_characters(std::string_view word, Tokens& tokens) const {
     const auto length = static_cast<std::uint32_t>(place - begin);
     const auto id = symbols(begin == 0, place == word.size()).find(code);
     if (id == kNone && fall_back(word.substr(begin, length), tokens, done)) continue;
-    if (id == kNone && unknown_ == kNone) continue;
+    if (id == kNone && unknown_ == kNone && !settings_.unknown_token) continue;
+    if (id == kNone && unknown_ == kNone) fail_unknown();
     if (waiting > 0 && (id != kNone || !settings_.fuse_unknown)) {
       add(unknown_, waiting);
       waiting = 0;
@@ -287,6 +273,12 @@ void Bpe::begin_characters(std::string_view word, Tokens& tokens) const {
     }
   }
   if (waiting > 0) add(unknown_, waiting);
+}
+
+void Bpe::fail_unknown() const {
+  fail(file_,
+       fmt::format("the text has a character without a token, and the vocabulary has no '{}', its unk_token",
+                   settings_.unknown_token->substr(0, 100)));
 }
 
 bool Bpe::fall_back(std::string_view character, Tokens& tokens, std::uint32_t& length) const {
@@ -358,6 +350,23 @@ Merges read_merges(const Node& node) {
 
 }  // namespace
 
+bool has_all_bytes(const Node& node) {
+  const auto prefix = node.text("continuing_subword_prefix", "");
+  const auto suffix = node.text("end_of_word_suffix", "");
+  if (node.flag("byte_fallback", false)) return false;
+  if (node.flag("ignore_merges", false) && !(prefix.empty() && suffix.empty())) return false;
+  const auto& vocabulary = node["vocab"].object();
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    if (is_never_text(byte)) continue;
+    std::string token;
+    append_utf8(token, byte_characters()[byte]);
+    for (const auto& written : {token, prefix + token, token + suffix, prefix + token + suffix}) {
+      if (!vocabulary.contains(written)) return false;
+    }
+  }
+  return true;
+}
+
 std::unique_ptr<const Model> make_bpe(const Node& node, bool byte_level) {
   if (const auto dropout = node.find("dropout"); dropout && !dropout->is_zero()) {
     dropout->fail("the model's 'dropout' is not supported");
@@ -369,13 +378,6 @@ std::unique_ptr<const Model> make_bpe(const Node& node, bool byte_level) {
                          .continuing_prefix = node.text("continuing_subword_prefix", ""),
                          .end_suffix = node.text("end_of_word_suffix", "")};
   if (const auto unknown = node.find("unk_token")) settings.unknown_token = unknown->text();
-  const bool decorated = !settings.continuing_prefix.empty() || !settings.end_suffix.empty();
-  if (settings.byte_fallback && (byte_level || decorated)) {
-    node.fail("a 'byte_fallback' with ByteLevel, a prefix or a suffix is not supported");
-  }
-  if (byte_level && settings.ignore_merges && decorated) {
-    node.fail("'ignore_merges' with ByteLevel and a prefix or suffix is not supported");
-  }
   return std::make_unique<Bpe>(read_vocabulary(node["vocab"]), read_merges(node["merges"]),
                                std::move(settings), node.file());
 }

@@ -33,14 +33,15 @@ class Bpe final : public Model {
     std::string continuing_prefix = {};
     std::string end_suffix = {};
   };
-  /// Throws DataError, naming the file, if a merge, the unknown token or, with `byte_level`, one of the 243
-  /// bytes of UTF-8 has no token.
+  /// Throws DataError, naming the file, if a merge has no token. With `byte_level`, the 243 bytes of UTF-8
+  /// must have theirs. An unknown token that the vocabulary lacks is an error once a text needs it.
   Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const std::string& file);
 
   void tokenize(std::string_view word, Tokens& tokens) const override;
   void tokenize_part(std::string_view part, Tokens& tokens) const override;
   std::size_t part_end(std::string_view word, std::size_t begin) const override;
   const Vocabulary& vocabulary() const noexcept override { return vocabulary_; }
+  bool is_bpe() const noexcept override { return true; }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -53,7 +54,6 @@ class Bpe final : public Model {
   };
 
   void add_symbol(std::string_view token, std::uint32_t id, unsigned place);
-  void require_bytes(const std::string& file) const;
   void add_merges(const Merges& merges, const std::string& file);
   void find_words();
   void find_parts(const Merges& merges);
@@ -63,11 +63,13 @@ class Bpe final : public Model {
   void begin_bytes(std::string_view word, Tokens& tokens) const;
   void begin_characters(std::string_view word, Tokens& tokens) const;
   bool fall_back(std::string_view character, Tokens& tokens, std::uint32_t& length) const;
+  [[noreturn]] void fail_unknown() const;
   void merge_short(Tokens& tokens) const;
   void merge_long(Tokens& tokens) const;
 
   Vocabulary vocabulary_;
   Settings settings_;
+  std::string file_;
   MergeTable merges_;
   std::array<Symbols, 4> symbols_;
   std::array<std::uint32_t, 256> fallback_{};
@@ -78,6 +80,10 @@ class Bpe final : public Model {
   bool has_parts_ = false;
   MergeTable neighbours_{0};
 };
+
+/// Whether a BPE can take words as bytes: each byte of UTF-8 is a token wherever in a word, and no field
+/// makes words characters.
+bool has_all_bytes(const Node& node);
 
 /// Creates the model of a file of type BPE. Throws DataError.
 std::unique_ptr<const Model> make_bpe(const Node& node, bool byte_level);

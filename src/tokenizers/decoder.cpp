@@ -1,5 +1,6 @@
 #include "decoder.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
@@ -34,6 +35,21 @@ void clean_up(std::string& text) {
        {" 've", "'ve"},
        {" 're", "'re"}}};
   for (const auto& [what, by] : kChanges) replace_all(text, what, by);
+}
+
+/// Of adjacent equal tokens one is kept; padding is removed, and the delimiter becomes a space.
+Decoder ctc(const Node& node) {
+  return [padding = node.text("pad_token", "<pad>"), delimiter = node.text("word_delimiter_token", "|"),
+          cleanup = node.flag("cleanup", true)](std::vector<std::string>& tokens) {
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    for (auto& token : tokens) {
+      if (!padding.empty()) replace_all(token, padding, "");
+      if (!cleanup) continue;
+      clean_up(token);
+      if (!delimiter.empty()) replace_all(token, delimiter, " ");
+    }
+    std::erase(tokens, "");
+  };
 }
 
 Decoder word_piece(const std::string& prefix, bool cleanup) {
@@ -144,6 +160,21 @@ Decoder sequence(const Node& node) {
 
 }  // namespace
 
+void clean_up_text(std::string& text) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kChanges = {
+      {{" .", "."},
+       {" ?", "?"},
+       {" !", "!"},
+       {" ,", ","},
+       {" ' ", "'"},
+       {" n't", "n't"},
+       {" 'm", "'m"},
+       {" 's", "'s"},
+       {" 've", "'ve"},
+       {" 're", "'re"}}};
+  for (const auto& [what, by] : kChanges) replace_all(text, what, by);
+}
+
 void join_by_spaces(std::vector<std::string>& tokens) {
   for (std::size_t place = 1; place < tokens.size(); ++place) tokens[place].insert(0, 1, ' ');
 }
@@ -154,15 +185,16 @@ Decoder make_decoder(const Node& node) {
   if (type == "ByteLevel") return byte_level;
   if (type == "BPEDecoder") return suffix(node.text("suffix", "</w>"));
   if (type == "ByteFallback") return byte_fallback;
+  if (type == "CTC") return ctc(node);
   if (type == "Fuse") return fuse;
   if (type == "Metaspace") return metaspace(node);
   if (type == "Replace") return replace(node);
   if (type == "Sequence") return sequence(node);
   if (type == "Strip") return strip(node);
-  node.fail(
-      "the decoder '" + type +
-      "' is not supported (BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip "
-      "and WordPiece are)");
+  node.fail("the decoder '" + type +
+            "' is not supported (BPEDecoder, ByteFallback, ByteLevel, CTC, Fuse, Metaspace, Replace, "
+            "Sequence, Strip "
+            "and WordPiece are)");
 }
 
 }  // namespace lockstep::tokenizer

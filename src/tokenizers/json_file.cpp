@@ -89,7 +89,9 @@ bool Node::flag() const {
 
 std::uint32_t Node::number() const {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (!json_->is_number_unsigned() || json_->get<std::uint64_t>() > kMost) {
+  const bool negative =
+      json_->is_number_integer() && !json_->is_number_unsigned() && json_->get<std::int64_t>() < 0;
+  if (!json_->is_number_integer() || negative || json_->get<std::uint64_t>() > kMost) {
     fail("an integer from 0 to 2147483647 is needed, but it is " +
          (json_->is_number() ? json_->dump() : std::string(json_->type_name())));
   }

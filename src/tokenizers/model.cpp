@@ -59,23 +59,53 @@ std::unique_ptr<const Model> make_word_piece(const Node& node) {
   return std::make_unique<WordPiece>(read_vocabulary(node["vocab"]), settings, node.file());
 }
 
-/// Files of old versions do not name the model; its fields identify it.
-std::string type_of(const Node& node) {
-  const auto type = node.text("type", "");
-  if (!type.empty()) return type;
-  return node.find("merges") ? "BPE" : node.find("continuing_subword_prefix") ? "WordPiece" : "";
+std::unique_ptr<const Model> make_word_level(const Node& node) {
+  return std::make_unique<WordLevel>(read_vocabulary(node["vocab"]), node.text("unk_token", "<unk>"),
+                                     node.file());
 }
 
 }  // namespace
 
-std::unique_ptr<const Model> make_model(const Node& node, bool byte_level) {
-  const auto type = type_of(node);
-  if (type == "BPE") return make_bpe(node, byte_level);
-  if (type != "WordPiece" && type != "Unigram") {
-    node.fail(fmt::format("the model '{}' is not supported (BPE, Unigram and WordPiece are)", type));
+WordLevel::WordLevel(Vocabulary vocabulary, std::string unknown_token, std::string file)
+    : vocabulary_(std::move(vocabulary)), unknown_token_(std::move(unknown_token)), file_(std::move(file)) {}
+
+void WordLevel::tokenize(std::string_view word, Tokens& tokens) const {
+  auto id = vocabulary_.id(word);
+  if (!id) id = vocabulary_.id(unknown_token_);
+  if (!id) {
+    throw DataError(
+        fmt::format("'{}': the vocabulary has neither the word '{}' nor '{}', the token of unknown words.",
+                    file_, word.substr(0, 100), unknown_token_));
   }
-  if (byte_level) node.fail(fmt::format("a {} behind the pre-tokenizer ByteLevel is not supported", type));
-  return type == "Unigram" ? make_unigram(node) : make_word_piece(node);
+  tokens.assign(1, {*id, 0, static_cast<std::uint32_t>(word.size())});
 }
+
+std::string model_type(const Node& node) {
+  if (const auto type = node.text("type", ""); !type.empty()) return type;
+  const auto vocabulary = node.find("vocab");
+  if (vocabulary && node.find("merges")) return "BPE";
+  if (vocabulary && vocabulary->is_list()) return "Unigram";
+  const bool names_unknown = vocabulary && node.find("unk_token");
+  if (names_unknown && node.find("continuing_subword_prefix") && node.find("max_input_chars_per_word"))
+    return "WordPiece";
+  if (names_unknown) return "WordLevel";
+  node.fail(
+      "it has no type, and its fields are those of no model: of BPE (vocab and merges), Unigram (a list "
+      "vocab), "
+      "WordPiece (vocab, unk_token, continuing_subword_prefix and max_input_chars_per_word) and WordLevel "
+      "(vocab and "
+      "unk_token)");
+}
+
+std::unique_ptr<const Model> make_model(const Node& node, bool byte_level) {
+  const auto type = model_type(node);
+  if (type == "BPE") return make_bpe(node, byte_level);
+  if (type == "Unigram") return make_unigram(node);
+  if (type == "WordPiece") return make_word_piece(node);
+  if (type == "WordLevel") return make_word_level(node);
+  node.fail(fmt::format("the model '{}' is not supported (BPE, Unigram, WordLevel and WordPiece are)", type));
+}
+
+bool has_byte_level(const Node& node) { return model_type(node) == "BPE" && has_all_bytes(node); }
 
 }  // namespace lockstep::tokenizer

@@ -28,11 +28,36 @@ class Model {
     return *vocabulary().token(token.id);
   }
   virtual const Vocabulary& vocabulary() const noexcept = 0;
+  virtual bool is_bpe() const noexcept { return false; }
 };
 
-/// Creates the model of a file's field "model". `byte_level`: the pre-tokenizer ends with ByteLevel, which
-/// only BPE supports. Throws DataError for an unsupported model.
+/// The type of a file's field "model"; for older files, which do not name it, what its fields make it in the
+/// package. Throws DataError if they make it none.
+std::string model_type(const Node& node);
+
+/// Creates the model of a file's field "model". `byte_level`: its words are bytes, which has_byte_level()
+/// must allow. Throws DataError for an unsupported model.
 std::unique_ptr<const Model> make_model(const Node& node, bool byte_level);
+
+/// Whether the model can take words as bytes: a BPE with tokens for all bytes. Otherwise its words must be
+/// written with the visible characters of bytes.
+bool has_byte_level(const Node& node);
+
+/// A word is a token, or unknown.
+class WordLevel final : public Model {
+ public:
+  /// The unknown token may be missing from the vocabulary; then an unknown word is an error.
+  WordLevel(Vocabulary vocabulary, std::string unknown_token, std::string file);
+
+  /// Throws DataError for an unknown word if there is no token for it.
+  void tokenize(std::string_view word, Tokens& tokens) const override;
+  const Vocabulary& vocabulary() const noexcept override { return vocabulary_; }
+
+ private:
+  Vocabulary vocabulary_;
+  std::string unknown_token_;
+  std::string file_;
+};
 
 /// BERT's model: greedily takes the longest matching token from the left; tokens that continue a word have a
 /// prefix.

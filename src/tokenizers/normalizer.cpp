@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "byte_alphabet.hpp"
 #include "pattern.hpp"
 #include "precompiled.hpp"
 #include "unicode.hpp"
@@ -198,6 +199,20 @@ void nmt(Characters& text) {
   }
 }
 
+/// Writes the bytes of the text as visible characters.
+void show_bytes(Characters& text) {
+  Characters result;
+  result.reserve(text.size());
+  std::string bytes;
+  for (const auto& character : text) {
+    bytes.clear();
+    append_utf8(bytes, character.code);
+    for (const char byte : bytes)
+      result.push_back(with_code(character, byte_characters()[static_cast<unsigned char>(byte)]));
+  }
+  text = std::move(result);
+}
+
 std::u32string code_points(std::string_view text) {
   std::u32string codes;
   for (std::size_t place = 0; place < text.size();) codes += next_character(text, place);
@@ -310,6 +325,7 @@ std::unique_ptr<const Normalizer> make_normalizer(const Node& node) {
   const auto& type = node.type();
   if (type == "BertNormalizer") return make_bert(node);
   if (type == "Sequence") return make_sequence(node);
+  if (type == "ByteLevel") return std::make_unique<Step>(show_bytes);
   if (type == "Lowercase") return std::make_unique<Step>(lower);
   if (type == "NFC") return std::make_unique<Step>(compose);
   if (type == "NFD") return std::make_unique<Step>(decompose);
@@ -323,7 +339,8 @@ std::unique_ptr<const Normalizer> make_normalizer(const Node& node) {
   if (type == "StripAccents") return std::make_unique<Step>(strip_accents);
   if (type == "Precompiled") return std::make_unique<Precompiled>(node);
   node.fail("the normalizer '" + type +
-            "' is not supported (BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, "
+            "' is not supported (BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, "
+            "Precompiled, Prepend, "
             "Replace, Sequence, Strip and StripAccents are)");
 }
 

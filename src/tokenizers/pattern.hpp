@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -28,6 +29,7 @@ class Pattern {
   /// Oniguruma rejects.
   explicit Pattern(const Node& node);
   explicit Pattern(Property property) : what_(property) {}
+  explicit Pattern(std::string text) : what_(std::move(text)) {}
 
   /// Sets `matches` to those in valid text, from left to right, without overlap. A regular expression may
   /// have an empty match between two characters. Throws DataError, naming the expression, if it needs too

@@ -122,6 +122,52 @@ void prefix_spaces(SplitText& split) {
   split.take(result);
 }
 
+/// Writes the bytes of words as visible characters.
+void write_bytes(SplitText& split) {
+  auto& result = split.begin_rewriting();
+  for (auto& word : split.words) {
+    const auto part = split.text.part(word.begin, word.end);
+    word.begin = static_cast<std::uint32_t>(result.text.size());
+    for (std::size_t place = 0; place < part.text.size(); ++place) {
+      result.append(byte_characters()[static_cast<unsigned char>(part.text[place])],
+                    part.offsets(place, place + 1));
+    }
+    word.end = static_cast<std::uint32_t>(result.text.size());
+  }
+  split.take(result);
+}
+
+/// Cuts words into pieces of a number of characters.
+class FixedLength {
+ public:
+  explicit FixedLength(std::uint32_t length) : length_(length) {}
+
+  void operator()(SplitText& split) const {
+    auto& words = split.spare;
+    words.clear();
+    for (const auto& word : split.words) {
+      auto begin = word.begin;
+      std::uint32_t count = 0;
+      for (auto place = word.begin; place < word.end;) {
+        place += static_cast<std::uint32_t>(sequence_length(split.text.text[place]));
+        if (++count % length_ > 0 && place < word.end) continue;
+        words.push_back({begin, place});
+        begin = place;
+      }
+    }
+    split.words.swap(words);
+  }
+
+ private:
+  std::uint32_t length_;
+};
+
+FixedLength fixed_length(const Node& node) {
+  const auto length = node.number("length", 5);
+  if (length == 0) node.fail("the length of FixedLength is 0");
+  return FixedLength(length);
+}
+
 /// SentencePiece's words: spaces become a visible character, which begins a word.
 class Metaspace {
  public:
@@ -202,7 +248,7 @@ PreTokenizer::PreTokenizer(const Node& node) { add(node); }
 
 void PreTokenizer::add(const Node& node) {
   const auto& type = node.type();
-  if (byte_level_) node.fail("a pre-tokenizer ('" + type + "') behind ByteLevel is not supported");
+  if (byte_level_ && type != "Sequence") show_bytes();
   const auto add_pattern = [&](Pattern pattern, Behavior behavior) {
     steps_.emplace_back(PatternSplit(std::move(pattern), behavior, false));
   };
@@ -216,6 +262,14 @@ void PreTokenizer::add(const Node& node) {
     steps_.push_back(step_of(split_spaces));
   } else if (type == "Split") {
     add_split(node);
+  } else if (type == "CharDelimiterSplit") {
+    std::string delimiter;
+    append_utf8(delimiter, node["delimiter"].character());
+    add_pattern(Pattern(std::move(delimiter)), Behavior::removed);
+  } else if (type == "FixedLength") {
+    steps_.emplace_back(fixed_length(node));
+  } else if (type == "UnicodeScripts") {
+    steps_.push_back(step_of(split_scripts));
   } else if (type == "Metaspace") {
     steps_.emplace_back(Metaspace(node.character("replacement", U'\u2581'), read_prepend_scheme(node),
                                   node.flag("split", true)));
@@ -231,9 +285,15 @@ void PreTokenizer::add(const Node& node) {
     if (node.flag("use_regex", true)) steps_.push_back(step_of(split_gpt2));
   } else {
     node.fail("the pre-tokenizer '" + type +
-              "' is not supported (BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Sequence, "
-              "Split, Whitespace and WhitespaceSplit are)");
+              "' is not supported (BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, "
+              "Metaspace, "
+              "Punctuation, Sequence, Split, UnicodeScripts, Whitespace and WhitespaceSplit are)");
   }
+}
+
+void PreTokenizer::show_bytes() {
+  if (byte_level_) steps_.emplace_back(write_bytes);
+  byte_level_ = false;
 }
 
 void PreTokenizer::add_split(const Node& node) {

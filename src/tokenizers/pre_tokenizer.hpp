@@ -26,6 +26,8 @@ void split_bert(std::string_view text, Words& words);
 void split_words(std::string_view text, Words& words);
 /// WhitespaceSplit: splits at white space.
 void split_spaces(std::string_view text, Words& words);
+/// UnicodeScripts: splits where the script changes; spaces belong to what precedes them, and Kana to Han.
+void split_scripts(std::string_view text, Words& words);
 /// The pattern of GPT-2.
 void split_gpt2(std::string_view text, Words& words);
 /// The patterns of cl100k and Llama 3, and of Qwen 2, which splits numbers into single digits.
@@ -63,8 +65,12 @@ class PreTokenizer {
   /// The pre-tokenizer of a file's field "pre_tokenizer". Throws DataError if it is not supported.
   explicit PreTokenizer(const Node& node);
 
-  /// Whether the model gets bytes: the last step is ByteLevel.
+  /// Whether the words are bytes, which a vocabulary writes as visible characters: the last step is
+  /// ByteLevel.
   bool is_byte_level() const noexcept { return byte_level_; }
+
+  /// Writes bytes as visible characters from here on: for parts that do not take bytes.
+  void show_bytes();
 
   /// Sets `split` to the words of a nonempty text. Throws DataError for a regular expression that needs too
   /// many steps.

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "pre_tokenizer.hpp"
 #include "unicode.hpp"
+#include "unicode_tables.hpp"
 #include "utf8.hpp"
 
 namespace lockstep::tokenizer {
@@ -70,6 +72,32 @@ void split_bert(std::string_view text, Words& words) { split_by_kind<bert_kind>(
 void split_words(std::string_view text, Words& words) { split_by_kind<word_kind>(text, words); }
 
 void split_spaces(std::string_view text, Words& words) { split_by_kind<space_kind>(text, words); }
+
+namespace {
+
+/// The script of a character; 0 for what joins every script.
+unsigned script_of(char32_t code) {
+  const auto row =
+      std::upper_bound(kScripts.begin(), kScripts.end(), code,
+                       [](char32_t value, const ClassRange& range) { return value < range.first; });
+  return row == kScripts.begin() || std::prev(row)->last < code ? 0U : std::prev(row)->number;
+}
+
+}  // namespace
+
+/// As in the package, what comes before the first character of a script is in no word.
+void split_scripts(std::string_view text, Words& words) {
+  unsigned current = 0;
+  const auto first = words.size();
+  for (std::size_t place = 0; place < text.size();) {
+    const auto begin = static_cast<std::uint32_t>(place);
+    const auto script = script_of(next_character(text, place));
+    if (script == 0 || script == current) continue;
+    if (words.size() > first) words.back().end = begin;
+    words.push_back({begin, static_cast<std::uint32_t>(text.size())});
+    current = script;
+  }
+}
 
 namespace {
 

@@ -49,6 +49,21 @@ const std::optional<tokenizer::Truncation>& Tokenizer::truncation() const noexce
 
 const std::optional<tokenizer::Padding>& Tokenizer::padding() const noexcept { return parts_->padding; }
 
+const tokenizer::PretrainedSettings& Tokenizer::settings() const noexcept { return parts_->settings; }
+
+std::optional<std::int64_t> Tokenizer::special_token_id(const std::string& name) const {
+  const auto& tokens = parts_->settings.special_tokens;
+  const auto found = tokens.find(name);
+  return found == tokens.end() ? std::nullopt : token_to_id(found->second);
+}
+
+Tokenizer Tokenizer::for_targets() const {
+  if (!parts_->target) return *this;
+  auto parts = std::make_shared<Parts>(*parts_);
+  parts->encodes_targets = true;
+  return Tokenizer(std::move(parts));
+}
+
 /// Everything except padding, which needs the whole batch.
 Encoding Tokenizer::encode_input(const TextInput& input, const EncodeOptions& options,
                                  tokenizer::Workspace& workspace) const {
@@ -58,10 +73,11 @@ Encoding Tokenizer::encode_input(const TextInput& input, const EncodeOptions& op
   if (input.pair) second = pipeline.encode(*input.pair, 1, options.return_tokens, workspace);
   Draft* pair = input.pair ? &second : nullptr;
   if (const auto& truncation = parts_->truncation) {
-    const auto added = options.add_special_tokens ? pipeline.post_processor.added(input.pair.has_value()) : 0;
+    const auto added =
+        options.add_special_tokens ? parts_->post_processor().added(input.pair.has_value()) : 0;
     tokenizer::truncate(text, pair, room(*truncation, added), *truncation);
   }
-  return pipeline.post_processor.process(text, pair, options.add_special_tokens, options.return_tokens);
+  return parts_->post_processor().process(text, pair, options.add_special_tokens, options.return_tokens);
 }
 
 Encoding Tokenizer::encode_one(const TextInput& input, const EncodeOptions& options) const {
@@ -116,6 +132,8 @@ std::string Tokenizer::decode(const std::vector<std::int64_t>& ids,
   pipeline.decoder(tokens);
   std::string text;
   for (const auto& token : tokens) text += token;
+  if (parts_->settings.clean_up_tokenization_spaces && !pipeline.model->is_bpe())
+    tokenizer::clean_up_text(text);
   return text;
 }
 

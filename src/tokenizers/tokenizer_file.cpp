@@ -1,7 +1,6 @@
-#include "bpe.hpp"
-
 #include <fmt/core.h>
 
+#include "document.hpp"
 #include "lockstep/core/error.hpp"
 #include "tokenizer_parts.hpp"
 
@@ -56,23 +55,36 @@ std::optional<Padding> read_padding(const Node& document) {
                  .token = node->text("pad_token", "[PAD]")};
 }
 
-/// With a model of the caller's, or that of the document.
 std::shared_ptr<const Pipeline> read_pipeline(const Node& document, std::unique_ptr<const Model> model = {}) {
-  check_version(document);
-  auto pipeline = std::make_shared<Pipeline>();
-  if (const auto node = document.find("normalizer")) pipeline->normalizer = make_normalizer(*node);
-  if (const auto node = document.find("pre_tokenizer")) pipeline->pre_tokenizer = PreTokenizer(*node);
-  if (!model) model = make_model(document["model"], pipeline->pre_tokenizer.is_byte_level());
-  pipeline->model = std::move(model);
-  if (const auto node = document.find("added_tokens")) {
-    pipeline->added = AddedTokens(*node, pipeline->model->vocabulary(), pipeline->normalizer.get());
-  }
-  if (const auto node = document.find("post_processor")) pipeline->post_processor = PostProcessor(*node);
-  if (const auto node = document.find("decoder")) pipeline->decoder = make_decoder(*node);
+  auto pipeline = begin_pipeline(document, std::move(model));
+  finish_pipeline(*pipeline, document);
   return pipeline;
 }
 
 }  // namespace
+
+std::shared_ptr<Pipeline> begin_pipeline(const Node& document, std::unique_ptr<const Model> model) {
+  check_version(document);
+  auto pipeline = std::make_shared<Pipeline>();
+  auto& words = pipeline->pre_tokenizer;
+  if (const auto node = document.find("normalizer")) pipeline->normalizer = make_normalizer(*node);
+  if (const auto node = document.find("pre_tokenizer")) words = PreTokenizer(*node);
+  if (!model) {
+    const auto node = document["model"];
+    if (words.is_byte_level() && !has_byte_level(node)) words.show_bytes();
+    model = make_model(node, words.is_byte_level());
+  }
+  pipeline->model = std::move(model);
+  return pipeline;
+}
+
+void finish_pipeline(Pipeline& pipeline, const Node& document) {
+  if (const auto node = document.find("added_tokens")) {
+    pipeline.added = AddedTokens(*node, pipeline.model->vocabulary(), pipeline.normalizer.get());
+  }
+  if (const auto node = document.find("post_processor")) pipeline.post_processor = PostProcessor(*node);
+  if (const auto node = document.find("decoder")) pipeline.decoder = make_decoder(*node);
+}
 
 void check(const Truncation& truncation, const Pipeline& pipeline) {
   const auto added = pipeline.post_processor.added(false);
@@ -130,6 +142,8 @@ nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file
   return tokens;
 }
 
+}  // namespace
+
 Merges read_merge_lines(std::string_view text, const std::string& file) {
   Merges merges;
   std::size_t number = 0;
@@ -147,7 +161,6 @@ Merges read_merge_lines(std::string_view text, const std::string& file) {
   return merges;
 }
 
-}  // namespace
 }  // namespace tokenizer
 
 Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_txt,
@@ -177,19 +190,20 @@ Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_txt,
 Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_json,
                                 const std::filesystem::path& merges_txt,
                                 const tokenizer::ByteLevelOptions& options) {
-  using tokenizer::Bpe;
   const auto file = vocab_json.string();
-  const auto tree = tokenizer::parse_json(tokenizer::read_text_file(vocab_json), file);
-  const auto merges = tokenizer::read_merge_lines(tokenizer::read_text_file(merges_txt), merges_txt.string());
-  auto model = std::make_unique<Bpe>(tokenizer::read_vocabulary(tokenizer::Node(tree, file)), merges,
-                                     Bpe::Settings{.byte_level = true}, file);
   nlohmann::json document;
+  document["model"] = {{"type", "BPE"}, {"merges", nlohmann::json::array()}};
+  document["model"]["vocab"] = tokenizer::parse_json(tokenizer::read_text_file(vocab_json), file);
+  for (auto& [left, right] :
+       tokenizer::read_merge_lines(tokenizer::read_text_file(merges_txt), merges_txt.string())) {
+    document["model"]["merges"].push_back(nlohmann::json::array({std::move(left), std::move(right)}));
+  }
   document["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", options.add_prefix_space}};
   document["post_processor"] = {{"type", "ByteLevel"},
                                 {"add_prefix_space", options.add_prefix_space},
                                 {"trim_offsets", options.trim_offsets}};
   document["decoder"]["type"] = "ByteLevel";
-  auto pipeline = tokenizer::read_pipeline(tokenizer::Node(document, file), std::move(model));
+  auto pipeline = tokenizer::read_pipeline(tokenizer::Node(document, file));
   return Tokenizer(std::make_shared<const Parts>(Parts{.pipeline = std::move(pipeline)}));
 }
 

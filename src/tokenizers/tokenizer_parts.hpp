@@ -11,6 +11,14 @@ struct Tokenizer::Parts {
   std::optional<tokenizer::Truncation> truncation = std::nullopt;
   std::optional<tokenizer::Padding> padding = std::nullopt;
   std::shared_ptr<tokenizer::WorkspacePool> workspaces = std::make_shared<tokenizer::WorkspacePool>();
+  /// The post-processor of texts in the target language, if there are languages.
+  std::shared_ptr<const tokenizer::PostProcessor> target = nullptr;
+  bool encodes_targets = false;
+  tokenizer::PretrainedSettings settings = {};
+
+  const tokenizer::PostProcessor& post_processor() const {
+    return encodes_targets ? *target : pipeline->post_processor;
+  }
 };
 
 namespace tokenizer {

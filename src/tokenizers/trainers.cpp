@@ -12,6 +12,7 @@
 #include "json_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "merge_learner.hpp"
+#include "model.hpp"
 #include "normalizer.hpp"
 #include "pre_tokenizer.hpp"
 #include "utf8.hpp"
@@ -71,8 +72,7 @@ TokenizerTrainer::TokenizerTrainer(const std::string& json, const std::string& n
   if (const auto node = document.find("normalizer")) parts_->normalizer = make_normalizer(*node);
   if (const auto node = document.find("pre_tokenizer")) parts_->pre_tokenizer = PreTokenizer(*node);
   const auto model = document["model"];
-  // Older files do not name the model.
-  const auto type = model.text("type", model.find("merges") ? "BPE" : "WordPiece");
+  const auto type = model_type(model);
   if (type != "BPE" && type != "WordPiece")
     model.fail(fmt::format("a model of type '{}' cannot be trained: BPE and WordPiece can", type));
   parts_->is_word_piece = type == "WordPiece";

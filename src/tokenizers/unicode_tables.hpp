@@ -6,7 +6,8 @@
 
 namespace lockstep::tokenizer {
 
-// The tables written by scripts/make_unicode_tables.py. Only unicode.cpp and regex.cpp use them.
+// The tables written by scripts/make_unicode_tables.py. Only unicode.cpp, regex.cpp and splitters.cpp use
+// them.
 
 /// Code points from `first` to `last`.
 struct Range {
@@ -73,6 +74,8 @@ extern const Rows<Range> kHan;
 /// By the numbers of Category and GraphemeClass.
 extern const Rows<ClassRun> kCategories;
 extern const Rows<ClassRange> kGraphemeClasses;
+/// By scripts, in order of code points; the numbers are this table's own.
+extern const Rows<ClassRange> kScripts;
 extern const Rows<Decomposition> kDecompositions;
 extern const Rows<Compatibility> kCompatibilities;
 /// The parts of all compatibility decompositions, in order.

@@ -151,6 +151,42 @@ def clip(lines):
     return tokenizer
 
 
+def falcon(lines):
+    """Digits and a Split behind ByteLevel, which see its visible characters."""
+    parts = pre_tokenizers.Sequence([pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False),
+                                     pre_tokenizers.Digits(), pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")])
+    tokenizer = byte_level(lines, parts, [">>TITLE<<", "<|endoftext|>"])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    return tokenizer
+
+
+def some_letters(lines):
+    """A byte-level vocabulary learnt without its alphabet, as in Hugging Face's course: what is in no text has no token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=900, special_tokens=["<|endoftext|>"], show_progress=False))
+    return tokenizer
+
+
+def words_of_bytes(lines):
+    """Whole words, of the characters that stand for bytes, by a normalizer."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.ByteLevel()])
+    tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit("\u0120")
+    tokenizer.train_from_iterator(lines, trainers.WordLevelTrainer(vocab_size=800, special_tokens=["[UNK]", "[PAD]"], show_progress=False))
+    return tokenizer
+
+
+def scripts_and_lengths(lines):
+    """Words by script, cut into pieces of three characters; bytes for a Unigram."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.FixedLength(3), pre_tokenizers.ByteLevel(use_regex=False)])
+    tokenizer.train_from_iterator(lines, trainers.UnigramTrainer(vocab_size=500, special_tokens=["<unk>"], unk_token="<unk>", initial_alphabet=ALPHABET, show_progress=False))
+    tokenizer.decoder = decoders.CTC(pad_token="<unk>", word_delimiter_token="\u0120")
+    return tokenizer
+
+
 def character_bpe(lines, size=1500, **model):
     """BPE on characters with SentencePiece's blanks, trained word by word, and with a token for each byte."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True, **model))
@@ -271,7 +307,7 @@ def left_out(lines):
 
 
 KINDS = [bert, bert_cased, accents, composed, gpt2, roberta, llama3, qwen2, prefixed, o200k, deepseek, clip, llama2, mistral, gemma, some_bytes,
-         t5, xlm_roberta, unigram_bytes, continued, left_out]
+         t5, xlm_roberta, unigram_bytes, continued, left_out, falcon, some_letters, words_of_bytes, scripts_and_lengths]
 
 
 def save_all(lines, folder):

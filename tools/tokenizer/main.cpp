@@ -168,8 +168,24 @@ int train(const TrainOptions& options) {
   return 0;
 }
 
+/// A model's folder, or a tokenizer.json with its truncation and padding.
+Tokenizer open_tokenizer(const std::string& path, const std::string& src_lang, const std::string& tgt_lang) {
+  if (!std::filesystem::is_directory(path)) {
+    if (!src_lang.empty() || !tgt_lang.empty())
+      throw UsageError("--src-lang and --tgt-lang need the folder of a translation model as --tokenizer");
+    return std::filesystem::path(path).extension() == ".txt" ? Tokenizer::from_vocab(path)
+                                                             : Tokenizer::from_file(path);
+  }
+  tokenizer::PretrainedOptions options;
+  if (!src_lang.empty()) options.src_lang = src_lang;
+  if (!tgt_lang.empty()) options.tgt_lang = tgt_lang;
+  return Tokenizer::from_pretrained(path, options);
+}
+
 struct EncodeOptions {
   std::string tokenizer = "tokenizer.json";
+  std::string src_lang, tgt_lang;
+  bool targets = false;
   bool tokens = false, normalized = false, pre_tokens = false, special_tokens = true;
   Words texts;
 };
@@ -177,7 +193,14 @@ struct EncodeOptions {
 const OptionTable<EncodeOptions>& encode_table() {
   static const auto table =
       OptionTable<EncodeOptions>("lockstep tokenizer encode", "Prints the ids of each text on a line.")
-          .add("tokenizer", &EncodeOptions::tokenizer, "The tokenizer.json.", metavar("FILE"))
+          .add(
+              "tokenizer", &EncodeOptions::tokenizer,
+              "The tokenizer.json, or a model's folder, which is read as AutoTokenizer of transformers does.",
+              metavar("PATH"))
+          .add("src-lang", &EncodeOptions::src_lang,
+               "The language of the texts, for a translation model: eng_Latn.")
+          .add("tgt-lang", &EncodeOptions::tgt_lang, "The language that it translates to.")
+          .add("targets", &EncodeOptions::targets, "The texts are translations, in the language --tgt-lang.")
           .add("tokens", &EncodeOptions::tokens, "Print tokens, not ids.")
           .add("normalized", &EncodeOptions::normalized, "Print the normalized text.")
           .add("pre-tokens", &EncodeOptions::pre_tokens,
@@ -203,7 +226,8 @@ std::string encoded(const Tokenizer& tokenizer, const std::string& text, const E
 }
 
 int encode(const EncodeOptions& options) {
-  const auto tokenizer = Tokenizer::from_file(options.tokenizer);
+  const auto opened = open_tokenizer(options.tokenizer, options.src_lang, options.tgt_lang);
+  const auto tokenizer = options.targets ? opened.for_targets() : opened;
   const auto print = [&](const std::string& text) { std::cout << encoded(tokenizer, text, options) << '\n'; };
   for (const auto& text : options.texts) print(text);
   if (options.texts.empty()) each_line(print);
@@ -219,7 +243,8 @@ struct DecodeOptions {
 const OptionTable<DecodeOptions>& decode_table() {
   static const auto table =
       OptionTable<DecodeOptions>("lockstep tokenizer decode", "Prints the text of ids.")
-          .add("tokenizer", &DecodeOptions::tokenizer, "The tokenizer.json.", metavar("FILE"))
+          .add("tokenizer", &DecodeOptions::tokenizer, "The tokenizer.json, or a model's folder.",
+               metavar("PATH"))
           .add("skip-special-tokens", &DecodeOptions::skip_special_tokens, "Leave special tokens out.")
           .rest("ID", &DecodeOptions::ids, "Without one: a text for each line of the standard input.");
   return table;
@@ -236,7 +261,7 @@ std::string decoded(const Tokenizer& tokenizer, const Words& words, const Decode
 }
 
 int decode(const DecodeOptions& options) {
-  const auto tokenizer = Tokenizer::from_file(options.tokenizer);
+  const auto tokenizer = open_tokenizer(options.tokenizer, "", "");
   const auto print = [&](const Words& ids) { std::cout << decoded(tokenizer, ids, options) << '\n'; };
   if (!options.ids.empty()) print(options.ids);
   if (options.ids.empty()) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -126,18 +127,58 @@ struct DecodeOptions {
   bool skip_special_tokens = true;
 };
 
+/// What replaces the fields of a folder's files in from_pretrained(), like the keyword arguments of
+/// AutoTokenizer.from_pretrained in Python.
+struct PretrainedOptions {
+  /// The languages of a translation model's texts, as its tokens are written: "eng_Latn" (NLLB), "en_XX"
+  /// (mBART).
+  std::optional<std::string> src_lang = std::nullopt;
+  std::optional<std::string> tgt_lang = std::nullopt;
+  std::optional<bool> add_bos_token = std::nullopt;
+  std::optional<bool> add_eos_token = std::nullopt;
+  std::optional<bool> add_prefix_space = std::nullopt;
+  std::optional<bool> do_lower_case = std::nullopt;
+  /// Special tokens by their names: {{"pad_token", "<|endoftext|>"}}. A token that has no id gets the next
+  /// one.
+  std::map<std::string, std::string> special_tokens = {};
+
+  friend bool operator==(const PretrainedOptions&, const PretrainedOptions&) = default;
+};
+
+/// What a model's folder says of its tokenizer besides how texts become tokens.
+struct PretrainedSettings {
+  /// The class of transformers whose rules the tokenizer follows, "GPT2Tokenizer"; empty for a tokenizer that
+  /// is not from a folder.
+  std::string tokenizer_class = {};
+  /// The greatest number of tokens that the model takes, if the folder says so.
+  std::optional<std::size_t> model_max_length = std::nullopt;
+  Side padding_side = Side::right;
+  Side truncation_side = Side::right;
+  /// What the model takes of an encoding; with "token_type_ids", Encoding::type_ids too.
+  std::vector<std::string> model_input_names = {"input_ids", "attention_mask"};
+  /// The texts of bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token and of the
+  /// model's own, as far as there are any.
+  std::map<std::string, std::string> special_tokens = {};
+  /// Of a translation model, otherwise empty.
+  std::string src_lang = {};
+  std::string tgt_lang = {};
+  /// decode() removes the spaces before punctuation, except for BPE.
+  bool clean_up_tokenization_spaces = false;
+};
+
 }  // namespace tokenizer
 
-/// Converts text to the token ids that a pretrained model was trained on, and back. Reads the files of the
-/// Python package `tokenizers`, and returns the same ids, masks, offsets and overflow as the package.
+/// Converts text to the token ids that a pretrained model was trained on, and back. Reads the folders of
+/// published models like AutoTokenizer of transformers, and the files of the Python package `tokenizers`;
+/// returns the same ids, masks, offsets and overflow.
 ///
-///     auto tokenizer = Tokenizer::from_file("tokenizer.json").with_truncation({{.max_length = 128}});
-///     auto encoding = tokenizer.encode("Which model is this?");
-///     std::string text = tokenizer.decode(encoding.ids);
+///     auto tokenizer = Tokenizer::from_pretrained("bert-base-uncased").with_truncation({{.max_length =
+///     128}}); auto encoding = tokenizer.encode("Which model is this?"); std::string text =
+///     tokenizer.decode(encoding.ids);
 ///
-/// *Supported files.* WordPiece (BERT and its relatives), BPE (GPT-2, RoBERTa, Llama 3, Qwen 2) and Unigram:
-/// see docs/data.md for the parts. A file that needs any other part is rejected with the name of that part;
-/// nothing in a file is ignored.
+/// *Supported files.* WordPiece (BERT and its relatives), BPE (GPT-2, RoBERTa, Llama 3, Qwen 2), Unigram and
+/// WordLevel: see docs/data.md for the parts. A file that needs any other part is rejected with the name of
+/// that part; nothing in a file is ignored.
 ///
 /// *Text* is UTF-8. encode() throws DataError, naming the byte, for text that is not; decode() inserts U+FFFD
 /// for bytes that are not whole characters.
@@ -148,6 +189,22 @@ struct DecodeOptions {
 /// Everything is *Local*.
 class Tokenizer {
  public:
+  /// The tokenizer of a model's folder as it is published: what AutoTokenizer.from_pretrained of transformers
+  /// 5 gives. It reads tokenizer.json, or vocab.json with merges.txt, or vocab.txt; tokenizer_config.json,
+  /// special_tokens_map.json, added_tokens.json, and config.json for the model's type. As in transformers, a
+  /// class that these name sets the normalizer, the pre-tokenizer and mostly the template itself, whatever
+  /// tokenizer.json says: NLLB's language comes first, though its published file has it last.
+  ///
+  /// Does not truncate or pad until with_truncation() or with_padding(); settings() has what the folder says
+  /// of both. A path to a tokenizer.json or a vocab.txt is read like from_file() or from_vocab().
+  ///
+  /// Throws DataError, in one line with the file and the field, for files that are broken or contradict each
+  /// other, a language that the tokenizer lacks, a class that is not supported, and a vocabulary that only a
+  /// SentencePiece file holds; UsageError for a language where there are none, and for options with a path to
+  /// a file.
+  static Tokenizer from_pretrained(const std::filesystem::path& path,
+                                   const tokenizer::PretrainedOptions& options = {});
+
   /// Reads a tokenizer.json. The truncation and padding in the file are applied: see with_truncation().
   /// Throws DataError, naming the file and the position in it, if it cannot be read, has more than 256 MiB,
   /// is not JSON or is nested too deeply, is inconsistent, or needs an unsupported part.
@@ -179,6 +236,15 @@ class Tokenizer {
   Tokenizer with_padding(std::optional<tokenizer::Padding> padding) const;
   const std::optional<tokenizer::Truncation>& truncation() const noexcept;
   const std::optional<tokenizer::Padding>& padding() const noexcept;
+
+  /// What the model's folder says besides; the defaults for a tokenizer that is not from a folder.
+  const tokenizer::PretrainedSettings& settings() const noexcept;
+  /// The id of a special token by its name in the files, "pad_token"; nothing if there is none.
+  std::optional<std::int64_t> special_token_id(const std::string& name) const;
+
+  /// A copy for the texts that a translation model is to write: with the template of tgt_lang, like
+  /// text_target in Python. The tokenizer itself if it has no languages.
+  Tokenizer for_targets() const;
 
   /// Encodes one text. Throws DataError for text that is not UTF-8 or has more than 2^31 - 1 bytes;
   /// UsageError if truncation is impossible: only_second without a pair, or a text too short to lose enough

@@ -35,11 +35,12 @@ TEST(TokenizerFile, RefusesWhatIsNotSupportedByName) {
   const auto refuse = [](const char* place, const json& value, const char* name) {
     EXPECT_THROWS(loaded(with(word_piece(), place, value)), DataError, "made.json", name);
   };
-  refuse("/model/type", "WordLevel", "the model 'WordLevel'");
+  refuse("/model/type", "Odd", "the model 'Odd'");
   refuse("/normalizer", {{"type", "Odd"}}, "the normalizer 'Odd'");
-  refuse("/pre_tokenizer", {{"type", "UnicodeScripts"}}, "the pre-tokenizer 'UnicodeScripts'");
+  refuse("/pre_tokenizer", {{"type", "Odd"}}, "the pre-tokenizer 'Odd'");
+  refuse("/pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}, "FixedLength is 0");
   refuse("/post_processor", {{"type", "Odd"}}, "the post-processor 'Odd'");
-  refuse("/decoder", {{"type", "CTC"}}, "the decoder 'CTC'");
+  refuse("/decoder", {{"type", "Odd"}}, "the decoder 'Odd'");
   refuse("/version", "2.0", "the version '2.0'");
 }
 
@@ -99,10 +100,38 @@ TEST(TokenizerFile, MergesNeedTheirTokens) {
   testing::write_bytes(folder / "vocab.json", "{\"a\":0}");
   testing::write_bytes(folder / "merges.txt", "#version: 0.2\na b\n");
   EXPECT_THROWS(Tokenizer::from_vocab(folder / "vocab.json", folder / "merges.txt"), DataError, "vocab.json",
-                "the token of the byte 0");
+                "merge 0", "needs the token");
   testing::write_bytes(folder / "merges.txt", "a b\na b c\n");
   EXPECT_THROWS(Tokenizer::from_vocab(folder / "vocab.json", folder / "merges.txt"), DataError, "merges.txt",
                 "line 2");
+}
+
+/// As t5-small, xlm-roberta-base and gpt2 were published.
+TEST(TokenizerFile, AModelWithoutATypeIsWhatItsFieldsMakeIt) {
+  using Ids = std::vector<std::int64_t>;
+  const auto ids = [](const json& model, const char* text) {
+    return loaded({{"model", model}, {"pre_tokenizer", {{"type", "WhitespaceSplit"}}}}).encode(text).ids;
+  };
+  const json words = {{"u", 0}, {"a", 1}, {"b", 2}, {"ab", 3}, {"##b", 4}};
+  const auto piece = [](const char* text, double score) { return json::array({text, score}); };
+  const json pieces = json::array({piece("u", -9), piece("a", -2), piece("ab", -1)});
+  EXPECT_EQ(ids({{"unk_id", 0}, {"vocab", pieces}}, "ab ac"), (Ids{2, 1, 0}));
+  EXPECT_EQ(ids({{"vocab", words}, {"merges", {"a b"}}}, "ab b"), (Ids{3, 2}));
+  const json greedy = {{"vocab", words},
+                       {"unk_token", "u"},
+                       {"continuing_subword_prefix", "##"},
+                       {"max_input_chars_per_word", 9}};
+  EXPECT_EQ(ids(greedy, "abb c"), (Ids{3, 4, 0}));
+  EXPECT_EQ(ids({{"vocab", words}, {"unk_token", "u"}}, "ab abb"), (Ids{3, 0}));
+  EXPECT_THROWS(ids({{"vocab", words}}, "ab"), DataError, "model", "no type", "unk_token");
+}
+
+TEST(TokenizerFile, AWordOfNoTokenNeedsTheUnknownOne) {
+  const auto peer =
+      loaded({{"model", {{"type", "WordLevel"}, {"unk_token", "[UNK]"}, {"vocab", {{"ab", 0}}}}},
+              {"pre_tokenizer", {{"type", "WhitespaceSplit"}}}});
+  EXPECT_EQ(peer.encode("ab ab").ids, (std::vector<std::int64_t>{0, 0}));
+  EXPECT_THROWS(peer.encode("ab c"), DataError, "made.json", "'c'", "'[UNK]'");
 }
 
 TEST(TokenizerFile, ReadsABertVocabulary) {
