@@ -36,7 +36,7 @@ const auto& option_table() {
       lockstep::OptionTable<Options>("data_parallel_gpt2", "Trains GPT-2 on the contexts of SQuAD.")
           .add("data", &Options::data, "File in SQuAD's form (JSON).", lockstep::required())
           .add("model", &Options::model,
-               "Folder of a GPT-2 with tokenizer.json. Without it: a small new one over bytes.")
+               "Folder of a GPT-2 with its tokenizer. Without it: a small new one over bytes.")
           .add("output-dir", &Options::output_dir, "Folder for the trained model, a folder a save.")
           .add("batch-size", &Options::batch_size, "Texts in a step of each rank.", lockstep::at_least(1))
           .add("seq-len", &Options::seq_len, "Tokens of a text; the rest is cut off.", lockstep::at_least(2))
@@ -67,8 +67,7 @@ std::shared_ptr<lockstep::TensorDataset> tokenized(const std::vector<std::string
   const at::Tensor ids = torch::full({rows, options.seq_len}, padding, torch::kLong);
   const at::Tensor labels = torch::full({rows, options.seq_len}, -100, torch::kLong);
   std::optional<lockstep::Tokenizer> tokenizer;
-  if (!options.model.empty())
-    tokenizer = lockstep::Tokenizer::from_file(fs::path(options.model) / "tokenizer.json");
+  if (!options.model.empty()) tokenizer = lockstep::Tokenizer::from_pretrained(options.model);
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto& text = texts[static_cast<std::size_t>(row)];
     std::vector<std::int64_t> tokens;

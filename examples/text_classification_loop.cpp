@@ -96,7 +96,7 @@ Reviews read_reviews(const Options& options) {
 
 /// The model's vocabulary, or one of all words in the texts.
 Tokenizer make_tokenizer(const Options& options, const std::vector<std::string>& texts) {
-  if (!options.model.empty()) return Tokenizer::from_vocab(fs::path(options.model) / "vocab.txt");
+  if (!options.model.empty()) return Tokenizer::from_pretrained(options.model);
   std::set<std::string> words;
   for (std::string text : texts) {
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {

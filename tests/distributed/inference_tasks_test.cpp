@@ -37,7 +37,7 @@ class InferenceTasks : public TextTrainer {
     write_tiny_bart(file("bart"));
     fs::copy_file(kTokenizers + "/bert.json", file("bert/tokenizer.json"));
     for (const char* folder : {"gpt2", "bart"})
-      fs::copy_file(kTokenizers + "/roberta.json", file(folder) + "/tokenizer.json");
+      copy_generic_tokenizer(kTokenizers + "/roberta.json", file(folder));
     write("rows.jsonl", rows());
   }
 

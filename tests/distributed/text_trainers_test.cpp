@@ -22,7 +22,7 @@ class CausalLm : public TextTrainer {
  protected:
   CausalLm() {
     write_tiny_gpt2(file("model"));
-    fs::copy_file(kTokenizers + "/roberta.json", file("model/tokenizer.json"));
+    copy_generic_tokenizer(kTokenizers + "/roberta.json", file("model"));
   }
 
   Words words() const {

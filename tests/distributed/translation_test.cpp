@@ -25,7 +25,7 @@ class Translation : public TextTrainer {
     }
     write("pairs.jsonl", pairs);
     write_tiny_bart(file("model"));
-    fs::copy_file(kTokenizers + "/roberta.json", file("model/tokenizer.json"));
+    copy_generic_tokenizer(kTokenizers + "/roberta.json", file("model"));
     write("sources.txt", sources);
     write("targets.txt", targets);
   }

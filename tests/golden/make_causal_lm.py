@@ -7,7 +7,7 @@
     torchrun --nproc-per-node 2 make_causal_lm.py train FOLDER TEXT [--steps N --batch-size N --block-size N --lr LR]
         trains on the text and prints "STEP LOSS": the mean over the ranks, before each step.
 
-causal_lm.txt is (with transformers 5.23.0, torch 2.11.0, datasets 5.2.0):
+causal_lm.txt is (with transformers 5.24.0, torch 2.11.0, datasets 5.2.0):
 
     make_causal_lm.py init /tmp/gpt2 --formula --tokenizer tests/unit/tokenizers/roberta.json
     torchrun --nproc-per-node 2 tests/golden/make_causal_lm.py train /tmp/gpt2 tests/interop/tokenizer_training.txt
@@ -83,7 +83,7 @@ def blocks_of(args):
     texts = datasets.load_dataset("text", data_files=args.text, split="train", keep_linebreaks=True)
 
     def encode(rows):
-        return {"input_ids": [e.ids for e in tokenizer.encode_batch(rows["text"], add_special_tokens=False)]}
+        return {"input_ids": [e.ids for e in tokenizer.encode_batch(rows["text"])]}
 
     def group(rows):
         ids = list(itertools.chain.from_iterable(rows["input_ids"]))

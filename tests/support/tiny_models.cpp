@@ -177,4 +177,9 @@ void write_tiny_bart(const fs::path& folder) {
   weights.write(folder, config);
 }
 
+void copy_generic_tokenizer(const fs::path& tokenizer_json, const fs::path& folder) {
+  fs::copy_file(tokenizer_json, folder / "tokenizer.json");
+  write_bytes(folder / "tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
+}
+
 }  // namespace lockstep::testing

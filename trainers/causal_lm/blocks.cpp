@@ -14,9 +14,8 @@ std::shared_ptr<const Dataset> blocks_of(const std::string& flag, const std::str
   const auto table = texts::read_table(flag, path, options.data_format);
   texts::check_texts(table, "--text-column", options.text_column);
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
-  const auto tokens = lockstep::tokenize(
-      table, {.tokenizer = options.tokenizer, .column = options.text_column, .add_special_tokens = false},
-      map);
+  const auto tokens =
+      lockstep::tokenize(table, {.tokenizer = options.tokenizer, .column = options.text_column}, map);
   std::vector<std::string> columns = {"input_ids", "labels"};
   if (options.packing) columns.emplace_back("position_ids");
   return std::make_shared<lockstep::ArrowTensorDataset>(

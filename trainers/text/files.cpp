@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
@@ -77,10 +78,18 @@ void copy_tokenizer(const std::string& tokenizer, const std::string& folder) {
   // A JSON file of any name is copied as tokenizer.json, so that from_pretrained and --model find it.
   const bool is_renamed = fs::is_regular_file(tokenizer) && fs::path(tokenizer).extension() == ".json";
   for (const auto& file : lockstep::tokenizer_files(tokenizer)) {
-    const fs::path to = fs::path(folder) / (is_renamed ? fs::path("tokenizer.json") : file.filename());
+    // Chat templates may be in a folder of their own.
+    const auto name = fs::is_directory(tokenizer) ? file.lexically_relative(tokenizer) : file.filename();
+    const fs::path to = fs::path(folder) / (is_renamed ? fs::path("tokenizer.json") : name);
+    fs::create_directories(to.parent_path());
     // The output folder may be that of the initial model.
     if (fs::exists(to) && fs::equivalent(file, to)) continue;
     fs::copy_file(file, to, fs::copy_options::overwrite_existing);
+    // In a folder, the model's type would stand for a class with rules of its own.
+    if (is_renamed) {
+      lockstep::write_atomically(fs::path(folder) / "tokenizer_config.json",
+                                 "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
+    }
   }
 }
 

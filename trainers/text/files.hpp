@@ -31,8 +31,9 @@ lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, cons
 /// Throws DataError if the tokenizer has more tokens than the model in `model`, which has `vocab_size`.
 void check_vocabulary(const std::string& tokenizer, const std::string& model, std::int64_t vocab_size);
 
-/// Copies the tokenizer's files into `folder`, so that Hugging Face's from_pretrained and these programs'
-/// --model can read it.
+/// Copies the tokenizer's files into `folder`, unchanged, so that Hugging Face's from_pretrained and these
+/// programs' --model can read it. A tokenizer.json alone gets a tokenizer_config.json, which says that it is
+/// to be read as it is.
 void copy_tokenizer(const std::string& tokenizer, const std::string& folder);
 
 }  // namespace texts

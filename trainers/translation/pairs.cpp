@@ -86,6 +86,7 @@ std::shared_ptr<const ArrowTensorDataset> tokenized(const ArrowDataset& pairs, c
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
   const auto targets = lockstep::tokenize(pairs,
                                           {.tokenizer = options.tokenizer,
+                                           .targets = true,
                                            .column = kTarget,
                                            .max_length = options.max_target_length,
                                            .outputs = {"input_ids"}},

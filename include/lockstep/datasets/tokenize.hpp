@@ -12,26 +12,32 @@
 namespace lockstep {
 
 /// The files of a tokenizer: `path` itself if it is a file (tokenizer.json or vocab.txt); for a folder, as
-/// models are published, its tokenizer.json, otherwise vocab.txt, otherwise vocab.json and merges.txt.
-/// *Local*. Throws DataError, naming what was expected, if there are none.
+/// models are published, all of tokenizer.json, vocab.txt, vocab.json and merges.txt that are there, with the
+/// files that go with them: tokenizer_config.json, special_tokens_map.json, added_tokens.json, chat templates
+/// and SentencePiece files. *Local*. Throws DataError, naming what was expected, for a folder without a
+/// vocabulary.
 std::vector<std::filesystem::path> tokenizer_files(const std::filesystem::path& path);
 
-/// Loads the tokenizer in these files. Truncation and padding of a tokenizer.json are switched off: the
-/// program sets the length of its texts. *Local*. Errors as Tokenizer::from_file.
-Tokenizer load_tokenizer(const std::filesystem::path& path);
+/// Tokenizer::from_pretrained(): truncation and padding of a tokenizer.json are switched off, because the
+/// program sets the length of its texts. *Local*.
+Tokenizer load_tokenizer(const std::filesystem::path& path, const tokenizer::PretrainedOptions& options = {});
 
 /// How the texts of a data set are tokenized.
 struct TokenizeOptions {
-  /// See tokenizer_files().
+  /// A model's folder, a tokenizer.json or a vocab.txt: see Tokenizer::from_pretrained().
   std::filesystem::path tokenizer;
+  /// What replaces the fields of the folder's files, such as the languages of a translation model.
+  tokenizer::PretrainedOptions pretrained = {};
+  /// The texts are those that a translation model is to write: text_target in Python.
+  bool targets = false;
   /// The column of texts; a null is an error.
   std::string column = "text";
   /// The column of second texts, for tasks on pairs; empty: none.
   std::string pair_column = {};
-  /// Maximum number of tokens, including special ones; for a pair the longer text is truncated first. 0: no
-  /// limit.
+  /// Maximum number of tokens, including special ones; for a pair the longer text is truncated first, on the
+  /// side that the tokenizer's folder names. 0: no limit.
   std::int64_t max_length = 0;
-  /// Add [CLS], [SEP] and the like. Language models on running text mostly do not use them.
+  /// Add [CLS], [SEP] and the like.
   bool add_special_tokens = true;
   /// The columns to create: "input_ids", "attention_mask" and "token_type_ids".
   std::vector<std::string> outputs = {"input_ids", "attention_mask"};

@@ -34,10 +34,12 @@ Part part_called(const std::string& name) {
 }
 
 Tokenizer cutting(const TokenizeOptions& options) {
-  const Tokenizer tokenizer = load_tokenizer(options.tokenizer);
+  Tokenizer tokenizer = load_tokenizer(options.tokenizer, options.pretrained);
+  if (options.targets) tokenizer = tokenizer.for_targets();
   if (options.max_length == 0) return tokenizer;
   return tokenizer.with_truncation(
-      tokenizer::Truncation{.max_length = static_cast<std::size_t>(options.max_length)});
+      tokenizer::Truncation{.max_length = static_cast<std::size_t>(options.max_length),
+                            .side = tokenizer.settings().truncation_side});
 }
 
 std::vector<Encoding> encode(const Tokenizer& tokenizer, const MapBatch& batch,
@@ -73,8 +75,22 @@ std::vector<std::string> columns_to_remove(const ArrowDataset& texts, const Toke
   return names;
 }
 
+template <class Value>
+nlohmann::json json_of(const std::optional<Value>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
 std::string parameters_of(const TokenizeOptions& options) {
-  return json_text(nlohmann::json{{"column", options.column},
+  const auto& pretrained = options.pretrained;
+  return json_text(nlohmann::json{{"src_lang", json_of(pretrained.src_lang)},
+                                  {"tgt_lang", json_of(pretrained.tgt_lang)},
+                                  {"add_bos_token", json_of(pretrained.add_bos_token)},
+                                  {"add_eos_token", json_of(pretrained.add_eos_token)},
+                                  {"add_prefix_space", json_of(pretrained.add_prefix_space)},
+                                  {"do_lower_case", json_of(pretrained.do_lower_case)},
+                                  {"special_tokens", pretrained.special_tokens},
+                                  {"targets", options.targets},
+                                  {"column", options.column},
                                   {"pair_column", options.pair_column},
                                   {"max_length", options.max_length},
                                   {"add_special_tokens", options.add_special_tokens},
@@ -103,27 +119,58 @@ void check(const ArrowDataset& texts, const TokenizeOptions& options) {
 
 }  // namespace
 
-std::vector<fs::path> tokenizer_files(const fs::path& path) {
-  if (fs::is_regular_file(path)) return {path};
-  const std::vector<std::vector<fs::path>> kinds = {
-      {path / "tokenizer.json"}, {path / "vocab.txt"}, {path / "vocab.json", path / "merges.txt"}};
-  for (const auto& kind : kinds) {
-    if (std::all_of(kind.begin(), kind.end(), [](const auto& file) { return fs::exists(file); })) return kind;
+namespace {
+
+/// The files in a folder with one of these endings, sorted.
+std::vector<fs::path> files_ending(const fs::path& folder, std::initializer_list<const char*> endings) {
+  std::vector<fs::path> files;
+  if (!fs::is_directory(folder)) return files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const bool wanted = std::find(endings.begin(), endings.end(), entry.path().extension()) != endings.end();
+    if (wanted && entry.is_regular_file()) files.push_back(entry.path());
   }
-  throw DataError(
-      "'" + path.string() +
-      "' is not a tokenizer: expected a tokenizer.json or vocab.txt, or a folder with one of them or "
-      "with vocab.json and merges.txt.");
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
-Tokenizer load_tokenizer(const fs::path& path) {
-  const auto files = tokenizer_files(path);
-  const auto read = [&] {
-    if (files.size() == 2) return Tokenizer::from_vocab(files[0], files[1]);
-    const bool words = files[0].extension() == ".txt";
-    return words ? Tokenizer::from_vocab(files[0]) : Tokenizer::from_file(files[0]);
+/// What decides the ids: a tokenizer's files, and the model's configuration, which may name its class.
+std::vector<fs::path> deciding_files(const fs::path& path) {
+  auto files = tokenizer_files(path);
+  if (fs::is_directory(path) && fs::exists(path / "config.json")) files.push_back(path / "config.json");
+  return files;
+}
+
+}  // namespace
+
+std::vector<fs::path> tokenizer_files(const fs::path& path) {
+  if (fs::is_regular_file(path)) return {path};
+  std::vector<fs::path> files;
+  const auto put = [&](const char* name) {
+    if (fs::is_regular_file(path / name)) files.push_back(path / name);
   };
-  return read().with_truncation(std::nullopt).with_padding(std::nullopt);
+  for (const char* name : {"tokenizer.json", "vocab.txt", "vocab.json", "merges.txt"}) put(name);
+  const bool words = fs::exists(path / "tokenizer.json") || fs::exists(path / "vocab.txt") ||
+                     (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt"));
+  const auto pieces = files_ending(path, {".model", ".spm"});
+  if (!words && pieces.empty()) {
+    throw DataError(
+        "'" + path.string() +
+        "' is not a tokenizer: expected a tokenizer.json or vocab.txt, or a folder with one of them or "
+        "with vocab.json and merges.txt.");
+  }
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"})
+    put(name);
+  const auto templates = files_ending(path / "additional_chat_templates", {".jinja"});
+  put("chat_template.jinja");
+  put("chat_template.json");
+  files.insert(files.end(), templates.begin(), templates.end());
+  files.insert(files.end(), pieces.begin(), pieces.end());
+  return files;
+}
+
+Tokenizer load_tokenizer(const fs::path& path, const tokenizer::PretrainedOptions& options) {
+  static_cast<void>(tokenizer_files(path));
+  return Tokenizer::from_pretrained(path, options);
 }
 
 ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options, MapOptions map_options) {
@@ -131,7 +178,7 @@ ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options,
   map_options.name = "tokenize";
   map_options.version = LOCKSTEP_TEXTS_VERSION;
   map_options.parameters = parameters_of(options);
-  map_options.input_files = tokenizer_files(options.tokenizer);
+  map_options.input_files = deciding_files(options.tokenizer);
   map_options.remove_columns = columns_to_remove(texts, options);
   return map(
       texts, [options](const Worker&) { return cutting(options); },

@@ -149,6 +149,44 @@ TEST(Tokenize, RefusesWhatThereIsNot) {
                 "vocab.txt");
 }
 
+TEST(TokenizerFiles, AreAllThatGoWithATokenizer) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> names = {
+      "tokenizer.json",          "vocab.json",        "merges.txt",          "tokenizer_config.json",
+      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "tokenizer.model"};
+  for (const auto& name : names) testing::write_bytes(folder / name, "{}");
+  fs::create_directory(folder / "additional_chat_templates");
+  testing::write_bytes(folder / "additional_chat_templates/tool_use.jinja", "");
+  testing::write_bytes(folder / "config.json", "{}");
+  testing::write_bytes(folder / "model.safetensors", "");
+  std::set<std::string> found;
+  for (const auto& file : tokenizer_files(folder.path()))
+    found.insert(file.lexically_relative(folder.path()).string());
+  std::set<std::string> wanted(names.begin(), names.end());
+  wanted.insert("additional_chat_templates/tool_use.jinja");
+  EXPECT_EQ(found, wanted);
+}
+
+/// Another setting, and another file of the folder, are another entry of the cache.
+TEST(Tokenize, OpensAModelsFolder) {
+  const TemporaryFolder folder, cache;
+  testing::write_bytes(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld\n");
+  testing::write_bytes(folder / "config.json", R"({"model_type": "bert"})");
+  testing::write_bytes(folder / "tokenizer_config.json",
+                       R"({"do_lower_case": true, "truncation_side": "left"})");
+  const auto data = ArrowDataset::from_columns({{"text", make_column<std::string>({"Hello World"})}});
+  using List = std::vector<std::int64_t>;
+  TokenizeOptions options{.tokenizer = folder.path(), .outputs = {"input_ids"}};
+  EXPECT_EQ(tokenize(data, options, quiet(cache)).column<List>("input_ids")[0], (List{2, 4, 5, 3}));
+  options.max_length = 3;
+  EXPECT_EQ(tokenize(data, options, quiet(cache)).column<List>("input_ids")[0], (List{2, 5, 3}));
+  options.pretrained.do_lower_case = false;
+  EXPECT_EQ(tokenize(data, options, quiet(cache)).column<List>("input_ids")[0], (List{2, 1, 3}));
+  testing::write_bytes(folder / "tokenizer_config.json", R"({"do_lower_case": true})");
+  options.pretrained = {};
+  EXPECT_EQ(tokenize(data, options, quiet(cache)).column<List>("input_ids")[0], (List{2, 4, 3}));
+}
+
 std::string version_in(const TemporaryFolder& cache) {
   EXPECT_EQ(cache.files().size(), 1U);
   return read_manifest(cache / cache.files().front()).value_or(CacheManifest()).fields["version"];
@@ -157,9 +195,9 @@ std::string version_in(const TemporaryFolder& cache) {
 /// Of Lockstep's own code: whoever changes a tokenizer gets no old tokens.
 TEST(Tokenize, TheVersionIsOfTheSources) {
   std::set<fs::path> sources{fs::path(LOCKSTEP_SOURCES) / "data" / "packed_texts.hpp"};
-  for (const auto* folder : {"datasets/texts", "tokenizers"}) {
+  for (const auto* folder : {"datasets/texts", "tokenizers", "tokenizers/pretrained"}) {
     for (const auto& each : fs::directory_iterator(fs::path(LOCKSTEP_SOURCES) / folder)) {
-      const bool header = each.path().extension() == ".hpp" && folder == std::string("tokenizers");
+      const bool header = each.path().extension() == ".hpp" && folder != std::string("datasets/texts");
       if (each.path().extension() == ".cpp" || header) sources.insert(each.path());
     }
   }
