@@ -15,9 +15,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Heartbeats use CLOCK_MONOTONIC, too. A damaged file may contain any time.
+/// The time since a beat, without the pauses of this launcher, in which the ranks were paused, too: by a
+/// suspended job, a frozen cgroup or virtual machine. A damaged file may contain any time.
 milliseconds since(std::int64_t beat_time) {
-  const auto passed = net::Clock::now().time_since_epoch() - std::chrono::nanoseconds(beat_time);
+  using Monotonic = std::chrono::steady_clock::time_point;
+  const auto passed = net::Clock::now() - net::Clock::at(Monotonic(std::chrono::nanoseconds(beat_time)));
   return std::max(std::chrono::duration_cast<milliseconds>(passed), milliseconds(0));
 }
 

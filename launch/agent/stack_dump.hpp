@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/core/environment.hpp"
+#include "net/deadline.hpp"
 
 namespace lockstep::launch {
 
@@ -34,7 +35,7 @@ std::optional<std::vector<std::string>> debugger_for(pid_t process, const std::s
 /// never blocked. *Local*.
 class StackDump {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = net::Deadline;
 
   struct Answer {
     std::string text;

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/runtime/signal_free_thread.hpp"
 #include "net/deadline.hpp"
-#include "net/signal_free_thread.hpp"
 
 namespace lockstep::launch {
 
@@ -59,7 +59,7 @@ void AsyncWriter::note_dropped() {
 void AsyncWriter::push(std::string lines) {
   bytes_ += lines.size();
   waiting_.push_back(std::move(lines));
-  if (!thread_.joinable()) thread_ = net::signal_free_thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = signal_free_thread([this] { run(); });
   changed_.notify_all();
 }
 

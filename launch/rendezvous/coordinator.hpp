@@ -12,6 +12,7 @@
 
 #include "failure/failure_analysis.hpp"
 #include "failure/hang.hpp"
+#include "net/deadline.hpp"
 #include "rendezvous/messages.hpp"
 #include "rendezvous/rank_assignment.hpp"
 #include "rendezvous/restart_policy.hpp"
@@ -71,7 +72,7 @@ class CoordinatorActions {
 /// node.
 class Coordinator {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = net::Deadline;
 
   /// The actions must outlive the coordinator.
   Coordinator(CoordinatorOptions options, CoordinatorActions& actions, Time now);

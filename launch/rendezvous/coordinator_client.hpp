@@ -12,7 +12,7 @@ namespace lockstep::launch {
 /// torchrun agent. Used by the agent's thread only, and never blocks it.
 class CoordinatorClient {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = net::Deadline;
   virtual ~CoordinatorClient() = default;
 
   /// Becomes readable when `work` has something to do; -1: never.

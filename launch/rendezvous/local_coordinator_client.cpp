@@ -26,7 +26,7 @@ LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
       server_(std::move(server)),
       master_(std::move(master)),
       secret_name_(std::move(secret_name)),
-      coordinator_(std::move(options), *this, std::chrono::steady_clock::now()) {
+      coordinator_(std::move(options), *this, net::Clock::now()) {
   if (!poll_) throw Error(std::string("cannot open an epoll descriptor: ") + std::strerror(errno) + ".");
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, server_->events_descriptor(), &event) != 0)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "net/deadline.hpp"
 #include "rendezvous/messages.hpp"
 
 namespace lockstep::launch {
@@ -21,10 +22,10 @@ struct Node {
   bool ended = false;
   /// The signal by which its launcher was asked to end; 0: none.
   int drain_signal = 0;
-  std::chrono::steady_clock::time_point last_heard;
+  net::Deadline last_heard;
   /// Its ranks of the current round at the last report; empty: there was no report.
   std::vector<RankStatus> ranks;
-  std::chrono::steady_clock::time_point reported;
+  net::Deadline reported;
   /// Bytes of other nodes' stacks that it received since its last request.
   std::size_t stacks_passed = 0;
 

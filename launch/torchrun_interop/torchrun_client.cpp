@@ -8,15 +8,15 @@
 #include <cstring>
 
 #include "core/json_text.hpp"
+#include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/handshake.hpp"
-#include "net/signal_free_thread.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using net::Clock;
 using namespace std::chrono_literals;
 
 /// Polling interval of the store: how fast a signal or the loss of the store is noticed.
@@ -48,7 +48,7 @@ TorchrunClient::TorchrunClient(Options options, const std::vector<net::Address>&
       prefix_(options_.job.run_id + "/torchelastic/"),
       event_(net::open_event()) {
   if (!event_) throw Error(std::string("cannot open an event descriptor: ") + std::strerror(errno) + ".");
-  thread_ = net::signal_free_thread([this, store] { run(store); });
+  thread_ = signal_free_thread([this, store] { run(store); });
 }
 
 TorchrunClient::~TorchrunClient() {

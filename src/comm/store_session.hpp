@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/comm/store.hpp"
+#include "net/deadline.hpp"
 #include "shm/group_info.hpp"
 
 // How the ranks of a group join, wait for each other and report a failure through the job's store, which
@@ -41,7 +42,7 @@ class StoreBarrier {
   static void release(const Store& store);
 
  private:
-  using Deadline = std::chrono::steady_clock::time_point;
+  using Deadline = net::Deadline;
 
   void run(std::chrono::milliseconds timeout, const Probe& probe, std::chrono::milliseconds probe_interval);
   /// Returns false if the deadline passes first.

@@ -9,6 +9,7 @@
 
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
+#include "core/running_clock.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -18,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using file_system::reason;
 using file_system::uninterrupted;
-using Clock = std::chrono::steady_clock;
 
 constexpr char kPrefix[] = "lease.";
 /// Longer than a paused heartbeat and the difference between two clocks.
@@ -91,6 +91,11 @@ bool create(const fs::path& file, const std::string& text) {
 /// Pause between two tries to acquire a lease.
 constexpr std::chrono::milliseconds kPause{50};
 
+/// The time that RunningClock shows: whoever was paused together with the holder has not seen it silent.
+std::chrono::steady_clock::time_point running_now() {
+  return std::chrono::steady_clock::time_point(RunningClock::now().time_since_epoch());
+}
+
 }  // namespace
 
 Lease::Lease(fs::path folder, std::uint64_t number, std::string token, std::chrono::milliseconds beat)
@@ -146,12 +151,12 @@ bool LeaseAcquirer::is_stale(const fs::path& file) {
   const std::int64_t change = last_change(file);
   if (now.token != holder_.token || change != seen_change_) {
     seen_change_ = change;
-    seen_at_ = Clock::now();
+    seen_at_ = running_now();
   }
   holder_ = std::move(now);
   if (!holder_.token.empty() && liveness_of(holder_.process) == Liveness::dead) return true;
   if (!holder_.token.empty() && liveness_of(holder_.process) == Liveness::alive) return false;
-  return Clock::now() - seen_at_ >= options_.stale_after;
+  return running_now() - seen_at_ >= options_.stale_after;
 }
 
 std::unique_ptr<Lease> LeaseAcquirer::make(std::uint64_t number) {
@@ -178,10 +183,10 @@ std::optional<LeaseHolder> live_lease(const fs::path& folder) {
 std::unique_ptr<Lease> acquire_lease(const fs::path& folder, std::chrono::milliseconds timeout,
                                      LeaseOptions options) {
   LeaseAcquirer acquirer(folder, options);
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = RunningClock::now() + timeout;
   for (;;) {
     if (auto lease = acquirer.try_take()) return lease;
-    if (Clock::now() >= deadline) break;
+    if (RunningClock::now() >= deadline) break;
     std::this_thread::sleep_for(kPause);
   }
   const LeaseHolder& holder = acquirer.holder();

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Tell = std::function<void(const std::string&)>;
-using Clock = std::chrono::steady_clock;
+using Clock = RunningClock;
 
 constexpr std::chrono::seconds kTellInterval{1};
 

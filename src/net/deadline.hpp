@@ -6,10 +6,13 @@
 #include <cerrno>
 #include <chrono>
 
+#include "core/running_clock.hpp"
+
 namespace lockstep::net {
 
-/// Deadlines are points on the monotonic clock; neither the wall clock nor another host's clock is used.
-using Clock = std::chrono::steady_clock;
+/// Deadlines are points on this process's own clock, which leaves out the time in which it was paused;
+/// neither the wall clock nor another host's clock is used.
+using Clock = RunningClock;
 using Deadline = Clock::time_point;
 using Milliseconds = std::chrono::milliseconds;
 

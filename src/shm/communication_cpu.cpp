@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "core/runtime/signal_free_thread.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/signal_free_thread.hpp"
 #include "shm/step_sync.hpp"
 
 namespace lockstep::shm {
@@ -27,7 +27,7 @@ int highest_free(const CpuSet& cpus, const CpuSet& taken) {
 /// allow more than that set.
 bool may_be_used(int cpu) {
   bool bound = false;
-  net::signal_free_thread([&] { bound = bind_thread_to({cpu}); }).join();
+  signal_free_thread([&] { bound = bind_thread_to({cpu}); }).join();
   return bound;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "broadcast_tensors.hpp"
+#include "core/running_clock.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -105,7 +106,7 @@ namespace lockstep::train {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
+using Clock = RunningClock;
 
 constexpr milliseconds kLongestSlice = std::chrono::seconds(1);
 /// How long a failed rank waits for the others to read its error: it may host the store.

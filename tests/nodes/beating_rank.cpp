@@ -1,6 +1,7 @@
 // A rank that beats as ranks of the library do: all wait for the one whose number is the first argument,
 // which works and never comes. It leaves its pid in the folder of the second argument. "leave" instead of a
-// number: it beats and ends with success. With a third argument those that wait give up.
+// number: it beats and ends with success; "work": it beats for three seconds of its own before that. With a
+// third argument those that wait give up.
 
 #include <unistd.h>
 
@@ -37,6 +38,14 @@ int main(int argc, char** argv) {
     if (argc < 3) return 2;
     if (std::string(argv[1]) == "leave") {
       heartbeat.working("evaluation");
+      return 0;
+    }
+    if (std::string(argv[1]) == "work") {
+      note_pid(std::string(argv[2]) + "/" + rank);
+      for (int i = 0; i < 30; ++i) {
+        heartbeat.working("evaluation");
+        usleep(100'000);
+      }
       return 0;
     }
     if (rank == argv[1]) {

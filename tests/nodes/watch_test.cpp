@@ -1,6 +1,9 @@
 // Ranks of several hosts that hang, and their stacks.
 
+#include <unistd.h>
+
 #include <csignal>
+#include <sstream>
 
 #include "hosts_test.hpp"
 #include "lockstep/core/runtime/program.hpp"
@@ -75,6 +78,56 @@ TEST_F(Watch, ARankThatOthersGaveUpWaitingForShowsItsStackOnItsNode) {
     EXPECT_EQ(count(end.err, "stacks of rank 1 (pid "), hangs_here ? 1 : 0) << end.err;
     EXPECT_EQ(count(end.err, "hang_for_ever()") > 0, hangs_here) << end.err;
   }
+}
+
+/// All processes that descend from it, and itself.
+std::vector<pid_t> family_of(pid_t process) {
+  std::vector<pid_t> family{process};
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    const std::string of = std::to_string(family[i]);
+    std::istringstream children(read_file("/proc/" + of + "/task/" + of + "/children"));
+    for (pid_t child = 0; children >> child;) family.push_back(child);
+  }
+  return family;
+}
+
+/// Stops the processes for so long, as a scheduler that suspends a job does.
+void pause_all(const std::vector<pid_t>& processes, std::chrono::seconds time) {
+  for (const pid_t process : processes) kill(process, SIGSTOP);
+  sleep(static_cast<unsigned>(time.count()));
+  for (const pid_t process : processes) kill(process, SIGCONT);
+}
+
+/// Longer than three signs of life, and than the heartbeat timeout.
+TEST_F(Watch, AJobThatIsSuspendedOnAllItsNodesGoesOn) {
+  make_hosts(2);
+  const Words words =
+      c10d("2", "2", 1) + Words{"--heartbeat-timeout", "4", LOCKSTEP_BEATING_RANK, "work", folder().path()};
+  first_ = start(0, words);
+  second_ = start(1, words);
+  for (int rank = 0; rank < 4; ++rank) await_number(folder().file(std::to_string(rank)));
+  std::vector<pid_t> all = family_of(first_->pid());
+  for (const pid_t process : family_of(second_->pid())) all.push_back(process);
+  EXPECT_GE(all.size(), 6U);
+  pause_all(all, std::chrono::seconds(8));
+  for (auto* launcher : {first_.get(), second_.get()}) {
+    const Finished end = launcher->wait();
+    EXPECT_EQ(end.status, 0) << end.err;
+    EXPECT_EQ(count(end.err, "keep-alive") + count(end.err, "hang"), 0) << end.err;
+  }
+}
+
+TEST_F(Watch, AJobOfOneHostThatIsSuspendedGoesOn) {
+  make_hosts(1);
+  first_ = start(0, {"--nproc-per-node", "2", "--heartbeat-timeout", "3", LOCKSTEP_BEATING_RANK, "work",
+                     folder().path()});
+  for (int rank = 0; rank < 2; ++rank) await_number(folder().file(std::to_string(rank)));
+  for (int i = 0; i < 2; ++i) {
+    pause_all(family_of(first_->pid()), std::chrono::seconds(5));
+    usleep(300'000);
+  }
+  const Finished end = first_->wait();
+  EXPECT_EQ(end.status, 0) << end.err;
 }
 
 TEST_F(Watch, StacksOfAllNodesComeToTheLauncherThatWasAsked) {

@@ -70,7 +70,7 @@ class CoordinatorHarness : public CoordinatorActions {
     return result;
   }
 
-  std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
+  Coordinator::Time now{std::chrono::hours(1)};
   std::map<NodeId, std::vector<CoordinatorMessage>> sent;
   std::vector<NodeId> dismissed;
   int rounds = 0;

@@ -18,7 +18,7 @@ namespace lockstep::launch {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using net::Clock;
 
 Clock::time_point soon() { return Clock::now() + 30s; }
 

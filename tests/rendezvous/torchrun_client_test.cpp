@@ -18,7 +18,7 @@ namespace lockstep::launch {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using net::Clock;
 
 net::FileDescriptor listen_here() { return net::listen_at(*net::Address::numeric("127.0.0.1", 0)); }
 

@@ -3,12 +3,10 @@
 #include <utility>
 
 #include "core/cpu_set.hpp"
-#include "net/signal_free_thread.hpp"
+#include "core/runtime/signal_free_thread.hpp"
 
 namespace lockstep::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{2};     // Longest time in the queue without a waiting thread.
 constexpr std::chrono::milliseconds kAwake{200};  // Workers doze if no operation was added for this long.
@@ -37,7 +35,7 @@ void OperationQueue::close() {
 
 /// Requires the lock.
 void OperationQueue::start_worker() {
-  workers_.push_back(net::signal_free_thread([this] { work(); }));
+  workers_.push_back(signal_free_thread([this] { work(); }));
 }
 
 /// Requires the lock. Called when a queued operation is needed. Workers whose operations only wait cannot run
@@ -57,7 +55,7 @@ OperationQueue::Handle OperationQueue::add(std::function<void()> body, bool urge
   if (workers_.empty()) start_worker();
   entries_.push_back(entry);
   if (CallerWaits::now()) return entry;
-  last_added_ = Clock::now();
+  last_added_ = std::chrono::steady_clock::now();
   urgent_ = urgent_ || urgent;
   if (urgent || dozing_ > 0 || all_workers_run()) call_worker();
   return entry;
@@ -173,7 +171,7 @@ void OperationQueue::when_done(const Handle& entry, std::function<void(std::exce
 
 /// Returns when there may be work.
 void OperationQueue::await_work(Lock& lock) {
-  if (entries_.empty() && Clock::now() - last_added_ > kAwake) {
+  if (entries_.empty() && std::chrono::steady_clock::now() - last_added_ > kAwake) {
     ++dozing_;
     for_worker_.wait(lock);
     --dozing_;

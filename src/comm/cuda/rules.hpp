@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/signal_free_thread.hpp"
 
 // The GPU rules of the host that need neither CUDA nor LibTorch.
 namespace lockstep::comm {
@@ -53,7 +53,7 @@ template <class Make>
 auto made_within(std::chrono::milliseconds limit, const std::string& late, Make make) -> decltype(make()) {
   std::packaged_task<decltype(make())()> task(std::move(make));
   auto result = task.get_future();
-  net::signal_free_thread([task = std::move(task)]() mutable { task(); }).detach();
+  signal_free_thread([task = std::move(task)]() mutable { task(); }).detach();
   if (result.wait_for(limit) == std::future_status::timeout) throw TimeoutError(late);
   return result.get();
 }

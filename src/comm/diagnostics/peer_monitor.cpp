@@ -16,8 +16,8 @@
 
 #include "comm/errors.hpp"
 #include "comm/store_session.hpp"
+#include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "net/signal_free_thread.hpp"
 #include "shm/group.hpp"
 
 namespace lockstep::comm {
@@ -298,7 +298,7 @@ struct PeerMonitor::Shared {
 PeerMonitor::PeerMonitor(const Store& store, std::shared_ptr<FlightRecorder> recorder,
                          Milliseconds warn_after)
     : shared_(std::make_shared<Shared>(store, std::move(recorder), warn_after)),
-      thread_(net::signal_free_thread([shared = shared_] { shared->run(); })) {
+      thread_(signal_free_thread([shared = shared_] { shared->run(); })) {
   const std::lock_guard lock(Shared::live().mutex);
   Shared::live().monitors.insert(shared_.get());
 }

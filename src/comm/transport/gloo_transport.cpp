@@ -28,7 +28,6 @@
 namespace lockstep::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 using Milliseconds = std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
@@ -116,11 +115,12 @@ void explain_aborts() {
 /// Gloo has a single exception type for all failures; a timeout is detected by the elapsed time.
 template <class Body>
 void with_typed_timeout(Milliseconds timeout, const Body& body) {
-  const auto begun = Clock::now();
+  // Gloo's own clock.
+  const auto begun = std::chrono::steady_clock::now();
   try {
     body();
   } catch (const ::gloo::Exception& error) {
-    if (Clock::now() - begun < timeout) throw;
+    if (std::chrono::steady_clock::now() - begun < timeout) throw;
     throw LibraryTimeout(error.what());
   }
 }

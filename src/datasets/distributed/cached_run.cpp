@@ -63,7 +63,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using Clock = RunningClock;
 
 constexpr auto kLongestPause = 50ms;
 constexpr auto kLookInterval = 500ms;

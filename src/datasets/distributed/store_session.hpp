@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "core/running_clock.hpp"
 #include "lockstep/datasets/distributed_context.hpp"
 
 namespace lockstep {
@@ -67,7 +68,7 @@ class StoreSession {
   void leave();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = RunningClock;
   struct Sight {
     std::int64_t beats = 0;
     Clock::time_point since;

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "net/signal_free_thread.hpp"
+#include "core/runtime/signal_free_thread.hpp"
 #include "net/socket.hpp"
 #include "net/store/connection.hpp"
 

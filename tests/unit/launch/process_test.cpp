@@ -39,7 +39,7 @@ TEST(SpawnedProcess, IsNotWaitedForWhileItDoesNotBegin) {
     for (;;) pause();
   });
   EXPECT_FALSE(process.has_begun(milliseconds(10)));
-  EXPECT_GT(process.deadline(), std::chrono::steady_clock::now());
+  EXPECT_GT(process.deadline(), net::Clock::now());
   EXPECT_GE(process.descriptor(), 0) << "for the event loop";
   kill(process.pid(), SIGKILL);
   reap(process.pid());

@@ -7,10 +7,10 @@
 #include <string>
 #include <thread>
 
+#include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "net/signal_free_thread.hpp"
 
 // The name of what NCCL's watchdog throws.
 namespace c10 {
@@ -65,8 +65,8 @@ int run(const std::string& how) {
   if (how == "segv_in_thread") std::thread(write_to_nowhere).join();
   if (how == "overflow") return recurse_without_end(0);
   if (how == "overflow_in_library_thread")
-    lockstep::net::signal_free_thread([] { recurse_without_end(0); }).join();
-  if (how == "segv_in_library_thread") lockstep::net::signal_free_thread(write_to_nowhere).join();
+    lockstep::signal_free_thread([] { recurse_without_end(0); }).join();
+  if (how == "segv_in_library_thread") lockstep::signal_free_thread(write_to_nowhere).join();
   if (how == "abort") std::abort();
   if (how == "terminate") std::thread(throw_in_a_thread).join();
   if (how == "watchdog") std::thread([] { throw c10::DistBackendError("a rank is lost"); }).join();

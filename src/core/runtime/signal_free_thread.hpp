@@ -8,7 +8,7 @@
 
 #include "core/runtime/crash_handler.hpp"
 
-namespace lockstep::net {
+namespace lockstep {
 
 /// Starts a thread that handles no signals of the process: they are left to the program's threads, which may
 /// wait for them. Its own faults are reported as usual.
@@ -28,4 +28,4 @@ std::thread signal_free_thread(Body&& body) {
   });
 }
 
-}  // namespace lockstep::net
+}  // namespace lockstep
