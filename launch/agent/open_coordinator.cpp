@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
@@ -20,28 +19,12 @@ namespace {
 
 using net::Clock;
 
-constexpr std::chrono::seconds kResolveTime{20};
+/// Time for the endpoint's name to resolve before the agent runs, which then waits for it: nothing else, not
+/// even a signal, is answered meanwhile.
+constexpr std::chrono::milliseconds kResolveTime{500};
 
-/// Whether a signal that ends the job is pending. It is blocked; the agent's SignalFd will read it.
-bool end_signal_pending(const LaunchConfig& config) {
-  sigset_t pending;
-  sigemptyset(&pending);
-  sigpending(&pending);
-  return std::ranges::any_of(config.end_signals,
-                             [&](int number) { return sigismember(&pending, number) == 1; });
-}
-
-std::vector<net::Address> addresses_of(const LaunchConfig& config, const std::string& host,
-                                       std::uint16_t port) {
-  constexpr std::chrono::milliseconds kSlice{200};
-  const auto deadline = Clock::now() + kResolveTime;
-  for (;;) {
-    try {
-      return net::resolve(host, port, std::min(deadline, Clock::now() + kSlice));
-    } catch (const TimeoutError&) {
-      if (Clock::now() >= deadline || end_signal_pending(config)) throw;
-    }
-  }
+std::vector<net::Address> addresses_of(const LaunchConfig& config) {
+  return net::resolve(config.endpoint, Clock::now() + kResolveTime);
 }
 
 bool is_loopback_name(const std::string& host) {
@@ -57,7 +40,7 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
   // The other nodes connect to the endpoint, this node's ranks to another address of this host.
   if (config.backend == Backend::c10d && config.options.local_addr && *config.options.local_addr != host)
     return net::listen_everywhere(port);
-  const auto addresses = addresses_of(config, host, port);
+  const auto addresses = addresses_of(config);
   if (is_loopback_name(host)) return net::listen_at(addresses.front());
   const auto own = std::ranges::find_if(addresses, [](const net::Address& address) {
     return !address.is_loopback() && net::is_local(address);
@@ -65,12 +48,16 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
   return own == addresses.end() ? net::listen_everywhere(port) : net::listen_at(*own);
 }
 
+bool is_this_host(const std::vector<net::Address>& addresses) {
+  return std::ranges::any_of(addresses, net::is_local);
+}
+
 bool is_endpoint(const LaunchConfig& config) {
   if (is_loopback_name(config.endpoint.host) || config.endpoint.host == host_name()) return true;
   try {
-    return std::ranges::any_of(addresses_of(config, config.endpoint.host, 0), net::is_local);
-  } catch (const CommunicationError&) {
-    // A name that does not resolve yet is not this host's. The client that joins keeps resolving it.
+    return is_this_host(addresses_of(config));
+  } catch (const TimeoutError&) {
+    // The client that joins keeps resolving the name, and becomes the host if it is this host's.
     return false;
   }
 }
@@ -105,6 +92,12 @@ std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoin
           ? fmt::format("--rdzv-backend c10d --rdzv-endpoint {}", endpoint.text())
           : fmt::format("--node-rank N --master-addr {} --master-port {}", endpoint.host, endpoint.port);
   const RunOptions& given = config.options;
+  if (is_loopback_name(endpoint.host)) {
+    return fmt::format(
+        "{}, which is this host's loopback address: launchers on other hosts cannot reach it. Give "
+        "all of them {} with this host's name or address",
+        where, config.backend == Backend::c10d ? "--rdzv-endpoint" : "--master-addr");
+  }
   return fmt::format("{}; run on the others: lockstep run --nnodes {} {}{}{}{} ... {}{}", where,
                      range_text(config.min_nodes, config.max_nodes), options,
                      config.run_id == "none" ? "" : " --rdzv-id " + config.run_id,
@@ -153,10 +146,29 @@ std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, 
   return client;
 }
 
+std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, const JobSecret& secret) {
+  try {
+    return host_coordinator(config, listen_for(config), secret);
+  } catch (const net::AddressInUse& error) {
+    // Several launchers of one job may share a host: the port may be in use by their coordinator.
+    if (config.backend == Backend::c10d && !config.is_host) throw;
+    throw CommunicationError(error.what());
+  }
+}
+
+/// A host that waits for its endpoint's name begins as one that joins.
+enum class Role { joins, hosts };
+
 /// `port_in_use`: the system's message about the endpoint's port, if this node tried to listen on it.
 std::unique_ptr<CoordinatorClient> join_coordinator(const LaunchConfig& config, const JobSecret& secret,
-                                                    const std::string& port_in_use = "") {
+                                                    Role role, const std::string& port_in_use = "") {
   RemoteCoordinatorClient::Options options;
+  if (role == Role::hosts) {
+    options.is_host = [](const std::vector<net::Address>&) { return true; };
+  } else if (config.backend == Backend::c10d && !config.is_host && port_in_use.empty()) {
+    options.is_host = is_this_host;
+  }
+  options.host = [&config, secret] { return host_coordinator(config, secret); };
   options.endpoint = config.endpoint;
   options.secret = secret.value;
   options.secret_name = secret.name;
@@ -184,21 +196,15 @@ JobSecret secret_for(const LaunchConfig& config, const Environment& environment)
 }
 
 std::unique_ptr<CoordinatorClient> open_coordinator(const LaunchConfig& config, const JobSecret& secret) {
-  if (!hosts_coordinator(config)) return join_coordinator(config, secret);
-  net::FileDescriptor listener;
+  if (!hosts_coordinator(config)) return join_coordinator(config, secret, Role::joins);
   try {
-    listener = listen_for(config);
-  } catch (const TimeoutError&) {
-    // A name server does not answer, and the job is to end: the agent, which never blocks, ends it.
-    if (!end_signal_pending(config)) throw;
-    return join_coordinator(config, secret);
+    return host_coordinator(config, secret);
   } catch (const net::AddressInUse& error) {
-    // Several launchers of one job may share a host: the port may be in use by their coordinator.
-    if (config.backend == Backend::c10d && !config.is_host)
-      return join_coordinator(config, secret, error.what());
-    throw;
+    return join_coordinator(config, secret, Role::joins, error.what());
+  } catch (const TimeoutError&) {
+    // The endpoint's name does not resolve yet.
+    return join_coordinator(config, secret, Role::hosts);
   }
-  return host_coordinator(config, std::move(listener), secret);
 }
 
 }  // namespace lockstep::launch

@@ -18,9 +18,11 @@ namespace lockstep::launch {
 /// host. It listens on every interface if the endpoint's name means loopback on this host only, or none of
 /// its addresses, or if --local-addr is a different address.
 ///
-/// Throws UsageError or CommunicationError that says what to change: a port in use and by which program, a
-/// name that does not resolve. Starts threads, so the ProcessSupervisor must exist before. A signal that ends
-/// the job also ends the name lookup; the agent then handles the signal.
+/// If the endpoint's name does not resolve yet, the client keeps asking for it until the join timeout, and
+/// becomes the host if it is to be. Meanwhile the agent says what it waits for and handles signals.
+///
+/// Throws UsageError or CommunicationError that says what to change, such as a port in use and by which
+/// program. Starts threads, so the ProcessSupervisor must exist before. `config` must outlive the client.
 std::unique_ptr<CoordinatorClient> open_coordinator(const LaunchConfig& config, const JobSecret& secret);
 
 /// The secret of the job. Throws UsageError.

@@ -7,30 +7,32 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/address.hpp"
-#include "net/signal_free_thread.hpp"
+#include "net/socket.hpp"
 #include "net/socket_owner.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using net::Clock;
 
 /// Time of one try: short, because the launcher's end waits for it. A slower name lookup continues in the
 /// background, and a later try gets its result.
 constexpr std::chrono::milliseconds kTryTime{1000};
 constexpr std::chrono::milliseconds kPause{100};
-/// A name that does not resolve for this long is a mistake, not a network that is still starting.
-constexpr std::chrono::seconds kNameTime{20};
+/// What fails for this long in another way than by silence is a mistake, not a network that is still
+/// starting.
+constexpr std::chrono::seconds kPatience{20};
 
 }  // namespace
 
 RemoteCoordinatorClient::RemoteCoordinatorClient(Options options, Time now)
     : options_(std::move(options)),
       join_deadline_(now + options_.join_timeout),
-      name_deadline_(now + kNameTime),
+      patience_end_(now + kPatience),
       next_notice_(now + kNoticeInterval),
       event_(net::open_event()),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
@@ -39,7 +41,7 @@ RemoteCoordinatorClient::RemoteCoordinatorClient(Options options, Time now)
   if (!event_ || !poll_)
     throw Error(std::string("cannot open a descriptor to wait for the coordinator: ") + std::strerror(errno) +
                 ".");
-  thread_ = net::signal_free_thread([this] { find_coordinator(); });
+  thread_ = signal_free_thread([this] { find_coordinator(); });
 }
 
 RemoteCoordinatorClient::~RemoteCoordinatorClient() {
@@ -58,6 +60,7 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::try_once
   std::vector<net::Address> addresses;
   try {
     addresses = net::resolve(options_.endpoint, std::min(join_deadline_, Clock::now() + kTryTime));
+    if (options_.is_host && options_.is_host(addresses)) return ThisHost{};
     return net::connect_control(addresses, options_.secret,
                                 std::min(join_deadline_, Clock::now() + kTryTime));
   } catch (const net::ControlError& error) {
@@ -66,7 +69,7 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::try_once
   } catch (const std::exception& error) {
     note_problem(error.what());
     const bool may_come = dynamic_cast<const TimeoutError*>(&error) != nullptr;
-    if (!may_come && Clock::now() >= name_deadline_) return error.what();
+    if (!may_come && Clock::now() >= patience_end_) return error.what();
   }
   if (Clock::now() < join_deadline_) return std::nullopt;
   return fmt::format("not reached within {}: {}", seconds_text(options_.join_timeout), problem());
@@ -89,7 +92,7 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::on_contr
       return after_port_in_use(error);
     case net::ControlFailure::silent:
       // Another program, or a coordinator that is slow to answer.
-      if (!options_.port_in_use.empty() && Clock::now() >= name_deadline_) return after_port_in_use(error);
+      if (!options_.port_in_use.empty() && Clock::now() >= patience_end_) return after_port_in_use(error);
       break;
     case net::ControlFailure::nobody_listens:
     case net::ControlFailure::broken_off:
@@ -114,20 +117,20 @@ std::string RemoteCoordinatorClient::problem() {
 }
 
 int RemoteCoordinatorClient::descriptor() const {
-  if (torchrun_) return torchrun_->descriptor();
+  if (delegate_) return delegate_->descriptor();
   if (over_) return -1;
   return connection_ ? poll_.get() : event_.get();
 }
 
 CoordinatorClient::Time RemoteCoordinatorClient::deadline() const {
-  if (torchrun_) return torchrun_->deadline();
+  if (delegate_) return delegate_->deadline();
   if (over_) return Time::max();
   if (connection_) return std::min(next_ping_, last_heard_ + options_.keep_alive_timeout);
   return drain_signal_ == 0 ? next_notice_ : Time::min();
 }
 
 std::vector<CoordinatorMessage> RemoteCoordinatorClient::work(Time now) {
-  if (torchrun_) return torchrun_->work(now);
+  if (delegate_) return delegate_->work(now);
   if (over_) return {};
   return connection_ ? receive(now) : search(now);
 }
@@ -152,7 +155,10 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
     last_heard_ = now;
     next_ping_ = now + options_.keep_alive_interval;
   } else if (const auto* store = std::get_if<std::vector<net::Address>>(&result_)) {
-    torchrun_ = options_.torchrun(*store);
+    delegate_ = options_.torchrun(*store);
+  } else if (std::holds_alternative<ThisHost>(result_)) {
+    if (auto failure = become_host()) return {*std::move(failure)};
+    if (!delegate_) return {};
   } else {
     over_ = true;
     return {CoordinatorLost{fmt::format("cannot join the job's coordinator at {}: {}",
@@ -161,6 +167,25 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
   for (const auto& message : std::exchange(unsent_, {})) send(message, now);
   return work(now);
 }
+
+/// Returns why the job cannot go on. If another launcher of this job has become the host meanwhile, the
+/// search goes on.
+std::optional<CoordinatorLost> RemoteCoordinatorClient::become_host() {
+  try {
+    delegate_ = options_.host();
+    return std::nullopt;
+  } catch (const net::AddressInUse& error) {
+    options_.is_host = nullptr;
+    options_.port_in_use = error.what();
+    thread_ = signal_free_thread([this] { find_coordinator(); });
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    over_ = true;
+    return CoordinatorLost{error.what()};
+  }
+}
+
+bool RemoteCoordinatorClient::finished() const { return !delegate_ || delegate_->finished(); }
 
 std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
   std::vector<CoordinatorMessage> messages = connection_->receive<CoordinatorMessage>();
@@ -191,12 +216,12 @@ void RemoteCoordinatorClient::keep_alive(Time now) {
 }
 
 net::HostPort RemoteCoordinatorClient::master() const {
-  if (torchrun_) return torchrun_->master();
+  if (delegate_) return delegate_->master();
   return {options_.master_host.empty() ? coordinator_.host() : options_.master_host, coordinator_.port()};
 }
 
 void RemoteCoordinatorClient::send(const NodeMessage& message, Time now) {
-  if (torchrun_) return torchrun_->send(message, now);
+  if (delegate_) return delegate_->send(message, now);
   if (connection_) return connection_->send(message);
   if (const auto* draining = std::get_if<Draining>(&message)) drain_signal_ = draining->signal;
   unsent_.push_back(message);

@@ -21,7 +21,8 @@ namespace lockstep::launch {
 /// The coordinator on another host, or in another launcher on this host.
 ///
 /// A thread resolves its name and connects, repeatedly, until the coordinator has proved the job's secret or
-/// the join timeout is over. The agent still handles signals, and its messages are kept meanwhile. Once
+/// the join timeout is over. If the name turns out to mean this host, this node hosts the coordinator. The
+/// agent still handles signals, and its messages are kept meanwhile. Once
 /// connected, the client sends a keep-alive at each interval; a coordinator that is silent for the keep-alive
 /// timeout is lost.
 class RemoteCoordinatorClient final : public CoordinatorClient {
@@ -42,6 +43,11 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
     std::string port_in_use;
     /// Creates the client of a torchrun agent that hosts a plain store; null: such a host is refused.
     std::function<std::unique_ptr<CoordinatorClient>(const std::vector<net::Address>&)> torchrun;
+    /// Whether this node is to host the coordinator itself, now that the endpoint's name resolves to these
+    /// addresses; null: it never is. Called by the thread.
+    std::function<bool(const std::vector<net::Address>&)> is_host;
+    /// Hosts it. Throws net::AddressInUse if another launcher does.
+    std::function<std::unique_ptr<CoordinatorClient>()> host;
   };
 
   RemoteCoordinatorClient(Options options, Time now);
@@ -52,11 +58,13 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   std::vector<CoordinatorMessage> work(Time now) override;
   void send(const NodeMessage& message, Time now) override;
   net::HostPort master() const override;
-  bool finished() const override { return true; }
+  bool finished() const override;
 
  private:
+  /// The endpoint's name means this host, which is to host the coordinator.
+  struct ThisHost {};
   /// The thread's result: a connection, the addresses of a torchrun agent's store, or an error message.
-  using Result = std::variant<std::string, net::FileDescriptor, std::vector<net::Address>>;
+  using Result = std::variant<std::string, net::FileDescriptor, std::vector<net::Address>, ThisHost>;
 
   // Called by the thread. nullopt: try again.
   void find_coordinator();
@@ -70,12 +78,13 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   // Called by the agent.
   std::vector<CoordinatorMessage> search(Time now);
   std::vector<CoordinatorMessage> settle(Time now);
+  std::optional<CoordinatorLost> become_host();
   std::vector<CoordinatorMessage> receive(Time now);
   void keep_alive(Time now);
 
-  const Options options_;
+  Options options_;
   const Time join_deadline_;
-  const Time name_deadline_;
+  const Time patience_end_;
   Time next_notice_;
   /// Readable when the thread has finished.
   net::FileDescriptor event_;
@@ -90,7 +99,8 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   /// The coordinator was lost or not found, or has ended the job: a closed connection is no longer reported.
   bool over_ = false;
 
-  std::unique_ptr<CoordinatorClient> torchrun_;
+  /// A torchrun agent, or the coordinator in this process.
+  std::unique_ptr<CoordinatorClient> delegate_;
   std::optional<MessageConnection> connection_;
   net::Address coordinator_;
   net::FileDescriptor poll_;

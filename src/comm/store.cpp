@@ -15,6 +15,7 @@
 #include "net/address.hpp"
 #include "net/handshake.hpp"
 #include "net/socket.hpp"
+#include "net/waiting_notice.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,13 +42,16 @@ net::FileDescriptor listen(const World& world, const std::vector<net::Address>& 
   return net::listen_everywhere(world.master_port);
 }
 
-/// The addresses of MASTER_ADDR, with MASTER_PORT. Throws CommunicationError if it does not resolve. *Local*.
+/// The addresses of MASTER_ADDR, with MASTER_PORT. Throws TimeoutError if it does not resolve by then.
+/// *Local*.
 std::vector<net::Address> master_addresses(const World& world, net::Deadline deadline) {
+  const net::WaitingNotice notice(
+      fmt::format("rank {}", world.rank),
+      fmt::format("for the name '{}' (MASTER_ADDR), which does not resolve yet", world.master_addr));
   try {
     return net::resolve(world.master_addr, world.master_port, deadline);
-  } catch (const CommunicationError& error) {
-    throw CommunicationError(
-        fmt::format("MASTER_ADDR='{}' does not resolve: {}", world.master_addr, error.what()));
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(fmt::format("MASTER_ADDR='{}' does not resolve: {}", world.master_addr, error.what()));
   }
 }
 
@@ -115,6 +119,11 @@ c10::intrusive_ptr<c10d::Store> join(const World& world, std::vector<net::Addres
     addresses = {own_address(*hosted)};
   }
   const net::StoreClientOptions options{.secret = world.job_token};
+  const net::WaitingNotice notice(
+      fmt::format("rank {}", world.rank),
+      fmt::format("for the job's store at {}:{} (MASTER_ADDR, MASTER_PORT), where "
+                  "nothing answers yet; {} is to host it",
+                  world.master_addr, world.master_port, world.use_agent_store ? "the launcher" : "rank 0"));
   try {
     return comm::make_tcp_store_adapter(std::move(addresses), options, timeout, std::move(hosted));
   } catch (const net::ControlError& error) {

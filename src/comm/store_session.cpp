@@ -14,6 +14,7 @@
 #include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "net/deadline.hpp"
+#include "net/waiting_notice.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -203,6 +204,8 @@ void StoreBarrier::acknowledge(const std::string& keys, Deadline deadline, const
 StoreBarrier join_group(const Store& store, const GroupInfo& members, std::chrono::milliseconds timeout) {
   check_size(store, members);
   claim_rank(store, members);
+  const net::WaitingNotice notice(fmt::format("rank {}", members.name(members.rank)),
+                                  fmt::format("for all {} ranks of its group to join", members.size()));
   StoreBarrier barrier(store.with_prefix("join"), members);
   barrier.arrive_and_wait(timeout);
   if (!store.contains(kAborted)) return barrier;

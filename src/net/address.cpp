@@ -16,8 +16,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/signal_free_thread.hpp"
 
 namespace lockstep::net {
 namespace {
@@ -97,6 +97,19 @@ class Lookups {
 Lookups& lookups() {
   static auto& all = *new Lookups();
   return all;
+}
+
+Lookup await_lookup(const std::string& host, std::uint16_t port, Deadline deadline) {
+  constexpr Milliseconds kSlice{1000};  // The future's clock runs on while this process is paused.
+  const auto pending = lookups().find_or_start(host, port);
+  while (pending.wait_for(std::min(left_until(deadline), kSlice)) != std::future_status::ready) {
+    if (left_until(deadline) > Milliseconds(0)) continue;
+    throw TimeoutError(
+        fmt::format("cannot resolve '{}': no name server answered in time. Give a numeric address, or see "
+                    "/etc/resolv.conf.",
+                    host));
+  }
+  return pending.get();
 }
 
 struct Interface {
@@ -189,24 +202,17 @@ Address remote_address(int socket) { return end_of(socket, getpeername); }
 
 std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadline deadline) {
   if (const auto numeric = Address::numeric(host, port)) return {*numeric};
-  constexpr Milliseconds kPause{200};
-  for (;;) {
-    const auto pending = lookups().find_or_start(host, port);
-    if (pending.wait_until(deadline) != std::future_status::ready) {
-      throw TimeoutError(
-          fmt::format("cannot resolve '{}': no name server answered in time. Give a numeric address, or see "
-                      "/etc/resolv.conf.",
-                      host));
-    }
-    const Lookup answer = pending.get();
+  constexpr Milliseconds kFirstPause{200}, kLongestPause{2000};
+  for (Milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const Lookup answer = await_lookup(host, port, deadline);
     if (answer.failure == 0) return answer.addresses;
-    if (answer.failure != EAI_AGAIN || Clock::now() + kPause >= deadline) {
-      throw CommunicationError(fmt::format(
+    if (left_until(deadline) <= pause) {
+      throw TimeoutError(fmt::format(
           "cannot resolve '{}' ({}): expected the name or the address of a host, known on every host of "
           "the job.",
           host, gai_strerror(answer.failure)));
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(pause);
   }
 }
 

@@ -64,9 +64,10 @@ Address remote_address(int socket);
 
 /// The addresses of a host, at least one. A numeric address is returned without a query. A name is looked up
 /// in a separate thread, which is abandoned at the deadline, so that a name server that does not answer
-/// blocks nobody. Concurrent calls for the same name share that thread's answer. Temporary failures ("try
-/// again") are retried until the deadline. Throws CommunicationError "cannot resolve 'x'" if the name does
-/// not exist, TimeoutError at the deadline. *Local*; any thread.
+/// blocks nobody. Concurrent calls for the same name share that thread's answer. A name that does not exist
+/// (yet: pods and virtual machines get theirs when they start) is asked for again until the deadline, at
+/// growing intervals of up to 2 s. Then throws TimeoutError "cannot resolve 'x'" with the resolver's reason.
+/// *Local*; any thread.
 std::vector<Address> resolve(const std::string& host, std::uint16_t port, Deadline deadline);
 std::vector<Address> resolve(const HostPort& endpoint, Deadline deadline);
 

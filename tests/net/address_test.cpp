@@ -1,7 +1,11 @@
 #include "net/address.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
+
+#include <atomic>
 
 #include <cstring>
 #include <filesystem>
@@ -10,6 +14,19 @@
 #include "lockstep/core/error.hpp"
 #include "net/address.hpp"
 #include "support/throws.hpp"
+
+/// How often the name "late-host" is not known yet.
+static std::atomic<int> unknown_for{0};
+
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** result) {
+  using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  const bool numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+  if (numeric || node == nullptr || std::strcmp(node, "late-host") != 0)
+    return real(node, service, hints, result);
+  if (unknown_for > 0 && unknown_for-- > 0) return EAI_NONAME;
+  return real("10.9.8.7", service, hints, result);
+}
 
 namespace lockstep::net {
 namespace {
@@ -80,6 +97,17 @@ TEST(Resolve, FindsThisHost) {
   ASSERT_FALSE(found.empty());
   EXPECT_TRUE(found[0].is_loopback());
   EXPECT_EQ(found[0].port(), 5);
+}
+
+/// As a pod's name before the pod runs: the resolver says for a while that there is none.
+TEST(Resolve, AsksAgainForANameThatIsNotThereYet) {
+  unknown_for = 4;
+  const auto found = resolve("late-host", 5, in(30000));
+  EXPECT_EQ(found.at(0).text(), "10.9.8.7:5");
+  EXPECT_EQ(unknown_for, 0);
+  unknown_for = 1000;
+  EXPECT_THROWS(resolve("late-host", 5, in(1000)), TimeoutError,
+                "cannot resolve 'late-host' (Name or service");
 }
 
 TEST(Resolve, SaysWhichNameThereIsNot) {

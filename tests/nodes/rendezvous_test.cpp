@@ -230,6 +230,70 @@ TEST_F(Hosts, ASignalIsHeardWhileNamesAreLookedUp) {
   }
 }
 
+class LateNames : public Hosts {
+ protected:
+  /// Starts a launcher on each host, waits until all say that they wait for the name, and lets it resolve.
+  std::vector<Finished> ends_of(const std::vector<Words>& jobs) {
+    make_hosts(static_cast<int>(jobs.size()));
+    const std::string file = folder().file("late");
+    const Environment late = {{"LD_PRELOAD", LOCKSTEP_SLOW_RESOLVER}, {"LATE_RESOLVER_FILE", file}};
+    std::vector<std::unique_ptr<LauncherProcess>> nodes;
+    for (std::size_t i = 0; i < jobs.size(); ++i) nodes.push_back(start(static_cast<int>(i), jobs[i], late));
+    for (const auto& node : nodes) {
+      EXPECT_TRUE(eventually([&] {
+        return node->err().find("cannot resolve 'late-host'") != std::string::npos;
+      })) << node->err();
+    }
+    folder().write("late", Network::address(0));
+    std::vector<Finished> ends;
+    for (const auto& node : nodes) ends.push_back(node->wait());
+    return ends;
+  }
+};
+
+TEST_F(LateNames, AStaticJobWaitsForTheNameOfItsNodeZero) {
+  const auto job = [](const char* node) {
+    return Words{"--nnodes", "2", "--node-rank", node, "--master-addr", "late-host", "sh", "-c", kTell};
+  };
+  const auto ends = ends_of({job("0"), job("1")});
+  for (const Finished& end : ends) EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_TRUE(has(ends[1].out, "rank 1 of 2"));
+}
+
+/// Neither knows at first whether it is the endpoint.
+TEST_F(LateNames, ANodeBecomesTheHostOfAC10dJobWhenTheNameTurnsOutToBeItsOwn) {
+  const Words job{"--nnodes", "2",  "--rdzv-backend", "c10d", "--rdzv-endpoint", "late-host:29400", "sh",
+                  "-c",       kTell};
+  for (const Finished& end : ends_of({job, job})) EXPECT_EQ(end.status, 0) << end.err;
+}
+
+TEST_F(LateNames, AJobOfOneNodeWaitsToo) {
+  const auto ends = ends_of({Words{"--nnodes", "1", "--master-addr", "late-host", "sh", "-c", kTell}});
+  EXPECT_EQ(ends[0].status, 0) << ends[0].err;
+}
+
+TEST_F(LateNames, TheJoinsTimeoutEndsTheWait) {
+  make_hosts(1);
+  const auto begin = std::chrono::steady_clock::now();
+  const Finished end = start(0,
+                             {"--nnodes", "2", "--node-rank", "1", "--master-addr", "late-host",
+                              "--rdzv-conf", "timeout=3", "true"},
+                             {{"LD_PRELOAD", LOCKSTEP_SLOW_RESOLVER}})
+                           ->wait();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_TRUE(has(end.err, "not reached within 3 s: cannot resolve 'late-host'"));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST_F(Hosts, ALoopbackEndpointIsNamedAsWhatOthersCannotReach) {
+  make_hosts(1);
+  const Finished end =
+      start(0, {"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-conf", "join_timeout=1", "true"})->wait();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_TRUE(
+      has(end.err, "launchers on other hosts cannot reach it. Give all of them --rdzv-endpoint with"));
+}
+
 TEST_F(Hosts, ContradictionsAreNamedOnBothSides) {
   make_hosts(2);
   auto first = start(0, c10d("1:2") + Words{"--rdzv-id", "here"} + sleeper("4"));

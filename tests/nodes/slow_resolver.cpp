@@ -1,5 +1,6 @@
 // Loaded into a launcher by LD_PRELOAD: the name "slow-host" is looked up for a minute, as by a name server
-// that is down. Files tell when it was asked for and answered.
+// that is down. Files tell when it was asked for and answered. The name "late-host" is not known until the
+// file LATE_RESOLVER_FILE is there, which has its address, as that of a pod that starts.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -8,6 +9,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace {
 
@@ -22,6 +25,12 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
   static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getaddrinfo"));
   const bool numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+  if (!numeric && node != nullptr && std::strcmp(node, "late-host") == 0) {
+    const char* path = std::getenv("LATE_RESOLVER_FILE");
+    std::ifstream file(path == nullptr ? "" : path);
+    std::string address;
+    return file >> address ? real(address.c_str(), service, hints, result) : EAI_NONAME;
+  }
   if (numeric || node == nullptr || std::strcmp(node, "slow-host") != 0)
     return real(node, service, hints, result);
   touch("SLOW_RESOLVER_ASKED");

@@ -102,14 +102,14 @@ void pause_all(const std::vector<pid_t>& processes, std::chrono::seconds time) {
 TEST_F(Watch, AJobThatIsSuspendedOnAllItsNodesGoesOn) {
   make_hosts(2);
   const Words words =
-      c10d("2", "2", 1) + Words{"--heartbeat-timeout", "4", LOCKSTEP_BEATING_RANK, "work", folder().path()};
+      c10d("2", "2", 2) + Words{"--heartbeat-timeout", "4", LOCKSTEP_BEATING_RANK, "work", folder().path()};
   first_ = start(0, words);
   second_ = start(1, words);
   for (int rank = 0; rank < 4; ++rank) await_number(folder().file(std::to_string(rank)));
   std::vector<pid_t> all = family_of(first_->pid());
   for (const pid_t process : family_of(second_->pid())) all.push_back(process);
   EXPECT_GE(all.size(), 6U);
-  pause_all(all, std::chrono::seconds(8));
+  pause_all(all, std::chrono::seconds(10));
   for (auto* launcher : {first_.get(), second_.get()}) {
     const Finished end = launcher->wait();
     EXPECT_EQ(end.status, 0) << end.err;

@@ -9,6 +9,7 @@
 #include "lockstep/datasets/distributed_context.hpp"
 #include "net/address.hpp"
 #include "net/store/client.hpp"
+#include "net/waiting_notice.hpp"
 
 namespace lockstep {
 namespace {
@@ -66,6 +67,9 @@ namespace {
 /// How long the launcher may take to answer.
 constexpr std::chrono::seconds kAnswer{60};
 
+/// How long the name of the launcher's host may take to resolve.
+constexpr std::chrono::minutes kNameTime{10};
+
 net::Deadline soon() { return net::Clock::now() + kAnswer; }
 
 /// Number of sessions of a rank in a launcher's store, counted over all connections of this process, because
@@ -78,13 +82,19 @@ std::atomic<std::uint64_t>& meetings_of(const World& world) {
                             world.restart_count, world.rank)];
 }
 
+std::vector<net::Address> addresses_of(const World& world) {
+  const net::WaitingNotice notice(
+      fmt::format("rank {}", world.rank),
+      fmt::format("for the name '{}' (MASTER_ADDR), which does not resolve yet", world.master_addr));
+  return net::resolve(world.master_addr, world.master_port, net::Clock::now() + kNameTime);
+}
+
 class LauncherStore final : public KeyValueStore {
  public:
   explicit LauncherStore(const World& world)
       : prefix_(fmt::format("lockstep-map/{}/", world.restart_count)),
         met_(meetings_of(world)),
-        client_(net::resolve(world.master_addr, world.master_port, soon()), {.secret = world.job_token},
-                soon()) {}
+        client_(addresses_of(world), {.secret = world.job_token}, soon()) {}
 
   void set(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
