@@ -93,6 +93,7 @@ void Agent::run_round(const Assignment& place) {
   forwarder_.flush();
   held_stop_.reset();
   stacks_first_ = false;
+  traces_.reset();
   if (const auto stacks = stacks_.finish()) pass_on_stacks(*stacks);
   while (round_->end_orphans()) wait_for_event();
   forwarder_.finish();
@@ -127,6 +128,7 @@ bool Agent::start_ranks() {
 
 void Agent::wait_for_event() {
   const auto next = std::min({coordinator_.deadline(), stacks_.deadline(),
+                              traces_ ? traces_->deadline() : net::Deadline::max(),
                               round_ ? round_->deadline() : net::Deadline::max(), shutdown_deadline_});
   const int signal_number = supervisor_.signals.wait(
       next, {forwarder_.descriptor(), coordinator_.descriptor(), round_ ? round_->start_descriptor() : -1});
@@ -150,6 +152,10 @@ void Agent::on_deadlines(net::Deadline now) {
       send(StatusReport{spec_.place.round, ranks});
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
+  if (traces_ && now >= traces_->deadline() && (!round_ || traces_->is_over(round_->statuses(), now))) {
+    traces_.reset();
+    obey_held_stop();
+  }
   if (now < shutdown_deadline_) return;
   shutdown_deadline_ = net::Deadline::max();
   if (!exit_code_) exit_code_ = 128 + end_signal_;
@@ -195,8 +201,9 @@ void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
   const ProcessFailure failure = round_->first_failure();
   send(RankFailed{spec_.place.round, failure});
-  if (!failure.timed_out() || round_->is_stopping()) return round_->stop_at_once();
-  stop_after_stacks();  // The ranks that it waited for still run.
+  if (round_->is_stopping()) return round_->stop_at_once();
+  if (failure.timed_out()) return stop_after_stacks();  // The ranks that it waited for still run.
+  stop_after_traces();
 }
 
 void Agent::on_message(const CoordinatorMessage& message) {
@@ -221,11 +228,19 @@ void Agent::on_stop(const StopRound& stop) {
   }
   if (!round_ || stop.round != spec_.place.round) return;
   if (stop.stacks_first && !stacks_first_ && !round_->is_stopping()) show_stacks_first();
-  if (stacks_first_) {
-    held_stop_ = stop;
-  } else {
-    obey_stop(stop);
-  }
+  if (stop.at_once && !held_stop_ && !round_->is_stopping()) ask_for_traces();
+  held_stop_ = stop;
+  obey_held_stop();
+}
+
+void Agent::obey_held_stop() {
+  if (holds_stop() || !round_) return;
+  if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
+}
+
+void Agent::ask_for_traces() {
+  const auto folder = find_variable(environment_, "LOCKSTEP_TRACE_DIR");
+  if (folder && !folder->empty()) traces_.emplace(*folder, round_->statuses(), net::Clock::now());
 }
 
 void Agent::obey_stop(const StopRound& stop) {
@@ -255,7 +270,13 @@ void Agent::on_hang(const HangFound& hang) {
 
 void Agent::stop_after_stacks() {
   show_stacks_first();
+  stop_after_traces();
+}
+
+void Agent::stop_after_traces() {
+  ask_for_traces();
   held_stop_ = StopRound{.round = spec_.place.round, .signal = SIGTERM, .at_once = true};
+  obey_held_stop();
 }
 
 void Agent::show_stacks_first() {
@@ -272,7 +293,7 @@ void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
   const std::string text = fmt::format("lockstep run: host {}:\n{}", host_name(), stacks.text);
   for (const auto node : stacks.nodes) send(Stacks{node, text});
   stacks_first_ = false;
-  if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
+  obey_held_stop();
 }
 
 void Agent::on_finish(const Finish& finish) {

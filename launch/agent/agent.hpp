@@ -6,6 +6,7 @@
 #include "agent/event_log.hpp"
 #include "agent/round.hpp"
 #include "agent/stack_dump.hpp"
+#include "agent/trace_request.hpp"
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
@@ -55,7 +56,13 @@ class Agent {
   void obey_stop(const StopRound& stop);
   void on_hang(const HangFound& hang);
   void stop_after_stacks();
+  void stop_after_traces();
   void show_stacks_first();
+  /// If they trace, the ranks write what they did last before they are stopped at once.
+  void ask_for_traces();
+  bool holds_stop() const { return stacks_first_ || traces_; }
+  /// Obeys the deferred stop, unless it is still to wait.
+  void obey_held_stop();
   /// `node`: the requester; nullopt: this node.
   void ask_for_stacks(std::optional<NodeId> node);
   void pass_on_stacks(const StackDump::Answer& stacks);
@@ -78,6 +85,8 @@ class Agent {
   /// Stacks are printed before the ranks are stopped: they hang, or one waited for others until its timeout.
   /// The stop is deferred meanwhile.
   bool stacks_first_ = false;
+  /// The same for traces, while they are awaited.
+  std::optional<TraceRequest> traces_;
   std::optional<StopRound> held_stop_;
   /// The round that the coordinator has assigned and that has not started.
   std::optional<Assignment> next_;

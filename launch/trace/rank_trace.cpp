@@ -43,6 +43,7 @@ TracedOperation operation_of(const json& entry, std::int64_t offset) {
 
 RankTrace trace_of(const json& file) {
   RankTrace trace;
+  trace.run = file.value("run", "");
   trace.rank = file.at("rank").get<int>();
   trace.world_size = file.at("world_size").get<int>();
   trace.host = file.at("host").get<std::string>();
@@ -70,6 +71,28 @@ RankTrace read_trace(const fs::path& path) {
   } catch (const json::exception& error) {
     throw formatted<DataError>("'{}' is not a trace of a rank: {}", path.string(), error.what());
   }
+}
+
+/// The latest run that began with this folder; empty: unknown.
+std::string named_run(const fs::path& folder) {
+  std::ifstream file(folder / "trace-run.json");
+  const json run = json::parse(file, nullptr, false);
+  return run.is_object() && run.contains("run") && run["run"].is_string() ? run["run"].get<std::string>()
+                                                                          : "";
+}
+
+/// Leaves the traces of the latest run.
+void leave_latest(const fs::path& folder, std::vector<RankTrace>& traces) {
+  std::string latest = named_run(folder);
+  for (const auto& trace : traces) latest = std::max(latest, trace.run);
+  if (std::erase_if(traces, [&](const RankTrace& trace) { return trace.run != latest; }) == 0 ||
+      !traces.empty())
+    return;
+  throw formatted<DataError>(
+      "the ranks of the latest run in '{}' have written no traces (they were killed, or still run: see "
+      "--request); "
+      "those that are there are of an earlier run.",
+      folder.string());
 }
 
 using Key = std::pair<std::string, std::uint64_t>;
@@ -148,6 +171,7 @@ std::vector<RankTrace> read_traces(const fs::path& folder) {
         "failed, ended or been asked for?",
         folder.string());
   }
+  leave_latest(folder, traces);
   std::ranges::sort(traces, {}, &RankTrace::rank);
   set_clocks(traces);
   return traces;

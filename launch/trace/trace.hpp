@@ -37,6 +37,8 @@ struct TracedSpan {
 
 /// The trace of one rank.
 struct RankTrace {
+  /// The name of the run, greater than an earlier run's; empty: written by an older version.
+  std::string run;
   int rank = 0;
   int world_size = 0;
   std::string host;
@@ -52,9 +54,10 @@ struct RankTrace {
   std::map<std::string, Group> groups;
 };
 
-/// The traces of a folder, by rank. Times are those of the clock of the lowest rank's host. The clocks of
-/// other hosts are adjusted by the ends of collectives, which all ranks leave at about the same time. Throws
-/// DataError that names a file that is not a trace, or a folder without any.
+/// The traces of the latest run in a folder, by rank; those of earlier runs are left out. Times are those of
+/// the clock of the lowest rank's host. The clocks of other hosts are adjusted by the ends of collectives,
+/// which all ranks leave at about the same time. Throws DataError that names a file that is not a trace, or a
+/// folder without any of the latest run.
 std::vector<RankTrace> read_traces(const std::filesystem::path& folder);
 
 /// One collective on all ranks. The pointers refer to the traces.

@@ -199,10 +199,16 @@ int FlightRecorder::groups() const {
 json FlightRecorder::dump(const std::string& reason) const {
   const std::int64_t offset = wall_offset();
   const std::lock_guard lock(mutex_);
-  json result{
-      {"version", "2.10"},     {"rank", rank_},    {"world_size", world_size_}, {"host", host_name()},
-      {"pid", getpid()},       {"reason", reason}, {"wall_offset_ns", offset},  {"entries", json::array()},
-      {"spans", json::array()}};
+  json result{{"version", "2.10"},
+              {"rank", rank_},
+              {"world_size", world_size_},
+              {"host", host_name()},
+              {"run", run_},
+              {"pid", getpid()},
+              {"reason", reason},
+              {"wall_offset_ns", offset},
+              {"entries", json::array()},
+              {"spans", json::array()}};
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     result["pg_config"][fmt::to_string(i)] = {
         {"name", fmt::to_string(i)}, {"desc", groups_[i].name}, {"ranks", json(groups_[i].ranks).dump()}};

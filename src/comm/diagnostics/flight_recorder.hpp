@@ -98,6 +98,9 @@ class FlightRecorder {
   int groups() const;
 
   int rank() const noexcept { return rank_; }
+  /// A name of the run that its ranks share; a later run's is greater. Set before the first dump.
+  void set_run(std::string run) { run_ = std::move(run); }
+  const std::string& run() const noexcept { return run_; }
   int world_size() const noexcept { return world_size_; }
 
   /// The whole content. Fields of PyTorch's flight recorder use its names. `reason`: why it is written.
@@ -108,6 +111,7 @@ class FlightRecorder {
   OperationRecord* at(std::uint64_t serial) const;
 
   const int rank_;
+  std::string run_;
   const int world_size_;
   mutable std::mutex mutex_;
   mutable std::vector<OperationRecord> ring_;

@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 #include <strings.h>
 
+#include <chrono>
 #include <initializer_list>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -77,11 +79,22 @@ using Milliseconds = std::chrono::milliseconds;
 /// How long rank 0 waits after giving up.
 constexpr Milliseconds kReadingTime{500};
 
+/// The ranks share the name that the first of them gives the run: its time in digits, so that a later run's
+/// is greater, and something random.
+std::shared_ptr<FlightRecorder> new_recorder(const GroupInfo& members, const Store& store,
+                                             const DiagnosticsOptions& options) {
+  const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+  const std::string run = fmt::format("{:020}-{:08x}", now.count(), std::random_device()());
+  auto recorder = std::make_shared<FlightRecorder>(members.rank, members.size(), options.trace_entries);
+  recorder->set_run(store.set_if_absent("run", run));
+  return recorder;
+}
+
 }  // namespace
 
 Diagnostics::Diagnostics(const GroupInfo& members, const Store& store, DiagnosticsOptions wanted)
     : options(std::move(wanted)),
-      recorder(std::make_shared<FlightRecorder>(members.rank, members.size(), options.trace_entries)),
+      recorder(new_recorder(members, store, options)),
       writer(std::make_shared<TraceWriter>(recorder, options.trace_dir)) {
   if (members.size() > 1) monitor = std::make_shared<PeerMonitor>(store, recorder, options.warn_after);
 }

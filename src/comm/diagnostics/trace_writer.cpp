@@ -10,11 +10,11 @@
 
 #include "comm/cuda/plugin.hpp"
 #include "core/file_system.hpp"
+#include "core/runtime/signal_free_thread.hpp"
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/signal_free_thread.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -40,7 +40,23 @@ struct Requests {
 
 TraceWriter::TraceWriter(std::shared_ptr<FlightRecorder> recorder, fs::path folder)
     : recorder_(std::move(recorder)), folder_(std::move(folder)) {
-  if (!folder_.empty()) thread_ = net::signal_free_thread([this] { serve(); });
+  if (folder_.empty()) return;
+  name_run();
+  thread_ = signal_free_thread([this] { serve(); });
+}
+
+/// Each rank writes the same, as the hosts of a job may have folders of their own. The traces of earlier runs
+/// are not taken for this one's, even if this one writes none.
+void TraceWriter::name_run() noexcept {
+  try {
+    file_system::make_folders(folder_);
+    const nlohmann::json run = {{"run", recorder_->run()}, {"world_size", recorder_->world_size()}};
+    write_atomically(folder_ / "trace-run.json", run.dump() + "\n");
+  } catch (const std::exception& error) {
+    std::cerr << fmt::format("lockstep: rank {}: no traces can be written: {}\n", recorder_->rank(),
+                             error.what())
+              << std::flush;
+  }
 }
 
 TraceWriter::~TraceWriter() {

@@ -11,9 +11,9 @@
 
 namespace lockstep::comm {
 
-/// Writes a rank's recorder to a folder: on write(), when the folder's file `request` is touched, and when
-/// the process is asked for its stacks (`lockstep stacks`). A thread checks the latter two once a second;
-/// there is none without a folder.
+/// Writes a rank's recorder to a folder, beside `trace-run.json`, which names the latest run. It writes on
+/// write(), when the folder's file `request` is touched, and when the process is asked for its stacks
+/// (`lockstep stacks`). A thread checks the latter two once a second; there is none without a folder.
 class TraceWriter {
  public:
   TraceWriter(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path folder);
@@ -32,6 +32,7 @@ class TraceWriter {
 
  private:
   void serve() noexcept;
+  void name_run() noexcept;
 
   std::shared_ptr<FlightRecorder> recorder_;
   std::filesystem::path folder_;

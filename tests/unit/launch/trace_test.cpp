@@ -34,10 +34,11 @@ json operation(int number, std::int64_t begin, std::int64_t end, int size = 4) {
 
 /// `wall_offset` in milliseconds. `last_collective`: if a later one is no longer among the entries.
 void write(const TemporaryFolder& folder, int rank, const json& entries, const std::string& host = "node0",
-           std::int64_t wall_offset = 0, int last_collective = 0) {
+           std::int64_t wall_offset = 0, int last_collective = 0, const std::string& run = "") {
   for (const auto& entry : entries)
     last_collective = std::max(last_collective, entry.at("collective_seq_id").get<int>());
   const json trace{
+      {"run", run},
       {"rank", rank},
       {"world_size", 2},
       {"host", host},
@@ -72,6 +73,27 @@ TEST(Trace, NamesWhoDiffers) {
   EXPECT_TRUE(contains_all(report_of(folder),
                            {"the ranks differ in collective #2: ", "rank 0: gloo:all_reduce, Float [[4]]",
                             "rank 1: gloo:all_reduce, Float [[8]]"}));
+}
+
+/// A rerun with fewer ranks writes into the same folder.
+TEST(Trace, ShowsTheLatestRunAlone) {
+  const TemporaryFolder folder;
+  write(folder, 0, {operation(1, 0, 2), operation(2, 3, 4)}, "node0", 0, 0, "2-b");
+  write(folder, 1, {operation(1, 0, 2), operation(2, 3, 0, 8)}, "node0", 0, 0, "1-a");
+  const std::string report = report_of(folder);
+  EXPECT_TRUE(contains_all(report, {"rank 1 wrote no trace"})) << report;
+  EXPECT_EQ(report.find("differ"), std::string::npos) << report;
+}
+
+/// The ranks of the latest run were killed.
+TEST(Trace, DoesNotTakeAnEarlierRunForTheLatest) {
+  const TemporaryFolder folder;
+  write(folder, 0, json::array({operation(1, 0, 2)}), "node0", 0, 0, "1-a");
+  lockstep::testing::write_bytes(folder / "trace-run.json", R"({"run": "2-b", "world_size": 2})");
+  EXPECT_THROWS(read_traces(folder.path()), DataError, "the latest run in '", "have written no traces");
+  write(folder, 1, json::array({operation(1, 0, 2)}), "node0", 0, 0, "2-b");
+  const std::string report = report_of(folder);
+  EXPECT_TRUE(contains_all(report, {"rank 0 wrote no trace"})) << report;
 }
 
 /// A ring that has forgotten an operation says nothing about it.
