@@ -28,6 +28,10 @@ namespace {
 
 /// Time for a process to disappear after SIGKILL. After that it hangs in the kernel and cannot be killed.
 constexpr std::chrono::seconds kKillTime{10};
+/// --keep-daemons: a daemon starts in its rank's session, and leaves it within this time.
+constexpr std::chrono::milliseconds kLeaveTime{500};
+/// How often to look for what announces itself by no event.
+constexpr std::chrono::milliseconds kPoll{50};
 /// Ranks that save their state do so at about the same time.
 constexpr std::chrono::seconds kSavingTime{10};
 
@@ -164,6 +168,40 @@ void Round::signal(int number, bool stopping) {
   }
 }
 
+void Round::pass_on(int number) {
+  if (number != SIGUSR1 && number != SIGUSR2) return signal(number, false);
+  std::vector<int> waiting;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].status || hand_over(workers_[i], number)) continue;
+    if (held_.emplace(i, number).second) waiting.push_back(spec_.place.first_rank + workers_[i].local_rank);
+  }
+  if (waiting.empty()) return;
+  next_poll_ = net::Clock::now() + kPoll;
+  forwarder_.console().say("{} waits until {} {} a handler for it, as it would end {}", signal_name(number),
+                           rank_list(waiting), waiting.size() == 1 ? "has" : "have",
+                           waiting.size() == 1 ? "the rank" : "them");
+}
+
+bool Round::hand_over(const Worker& worker, int number) const {
+  // Between fork and exec it has the launcher's handlers.
+  if (spawned_ && spawned_->pid() == worker.pid) return false;
+  bool known = false;
+  for (const pid_t pid : all_processes()) {
+    if (getpgid(pid) != worker.pid) continue;
+    const bool handles = handles_signal(pid, number) || blocks_signal(pid, number);
+    if (handles) ::kill(pid, number);
+    known = known || handles || ignores_signal(pid, number);
+  }
+  return known;
+}
+
+void Round::hand_over_held() {
+  std::erase_if(held_, [this](const auto& held) {
+    const Worker& worker = workers_[held.first];
+    return worker.status || hand_over(worker, held.second);
+  });
+}
+
 void Round::stop_at_once() {
   for (const auto& worker : workers_) {
     // The SIGTERM sent below merges with this one while it is pending.
@@ -196,7 +234,8 @@ bool Round::any_rank_runs() const {
 }
 
 bool Round::has_children() const {
-  if (config_.options.keep_daemons) return any_rank_runs() || !orphans().empty();
+  if (config_.options.keep_daemons || supervisor_.may_have_strangers)
+    return any_rank_runs() || !orphans().empty();
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
@@ -206,22 +245,31 @@ std::vector<pid_t> Round::orphans() const {
   std::erase_if(result, [this](pid_t pid) {
     if (process_stat(pid).parent != getpid() || pid == supervisor_.reaper.pid()) return true;
     const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
-    // Each rank leads its own session, which contains what it starts unless that leaves.
-    const bool is_daemon = std::ranges::find(workers_, getsid(pid), &Worker::pid) == workers_.end();
-    return std::ranges::any_of(workers_, is_rank) || (config_.options.keep_daemons && is_daemon);
+    return std::ranges::any_of(workers_, is_rank) || !is_of_job(pid);
   });
   return result;
+}
+
+bool Round::is_of_job(pid_t pid) const {
+  // Each rank leads its own session, which contains what it starts unless that leaves.
+  const bool in_session = std::ranges::find(workers_, getsid(pid), &Worker::pid) != workers_.end();
+  if (config_.options.keep_daemons || in_session) return in_session;
+  return !supervisor_.may_have_strangers || supervisor_.reaper.has_tag(pid);
 }
 
 net::Deadline Round::deadline() const {
   const auto next_look = stage_ == Stage::running ? next_look_ : net::Deadline::max();
   const auto start_deadline = spawned_ ? spawned_->deadline() : net::Deadline::max();
-  return std::min({start_deadline, shutdown_deadline_, next_look});
+  return std::min({start_deadline, shutdown_deadline_, next_look, next_poll_});
 }
 
 std::vector<RankStatus> Round::on_deadline() {
   const auto now = net::Clock::now();
   if (now >= shutdown_deadline_) on_shutdown_deadline();
+  if (now >= next_poll_) {
+    hand_over_held();
+    next_poll_ = held_.empty() ? net::Deadline::max() : now + kPoll;
+  }
   if (stage_ != Stage::running || now < next_look_) return {};
   next_look_ = now + HeartbeatMonitor::kInterval;
   if (saved_report_ && now >= *saved_report_) report_saved_ranks();
@@ -273,6 +321,12 @@ bool Round::end_orphans() {
   if (stage_ == Stage::killing) {
     kill();
     return true;
+  }
+  if (config_.options.keep_daemons) {
+    const auto now = net::Clock::now();
+    next_poll_ = now + kPoll;
+    if (!leave_by_) leave_by_ = now + kLeaveTime;
+    if (now < *leave_by_) return true;
   }
   for (const pid_t pid : orphans()) {
     if (asked_.insert(pid).second) ::kill(pid, SIGTERM);

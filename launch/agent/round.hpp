@@ -46,8 +46,9 @@ class Round {
 
   /// Reaps all children that have ended. Returns whether one of them is the round's first failure.
   bool reap();
-  /// Forwards a signal that does not end ranks.
-  void pass_on(int signal_number) { signal(signal_number, false); }
+  /// Forwards a signal that does not end ranks. SIGUSR1 and SIGUSR2 go to those processes of a rank that
+  /// handle them, once there is one: they would end a program that is not ready yet.
+  void pass_on(int signal_number);
   /// Forwards a signal that ends ranks; the shutdown timeout starts with the first one.
   void stop(int signal_number);
   /// The same with SIGTERM after a failure, with kTerminateNow: ranks that save their state on SIGTERM do not
@@ -92,6 +93,12 @@ class Round {
   bool any_rank_runs() const;
   /// Whether a rank, or a process that ranks left behind, still runs.
   bool has_children() const;
+  /// Sends it to the processes of the rank's group that handle it; false if there are none yet.
+  bool hand_over(const Worker& worker, int number) const;
+  void hand_over_held();
+  /// Whether an orphan is one of this job's, and not a child that this process had before, or an orphan of
+  /// somebody else's in a container whose PID 1 it is.
+  bool is_of_job(pid_t pid) const;
   /// Running processes that ranks left behind. Reads the status of every process of the host.
   std::vector<pid_t> orphans() const;
   void on_shutdown_deadline();
@@ -112,6 +119,12 @@ class Round {
   std::optional<SpawnedProcess> spawned_;
   /// The orphans that got SIGTERM.
   std::set<pid_t> asked_;
+  /// Signals that wait for a handler: the index of the rank's worker, and the number.
+  std::set<std::pair<std::size_t, int>> held_;
+  /// When to look for handlers again, and for orphans: neither announces itself.
+  net::Deadline next_poll_ = net::Deadline::max();
+  /// --keep-daemons: until when processes of the ranks' sessions may still leave them.
+  std::optional<net::Deadline> leave_by_;
   Stage stage_ = Stage::running;
   net::Deadline shutdown_deadline_ = net::Deadline::max();
   std::optional<HeartbeatMonitor> monitor_;

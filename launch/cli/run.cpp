@@ -8,9 +8,9 @@
 #include "agent/worker_spec.hpp"
 #include "cli/commands.hpp"
 #include "config/launch_config.hpp"
+#include "core/runtime/signal_free_thread.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/environment.hpp"
-#include "net/signal_free_thread.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/worker_process.hpp"
 
@@ -26,7 +26,7 @@ int exit_status(const LaunchConfig& config, int status) {
 /// not keep the launcher any longer.
 void exit_soon(int status) {
   static constexpr std::chrono::seconds kTimeToPrint{2};
-  net::signal_free_thread([status] {
+  signal_free_thread([status] {
     std::this_thread::sleep_for(kTimeToPrint);
     _exit(status);
   }).detach();
@@ -36,7 +36,7 @@ int launch(const LaunchConfig& config, Environment environment) {
   // Destroyed last: while it waits for a reader, signals have their default action.
   Console console(environment);
   // Before the first line, and so before any thread, because it forks the orphan reaper.
-  ProcessSupervisor supervision(environment, config.end_signals, config.options.keep_daemons);
+  ProcessSupervisor supervision(config.temporary_parent, config.end_signals, config.options.keep_daemons);
   if (!config.quiet) {
     for (const auto& notice : config.notices) console.say(notice);
   }

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
+#include <string_view>
 
 #include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
@@ -33,7 +35,8 @@ std::string script_of(const OptionTable<SlurmOptions>::Parsed& parsed) {
 }
 
 int print_script(const Words& words, std::ostream& out, std::ostream&) {
-  if (const auto parsed = parse_or_help(slurm_option_table(), words, out)) out << script_of(*parsed);
+  if (const auto parsed = parse_or_help(slurm_option_table(), join_sbatch_words(words), out))
+    out << script_of(*parsed);
   return 0;
 }
 
@@ -46,12 +49,31 @@ void read_from(const std::string& text) {
   }
 }
 
+/// Without what a step or a job has told its processes, which sbatch would take for its own options, or pass
+/// on to the new job's steps: CPU binding, sizes, devices. As from a login node.
+Environment login_environment(Environment environment) {
+  if (!environment.contains("SLURM_JOB_ID")) return environment;
+  static const std::set<std::string_view> kSettings{"SLURM_CONF",  "SLURM_CLUSTERS",   "SLURM_EXIT_ERROR",
+                                                    "SLURM_JWT",   "SLURM_JWT_PATH",   "SLURM_EXIT_IMMEDIATE",
+                                                    "SLURM_UMASK", "SLURM_TIME_FORMAT"};
+  const bool has_devices = environment.contains("SLURM_JOB_GPUS") || environment.contains("SLURM_STEP_GPUS");
+  std::erase_if(environment, [&](const auto& variable) {
+    const std::string_view name = variable.first;
+    const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+    const bool of_devices = name == "CUDA_VISIBLE_DEVICES" || name == "ROCR_VISIBLE_DEVICES" ||
+                            name == "ZE_AFFINITY_MASK" || name == "GPU_DEVICE_ORDINAL";
+    return ((begins("SLURM_") || begins("SLURMD_")) && !kSettings.contains(name)) || begins("SRUN_") ||
+           begins("PMI_") || begins("PMIX_") || (has_devices && of_devices);
+  });
+  return environment;
+}
+
 /// Replaces this process by sbatch, which prints the job id (and the cluster, if there are several).
 int submit(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(slurm_option_table(), words, out);
+  const auto parsed = parse_or_help(slurm_option_table(), join_sbatch_words(words), out);
   if (!parsed) return 0;
   read_from(script_of(*parsed));
-  replace_process({"sbatch", "--parsable"}, process_environment());
+  replace_process({"sbatch", "--parsable"}, login_environment(process_environment()));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ int ranks_per_node(const std::string& text, const Environment& environment, cons
   }
   const int gpus = text == "cpu" ? 0 : visible_gpus(environment, folder);
   if (gpus > 0) return gpus;
-  if (text != "gpu") return static_cast<int>(allowed_cpus().size());
+  if (text != "gpu") return usable_cpus();
   throw UsageError("--nproc-per-node gpu: no GPU is visible (" + folder +
                    "/nvidia0, CUDA_VISIBLE_DEVICES). Give a number, or 'cpu'.");
 }

@@ -74,13 +74,16 @@ bool any(const std::vector<int>& streams) {
 }
 
 /// The folder of this run; empty if no files are needed.
-std::string log_folder(const RunOptions& options, bool asked_for, const std::string& run_name,
+std::string log_folder(const RunOptions& options, bool asked_for, const LaunchConfig& config,
                        const Environment& environment) {
-  std::string name = run_name + "_" + random_id(8);
+  const bool named = config.run_id != RunOptions().rdzv_id;
+  const std::string run =
+      named ? config.run_id : find_variable(environment, "SLURM_JOB_ID").value_or(config.run_id);
+  std::string name = run + "_" + random_id(8);
   std::ranges::replace(name, '/', '_');
   if (wants_no_files(options)) return "";
   if (options.log_dir) return std::filesystem::absolute(*options.log_dir) / name;
-  return asked_for ? temporary_parent(environment) / ("lockstep_" + name) : "";
+  return asked_for ? config.temporary_parent / ("lockstep_" + name) : "";
 }
 
 /// Parses "100M" to bytes; K, M and G are powers of 1024.
@@ -103,7 +106,7 @@ void set_output(const RunOptions& options, const Environment& environment, Launc
   if (wants_no_files(options)) redirects.assign(redirects.size(), 0);
   const bool filtered =
       any(tee) && !(options.duplicate_stdout_filters.empty() && options.duplicate_stderr_filters.empty());
-  config.log_dir = log_folder(options, any(redirects) || filtered, config.run_id, environment);
+  config.log_dir = log_folder(options, any(redirects) || filtered, config, environment);
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const auto sink = [&](int bit) {
       return sink_of(redirects[i] & bit, tee[i] & bit, shown[i], !config.log_dir.empty());
@@ -254,6 +257,26 @@ void take_nodes(const SlurmStep& step, bool nodes_given, LaunchConfig& config) {
   }
 }
 
+/// The address at which the nodes of the step meet, at its first node: --rdzv-endpoint, otherwise
+/// --master-addr, which may be another name of that node (of a faster network), otherwise its name.
+void take_master(const Parsed& parsed, const SlurmStep& step, LaunchConfig& config) {
+  const bool given = parsed.was_given("master-addr");
+  if (!config.endpoint.host.empty()) {
+    if (given)
+      config.notices.push_back(fmt::format("--master-addr is ignored: the nodes meet at {} (--rdzv-endpoint)",
+                                           config.endpoint.host));
+    return;
+  }
+  config.endpoint.host = given ? net::without_brackets(parsed.options.master_addr) : step.nodes.front();
+  if (config.endpoint.host == step.nodes.front() || std::ranges::count(step.nodes, config.endpoint.host) == 0)
+    return;
+  throw formatted<UsageError>(
+      "--master-addr '{}': expected {}, the first node of this Slurm step, which hosts the job, or another "
+      "name "
+      "or address of it.",
+      config.endpoint.host, step.nodes.front());
+}
+
 /// Whether the job has one node and this launcher starts at least as many ranks as the job has tasks.
 bool runs_all_tasks(const Environment& environment, const LaunchConfig& config) {
   const auto number = [&](const char* name) {
@@ -282,6 +305,7 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   config.local_world_size = ranks_per_node(options.nproc_per_node, environment);
   config.options = options;
   config.run_id = options.standalone ? random_id(16) : options.rdzv_id;
+  config.temporary_parent = temporary_parent(environment, config.notices);
   set_output(options, environment, config);
   config.shutdown_timeout = milliseconds_of(shutdown_seconds(parsed, environment));
   config.bindings = cpu_bindings(options, config.local_world_size, environment);
@@ -325,7 +349,7 @@ void complete_from_slurm(const Parsed& parsed, const Environment& environment, L
   config.backend = Backend::slurm;
   config.backend_name = "slurm";
   config.node_rank = step->node_id;
-  if (config.endpoint.host.empty()) config.endpoint.host = step->nodes.front();
+  take_master(parsed, *step, config);
   if (parsed.was_given("master-port"))
     config.endpoint.port = static_cast<std::uint16_t>(parsed.options.master_port);
   if (config.endpoint.port == 0) config.endpoint.port = slurm_port(step->job_id, step->step_id);

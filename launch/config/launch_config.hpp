@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -86,6 +87,8 @@ struct LaunchConfig {
   std::string script;
   int local_world_size = 1;
   std::string run_id = "none";
+  /// Where temporary files go.
+  std::filesystem::path temporary_parent;
   /// Folder of this run's log files; empty: none are kept.
   std::string log_dir;
   /// One per rank of this node.

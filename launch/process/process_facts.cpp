@@ -104,6 +104,8 @@ bool handles_signal(pid_t process, int number) { return in_mask(process, "SigCgt
 
 bool blocks_signal(pid_t process, int number) { return in_mask(process, "SigBlk", number); }
 
+bool ignores_signal(pid_t process, int number) { return in_mask(process, "SigIgn", number); }
+
 std::string program_of(pid_t process) {
   std::error_code failure;
   const fs::path path = fs::read_symlink(folder_of(process) / "exe", failure);

@@ -39,6 +39,8 @@ std::vector<pid_t> all_processes();
 bool handles_signal(pid_t process, int number);
 /// Whether the process blocks the signal, for example to read it later.
 bool blocks_signal(pid_t process, int number);
+/// Whether the process ignores the signal.
+bool ignores_signal(pid_t process, int number);
 /// The path of its executable; empty if it cannot be read.
 std::string program_of(pid_t process);
 /// Whether it belongs to the calling user.

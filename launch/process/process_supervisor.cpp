@@ -56,13 +56,27 @@ timespec until(net::Deadline deadline) {
 
 using file_system::uninterrupted;
 
+/// Why no small file can be written in the folder; empty: one can.
+std::string try_to_write(const std::string& folder) {
+  constexpr std::size_t kSize = 16384;  // A full file system may still make empty files.
+  std::string path = folder + "/lockstep_XXXXXX";
+  const net::FileDescriptor file(mkostemp(path.data(), O_CLOEXEC));
+  if (!file) return std::strerror(errno);
+  const std::string text(kSize, '\0');
+  const bool written = uninterrupted([&] { return write(file.get(), text.data(), text.size()); }) ==
+                       static_cast<ssize_t>(kSize);
+  const std::string failure = written ? "" : std::strerror(errno == 0 ? ENOSPC : errno);
+  unlink(path.c_str());
+  return failure;
+}
+
 constexpr const char* kVariable = "LOCKSTEP_LAUNCHERS";
 constexpr const char* kProcessName = "lockstep-reaper";
 /// The message that ends an orphan reaper; not a valid process group.
 constexpr pid_t kFinish = 0;
 
 /// False for other users' processes, whose environment cannot be read.
-bool has_tag(pid_t process, const std::string& tag) {
+bool is_tagged(pid_t process, const std::string& tag) {
   std::ifstream file(fmt::format("/proc/{}/environ", process), std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::string name = std::string(kVariable) + "=";
@@ -75,14 +89,16 @@ bool has_tag(pid_t process, const std::string& tag) {
 /// when its work is done. The handle ensures that the signal goes to the process that was checked.
 bool kill_if_tagged(pid_t process, const std::string& tag) {
   const ProcessHandle handle(process);
-  return has_tag(process, tag) && first_line(fmt::format("/proc/{}/comm", process)) != kProcessName &&
+  return is_tagged(process, tag) && first_line(fmt::format("/proc/{}/comm", process)) != kProcessName &&
          handle.signal(SIGKILL);
 }
 
-/// Repeats until none is left, as a killed process may have started another one. Gives up after 10 s.
+/// Repeats until none is left, as a killed process may have started another one. Gives up after 10 s; for the
+/// reaper, which has no second thread that RunningClock would need.
 void kill_tagged(const std::string& tag) {
-  const auto deadline = net::Clock::now() + std::chrono::seconds(10);
-  for (bool found = true; found && net::Clock::now() < deadline;) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  for (bool found = true; found && Clock::now() < deadline;) {
     found = false;
     for (const pid_t process : all_processes()) {
       if (process != getpid() && kill_if_tagged(process, tag)) found = true;
@@ -176,18 +192,35 @@ bool SignalFd::ends_job(int signal_number) const noexcept {
   return std::find(end_signals_.begin(), end_signals_.end(), signal_number) != end_signals_.end();
 }
 
-std::filesystem::path temporary_parent(const Environment& environment) {
-  const std::string folder = find_variable(environment, "TMPDIR").value_or("");
-  return std::filesystem::absolute(folder.empty() ? "/tmp" : folder);
+std::filesystem::path temporary_parent(const Environment& environment, std::vector<std::string>& notices) {
+  std::vector<std::string> folders{"/tmp", "/var/tmp", "/dev/shm", "."};
+  const std::string wanted = find_variable(environment, "TMPDIR").value_or("");
+  if (!wanted.empty()) folders.insert(folders.begin(), wanted);
+  std::string failures;
+  for (const auto& folder : folders) {
+    const std::string failure = try_to_write(folder);
+    if (failure.empty()) {
+      if (!failures.empty())
+        notices.push_back(fmt::format("temporary files go to '{}': {}", folder, failures));
+      return std::filesystem::absolute(folder);
+    }
+    failures += fmt::format("{}'{}' cannot be used ({})", failures.empty() ? "" : ", ", folder, failure);
+  }
+  throw formatted<Error>("no folder for temporary files: {}. Set TMPDIR to a folder that can be written.",
+                         failures);
 }
 
-OrphanReaper::OrphanReaper(const Environment& environment, bool keep_daemons) : tag_(random_id(16)) {
-  const std::string parent = temporary_parent(environment);
-  folder_ = parent + "/lockstep_XXXXXX";
+bool had_children_or_is_init() {
+  siginfo_t info{};
+  return getpid() == 1 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+OrphanReaper::OrphanReaper(const std::filesystem::path& parent, bool keep_daemons) : tag_(random_id(16)) {
+  folder_ = (parent / "lockstep_XXXXXX").string();
   if (mkdtemp(folder_.data()) == nullptr) {
     throw formatted<Error>(
-        "cannot make a temporary folder in '{}': {}. Set TMPDIR to a folder that can be written.", parent,
-        std::strerror(errno));
+        "cannot make a temporary folder in '{}': {}. Set TMPDIR to a folder that can be written.",
+        parent.string(), std::strerror(errno));
   }
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw formatted<Error>("cannot open a pipe: {}.", std::strerror(errno));
@@ -206,6 +239,8 @@ OrphanReaper::OrphanReaper(const Environment& environment, bool keep_daemons) : 
   pipe_.reset();
   await_launchers_end(reapers_end.get(), folder_, keep_daemons ? "" : tag_);
 }
+
+bool OrphanReaper::has_tag(pid_t process) const { return is_tagged(process, tag_); }
 
 void OrphanReaper::add_tag(Environment& environment) const {
   const std::string outer = find_variable(environment, kVariable).value_or("");

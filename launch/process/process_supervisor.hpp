@@ -49,8 +49,10 @@ class SignalFd {
 /// The signal that makes `lockstep run` print the stacks of its ranks (`lockstep stacks`).
 int stacks_request() noexcept;
 
-/// TMPDIR, otherwise /tmp; absolute.
-std::filesystem::path temporary_parent(const Environment& environment);
+/// The folder for temporary files: TMPDIR, otherwise the first of /tmp, /var/tmp, /dev/shm and the working
+/// folder in which a small file can be written (as Python and torchrun choose); absolute. Says in `notices`
+/// why it is not TMPDIR. Throws lockstep::Error that names them all.
+std::filesystem::path temporary_parent(const Environment& environment, std::vector<std::string>& notices);
 
 /// The launcher's temporary folder, and a small process that outlives the launcher. If the launcher is killed
 /// (SIGKILL, OOM), the kernel kills the ranks, and the orphan reaper kills whatever they started. It removes
@@ -66,18 +68,21 @@ std::filesystem::path temporary_parent(const Environment& environment);
 /// process.
 class OrphanReaper {
  public:
-  /// `keep_daemons`: only the watched process groups are killed. Throws lockstep::Error, which names the
-  /// parent folder if the folder cannot be created.
-  OrphanReaper(const Environment& environment, bool keep_daemons);
+  /// `keep_daemons`: only the watched process groups are killed. `parent`: see temporary_parent. Throws
+  /// lockstep::Error.
+  OrphanReaper(const std::filesystem::path& parent, bool keep_daemons);
   /// Ends the reaper, which then kills nothing.
   ~OrphanReaper();
   OrphanReaper(const OrphanReaper&) = delete;
   OrphanReaper& operator=(const OrphanReaper&) = delete;
 
-  /// A private folder below TMPDIR (otherwise /tmp).
+  /// A private folder below the parent.
   const std::string& folder() const noexcept { return folder_; }
   /// Adds the tag to the environment of what the launcher starts.
   void add_tag(Environment& environment) const;
+
+  /// Whether the process has the tag. False if it has cleared its environment, or belongs to another user.
+  bool has_tag(pid_t process) const;
 
   /// From now on the process group is killed when the launcher dies; `release` undoes this.
   void watch(pid_t group) const noexcept { send(group); }
@@ -94,12 +99,19 @@ class OrphanReaper {
   net::FileDescriptor pipe_;
 };
 
+/// See ProcessSupervisor::may_have_strangers.
+bool had_children_or_is_init();
+
 /// What a launcher needs before it starts threads or ranks: signals are events in every thread, and the
 /// orphan reaper, which must be forked first, watches what is started later.
 struct ProcessSupervisor {
-  ProcessSupervisor(const Environment& environment, const std::vector<int>& end_signals, bool keep_daemons)
-      : signals(end_signals), reaper(environment, keep_daemons) {}
+  ProcessSupervisor(const std::filesystem::path& temporary_parent, const std::vector<int>& end_signals,
+                    bool keep_daemons)
+      : signals(end_signals), reaper(temporary_parent, keep_daemons) {}
 
+  /// Whether this process may have children that the job has not started: a shell had some before it became
+  /// the launcher by `exec`, or it is PID 1 of a container, which gets the orphans of all others in it.
+  const bool may_have_strangers = had_children_or_is_init();
   SignalFd signals;
   OrphanReaper reaper;
 };

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <set>
 
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
@@ -57,7 +59,10 @@ void add_job_options(Table& table) {
            "Seconds before the time limit at which the program gets SIGUSR1, and the job is requeued.",
            metavar("SECONDS"), between(1, 65535))
       .add("sbatch", &SlurmOptions::sbatch,
-           "Further options of sbatch without their dashes, such as exclusive,constraint=a100.", one_word());
+           "Further options of sbatch without their dashes, such as exclusive,mail-type=END,FAIL. May be "
+           "given "
+           "several times.",
+           one_word());
 }
 
 Table make_table() {
@@ -185,6 +190,53 @@ void set_size(const SlurmOptions& options, bool by_launcher, Script& script) {
   if (options.gpus_per_node > 0) script.direct("gpus-per-node", options.gpus_per_node);
 }
 
+/// Whether an item of --sbatch begins an option; otherwise it belongs to the value of the one before it.
+bool begins_option(const std::string& item) {
+  static const std::set<std::string> kWithoutValue{"consolidate-segments",
+                                                   "contiguous",
+                                                   "exclusive",
+                                                   "get-user-env",
+                                                   "hold",
+                                                   "ignore-pbs",
+                                                   "kill-on-invalid-dep",
+                                                   "nice",
+                                                   "no-kill",
+                                                   "no-requeue",
+                                                   "overcommit",
+                                                   "oversubscribe",
+                                                   "parsable",
+                                                   "propagate",
+                                                   "quiet",
+                                                   "reboot",
+                                                   "requeue",
+                                                   "spread-job",
+                                                   "spread-segments",
+                                                   "stepmgr",
+                                                   "test-only",
+                                                   "use-min-nodes",
+                                                   "verbose",
+                                                   "wait"};
+  const auto is_of_name = [](unsigned char letter) { return std::islower(letter) != 0 || letter == '-'; };
+  const auto equals = std::min(item.find('='), item.size());
+  const std::string name = item.substr(0, equals);
+  if (equals == item.size()) return kWithoutValue.contains(name);
+  return !name.empty() && std::ranges::all_of(name, is_of_name);
+}
+
+std::vector<std::string> sbatch_options(const std::vector<std::string>& items) {
+  std::vector<std::string> result;
+  for (const auto& item : items) {
+    const bool goes_on =
+        !result.empty() && result.back().find('=') != std::string::npos && !begins_option(item);
+    if (goes_on) {
+      result.back() += "," + item;
+    } else {
+      result.push_back(item);
+    }
+  }
+  return result;
+}
+
 void set_job(const SlurmOptions& options, Script& script) {
   const std::pair<const char*, const std::optional<std::string>*> directives[] = {
       {"time", &options.time},       {"partition", &options.partition},
@@ -194,7 +246,7 @@ void set_job(const SlurmOptions& options, Script& script) {
   for (const auto& [name, value] : directives) {
     if (*value) script.direct(name, **value);
   }
-  for (const auto& option : options.sbatch) {
+  for (const auto& option : sbatch_options(options.sbatch)) {
     const auto equals = std::min(option.find('='), option.size());
     script.direct(option.substr(0, equals), option.substr(std::min(equals + 1, option.size())));
   }
@@ -223,6 +275,32 @@ void set_settings(const SlurmOptions& options, const std::string& launcher, Scri
 const OptionTable<SlurmOptions>& slurm_option_table() {
   static const Table table = make_table();
   return table;
+}
+
+std::vector<std::string> join_sbatch_words(const std::vector<std::string>& words) {
+  static const std::string kFlag = "--sbatch";
+  const auto& specs = slurm_option_table().specs();
+  std::vector<std::string> result;
+  std::string values;
+  auto word = words.begin();
+  for (; word != words.end() && word->starts_with("--") && *word != "--"; ++word) {
+    std::string name = word->substr(2, word->find('=') - 2);
+    std::ranges::replace(name, '_', '-');
+    const auto spec = std::ranges::find(specs, name, &OptionSpec::name);
+    const bool has_value = word->find('=') != std::string::npos;
+    const bool value_follows =
+        !has_value && spec != specs.end() && !spec->is_switch() && word + 1 != words.end();
+    if (name == "sbatch" && (has_value || value_follows)) {
+      if (!values.empty()) values += ',';
+      values += has_value ? word->substr(word->find('=') + 1) : *++word;
+      continue;
+    }
+    result.push_back(*word);
+    if (value_follows) result.push_back(*++word);
+  }
+  if (!values.empty()) result.push_back(kFlag + "=" + values);
+  result.insert(result.end(), word, words.end());
+  return result;
 }
 
 std::string slurm_script(const ParsedSlurm& parsed, const std::string& launcher) {

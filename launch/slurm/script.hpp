@@ -33,7 +33,8 @@ struct SlurmOptions {
   std::optional<std::string> array;
   /// Seconds before the time limit at which the job saves and is requeued.
   std::optional<int> signal_before;
-  /// Further options of sbatch, without leading dashes.
+  /// Further options of sbatch, without leading dashes, split at commas: an item that begins no option
+  /// belongs to the value before it ("mail-type=END", "FAIL").
   std::vector<std::string> sbatch;
 
   /// The program and its arguments; empty: the template's.
@@ -42,6 +43,10 @@ struct SlurmOptions {
 
 /// The command line. *Local*.
 const OptionTable<SlurmOptions>& slurm_option_table();
+
+/// The words with all occurrences of --sbatch as one, as if their lists had been written after each other.
+/// *Local*.
+std::vector<std::string> join_sbatch_words(const std::vector<std::string>& words);
 
 /// A batch script that can be submitted unchanged: launch/slurm/templates/<name>.sbatch.
 ///

@@ -23,6 +23,11 @@ CpuSet parse_cpu_list(const std::string& text);
 /// cpuset. All CPUs of the machine if the system does not provide it. *Local*.
 CpuSet allowed_cpus();
 
+/// How many CPUs' worth of time this process may use: allowed_cpus(), limited by the quotas of its cgroup and
+/// of that's ancestors, rounded up; at least 1. The files are those of ProcessorFiles. *Local*.
+int usable_cpus(const std::string& membership = "/proc/self/cgroup",
+                const std::string& mount = "/sys/fs/cgroup");
+
 /// Restricts the calling thread, and the threads and processes that it starts, to these CPUs. Returns false,
 /// with errno set, if the system refuses. *Local*.
 bool bind_thread_to(const CpuSet& cpus) noexcept;

@@ -90,10 +90,6 @@ int quota_count(const ProcessorFiles& files) {
   return least;
 }
 
-int usable(const ProcessorFiles& files) {
-  return std::max(1, std::min(static_cast<int>(allowed_cpus().size()), quota_count(files)));
-}
-
 std::optional<int> number_in(const Environment& environment, std::string_view name) {
   return whole_number(find_variable(environment, name).value_or(""), 1);
 }
@@ -134,6 +130,10 @@ CpuSet allowed_cpus() {
   return cpus;
 }
 
+int usable_cpus(const std::string& membership, const std::string& mount) {
+  return std::max(1, std::min(static_cast<int>(allowed_cpus().size()), quota_count({membership, mount})));
+}
+
 bool bind_thread_to(const CpuSet& cpus) noexcept {
   Mask mask{};
   for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), sizeof mask, mask.data());
@@ -161,10 +161,11 @@ std::vector<CgroupMembership> read_cgroups(const std::string& file) {
 
 int available_cpus(const Environment& environment, const ProcessorFiles& files) {
   const auto of_task = number_in(environment, "SLURM_CPUS_PER_TASK");
-  if (!of_task) return usable(files);
+  const int usable = usable_cpus(files.membership, files.mount);
+  if (!of_task) return usable;
   if (!find_variable(environment, "TORCHELASTIC_RUN_ID")) return *of_task;
   const int ranks = number_in(environment, "LOCAL_WORLD_SIZE").value_or(1);
-  return std::max(1, std::min(*of_task / ranks, usable(files)));
+  return std::max(1, std::min(*of_task / ranks, usable));
 }
 
 }  // namespace lockstep

@@ -55,16 +55,19 @@ class Reader {
         name, text(name, ""), expected));
   }
 
+  /// Names all that are missing, so that the user does not learn of one after the other.
   [[noreturn]] void missing(std::string_view name) const {
-    std::vector<std::string> seen;
+    std::vector<std::string> seen, absent;
     for (const auto* other :
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
       if (has(other)) seen.push_back(fmt::format("{}={}", other, text(other, "")));
+      if (!has(other) && name != other) absent.emplace_back(other);
     }
     throw UsageError(fmt::format(
-        "environment variable {} is not set, but {} {}: a job of several processes needs it. Start the "
+        "environment variable {} is not set, but {} {}: a job of several processes needs it{}{}. Start the "
         "program with 'lockstep run' or torchrun, or unset them all to run one process alone.",
-        name, fmt::join(seen, ", "), seen.size() > 1 ? "are" : "is"));
+        name, fmt::join(seen, ", "), seen.size() > 1 ? "are" : "is", absent.empty() ? "" : ", as well as ",
+        fmt::join(absent, ", ")));
   }
 
  private:
@@ -77,10 +80,23 @@ void read_size_and_rank(const Reader& read, World& world) {
   read.demand_less("RANK", world.rank, "WORLD_SIZE", world.world_size);
 }
 
+/// Whether all ranks are on this host, by the address at which they meet.
+bool meets_on_loopback(const Reader& read) {
+  const std::string host = read.text("MASTER_ADDR", "");
+  return host == "localhost" || host.starts_with("127.") || host == "::1" || host == "[::1]";
+}
+
+/// As torch.distributed's env://, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are enough where they tell
+/// that there is one host.
 void read_local(const Reader& read, World& world) {
-  const bool alone = world.world_size == 1;
-  world.local_world_size = alone && !read.has("LOCAL_WORLD_SIZE") ? 1 : read.integer("LOCAL_WORLD_SIZE", 1);
-  world.local_rank = alone && !read.has("LOCAL_RANK") ? 0 : read.integer("LOCAL_RANK", 0);
+  const bool neither = !read.has("LOCAL_WORLD_SIZE") && !read.has("LOCAL_RANK");
+  if (world.world_size == 1 || (neither && meets_on_loopback(read))) {
+    world.local_world_size = read.integer_or("LOCAL_WORLD_SIZE", world.world_size, 1);
+    world.local_rank = read.integer_or("LOCAL_RANK", world.rank);
+  } else {
+    world.local_world_size = read.integer("LOCAL_WORLD_SIZE", 1);
+    world.local_rank = read.integer("LOCAL_RANK", 0);
+  }
   if (world.local_world_size > world.world_size) {
     read.malformed("LOCAL_WORLD_SIZE", fmt::format("at most WORLD_SIZE={}", world.world_size));
   }

@@ -86,21 +86,23 @@ PeerAddress PeerAddress::make(const std::string& host, int threads) {
           lockstep::host_name(),
           "lockstep-" + random_word(),
           random_word(),
-          {allowed_cpus(), threads}};
+          {allowed_cpus(), threads},
+          this_process().pid_namespace};
 }
 
 PeerAddress PeerAddress::read(const std::string& text) {
   PeerAddress address;
   std::string cpus, threads;
-  read_lines(text, {&address.host, &address.host_name, &address.socket, &address.secret, &cpus, &threads});
+  read_lines(text, {&address.host, &address.host_name, &address.socket, &address.secret, &cpus, &threads,
+                    &address.pid_namespace});
   address.processors.cpus = parse_cpu_list(cpus);
   address.processors.threads = std::clamp(std::atoi(threads.c_str()), 1, kMostThreads);
   return address;
 }
 
 std::string PeerAddress::text() const {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", host, host_name, socket, secret,
-                     cpu_list_text(processors.cpus), processors.threads);
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", host, host_name, socket, secret,
+                     cpu_list_text(processors.cpus), processors.threads, pid_namespace);
 }
 
 ConnectReport ConnectReport::read(const std::string& text) {

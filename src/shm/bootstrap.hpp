@@ -36,6 +36,7 @@ struct PeerAddress {
   std::string socket;     // Abstract name of its Unix socket.
   std::string secret;     // Proves that a peer has read this address.
   Processors processors;
+  std::string pid_namespace;  // The kernel's name of it; empty: not known.
 
   /// This rank's own, with a new socket name and secret. `host`: replaces host_identity() unless empty.
   /// `threads`: number of its computing threads.

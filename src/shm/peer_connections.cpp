@@ -1,6 +1,7 @@
 #include "shm/peer_connections.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,6 +118,14 @@ class PeerConnector {
     note_failure([&] { answer_higher_ranks(); });
     for (const auto& [rank, socket] : sockets_)
       note_failure([&, from = rank, descriptor = socket.get()] { receive_segment(descriptor, from); });
+    for (auto& [rank, socket] : sockets_) keep_link(rank, std::move(socket));
+  }
+
+  /// Ranks in other pid namespaces (containers) cannot be asked for: at least one of two does not see the
+  /// other.
+  void keep_link(int rank, net::FileDescriptor socket) {
+    if (address_of(rank).pid_namespace == address_of(rank_).pid_namespace) return;
+    peers_[static_cast<std::size_t>(rank)].link = std::move(socket);
   }
 
   void send_segment(int socket, int rank) const {
@@ -153,6 +162,7 @@ class PeerConnector {
           const int rank = receive_segment(sockets[number].get(), std::nullopt);
           send_segment(sockets[number].get(), rank);
           missing.erase(rank);
+          keep_link(rank, std::move(sockets[number]));
         });
         sockets[number].reset();
       }
@@ -246,6 +256,14 @@ class PeerConnector {
 };
 
 }  // namespace
+
+bool Peer::has_ended() const noexcept {
+  if (process.has_ended()) return true;
+  if (!link) return false;
+  // Nothing is sent after the greeting: it becomes readable at its end only.
+  pollfd entry{link.get(), POLLIN | POLLRDHUP, 0};
+  return poll(&entry, 1, 0) > 0;
+}
 
 PeerConnections connect_peers(const GroupOptions& options, BootstrapStore& store) {
   return PeerConnector(options, store).run();

@@ -9,6 +9,7 @@
 
 #include "core/runtime/process_handle.hpp"
 #include "net/deadline.hpp"
+#include "net/file_descriptor.hpp"
 #include "shm/bootstrap.hpp"
 #include "shm/group_info.hpp"
 #include "shm/layout.hpp"
@@ -97,8 +98,12 @@ inline HostTopology host_topology_of(const std::vector<std::vector<bool>>& reach
 
 struct Peer {
   std::shared_ptr<Segment> segment;
-  ProcessHandle process;  // Null: this process, or one in another pid namespace.
-  int pid = 0;            // For messages.
+  ProcessHandle process;     // Null: this process, or one in another pid namespace.
+  net::FileDescriptor link;  // The connection to a process in another pid namespace, which ends with it.
+  int pid = 0;               // For messages.
+
+  /// Whether its process has ended.
+  bool has_ended() const noexcept;
 };
 
 /// The result of connect_peers().

@@ -142,7 +142,7 @@ std::optional<std::string> StepSync::loss_of(int member) const {
   const std::uint64_t begun = control(member).begun.load();
   if (control(member).presence.load() == Presence::left)
     return fmt::format("{} left the group at its operation #{}", members_.called(member), begun);
-  if (!peer.process.has_ended()) return std::nullopt;
+  if (!peer.has_ended()) return std::nullopt;
   return fmt::format("{} (pid {}) has ended; the last operation that it started is #{}",
                      members_.called(member), peer.pid, begun);
 }

@@ -1,5 +1,7 @@
 """`lockstep run` on several nodes of a real Slurm: launcher_test.py LAUNCHER TRAINER PROBE WORLD_PEER SOURCE CUSTOM_TRAINER"""
 import re
+import subprocess
+import time
 
 import jobs
 
@@ -47,6 +49,24 @@ class LauncherTest(jobs.JobTest):
         # Slurm may send a signal twice, and a rank may begin to save again before its first save has ended it.
         output = self.completed(job)
         self.assertEqual(set(re.findall(r"rank (\d) saves after USR1", output)), {"0", "1", "2", "3"}, output)
+
+    def test_a_suspended_job_goes_on(self):
+        if self.cluster.flat:
+            self.skipTest("the flat layout cannot suspend")
+        job = self.cluster.submit(self.template("many-nodes-by-launcher"), "bash", "-c", "echo begun; sleep 35; echo done")
+        self.cluster.until_output(job, "begun", times=4)
+        self.assertEqual(self.cluster.call("scontrol", "suspend", job)[0], 0)
+        time.sleep(22)
+        self.assertEqual(self.cluster.call("scontrol", "resume", job)[0], 0)
+        self.assertEqual(self.completed(job).count("done"), 4)
+
+    def test_the_shell_of_an_interactive_step(self):
+        typed = f"{self.launcher} run --nproc-per-node 2 sh -c 'echo \"<$RANK of $WORLD_SIZE>\"'\nexit\n"
+        done = subprocess.run(["script", "-qec", "srun -N1 -n4 --pty bash --norc", "/dev/null"], input=typed, text=True,
+                              env=self.cluster.environment, cwd=self.cluster.jobs, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=120, check=False)
+        self.assertIn("<0 of 2>", done.stdout)
+        self.assertIn("<1 of 2>", done.stdout)
 
     def test_z_a_lost_node_does_not_end_an_elastic_job(self):
         if self.cluster.flat:

@@ -1,9 +1,12 @@
 #include "core/cluster/scheduler_info.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <set>
 #include <sstream>
 
 #include "core/host_name.hpp"
@@ -252,10 +255,41 @@ std::optional<SchedulerInfo> mpi_info(const Environment& environment) {
   return info;
 }
 
+/// The words of a process's command line; empty if it cannot be read.
+std::vector<std::string> words_of(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", process), std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+/// "bash", "-bash", "/bin/zsh -l": a shell without a script or a command.
+bool is_interactive_shell(const std::vector<std::string>& words) {
+  static const std::set<std::string, std::less<>> kShells{"bash", "sh",  "zsh",  "dash", "ash",
+                                                          "ksh",  "csh", "tcsh", "fish"};
+  if (words.empty()) return false;
+  std::string name = words.front().substr(words.front().rfind('/') + 1);
+  if (name.starts_with('-')) name.erase(0, 1);
+  return kShells.contains(name) && std::all_of(words.begin() + 1, words.end(), [](const std::string& word) {
+           return word.starts_with('-') && word != "-c";
+         });
+}
+
 }  // namespace
+
+bool in_interactive_shell(const Environment& environment) {
+  if (!environment.contains("SLURM_PTY_PORT")) return false;
+  const auto task = whole_number(find_variable(environment, "SLURM_TASK_PID").value_or(""), 1);
+  return task && *task != getpid() && is_interactive_shell(words_of(*task));
+}
 
 std::optional<SchedulerInfo> scheduler_info(const Environment& environment) {
   const auto step = slurm_step(environment);
+  // The shell's task may have srun's PMI_RANK, which mpiexec within it replaces.
+  const bool pmi_of_shell =
+      find_variable(environment, "PMI_RANK") == find_variable(environment, "SLURM_PROCID") &&
+      !environment.contains("MPI_LOCALRANKID");
+  if (!step && in_interactive_shell(environment) && pmi_of_shell) return std::nullopt;
   if (pmi_of_slurm(environment, step)) return slurm_info(environment, *step);
   if (auto info = mpi_info(environment)) return info;
   if (step) return slurm_info(environment, *step);
@@ -267,6 +301,15 @@ std::optional<std::string> lonely_process_warning(const Environment& environment
   const auto tasks = whole_number(find_variable(environment, "SLURM_NTASKS").value_or(""));
   if (environment.contains("SLURM_JOB_ID")) {
     if (tasks.value_or(1) <= 1) return std::nullopt;
+    if (in_interactive_shell(environment)) {
+      return fmt::format(
+          "this is the shell of an interactive Slurm step of {} tasks, so the program runs as one process "
+          "alone. For "
+          "several ranks on this node, 'lockstep run --standalone --nproc-per-node N PROGRAM'; for all "
+          "tasks, leave "
+          "the shell and use 'srun PROGRAM'.",
+          find_variable(environment, "SLURM_NTASKS").value_or("?"));
+    }
     return fmt::format(
         "Slurm job {} has {} tasks, but this program was not started by srun, so it runs as one process "
         "alone. "

@@ -21,6 +21,10 @@ struct SchedulerInfo {
   bool own_devices = false;
 };
 
+/// Whether this process was started from the shell of an interactive step (`srun --pty bash`): all its
+/// variables are of a task, but of the tasks of such a step only that shell does anything. *Local*.
+bool in_interactive_shell(const Environment& environment);
+
 /// Nothing if this process was started alone. If there are several sources, the innermost launcher is used:
 /// mpirun runs inside a step of Slurm, not the other way round. Throws UsageError if a source contradicts
 /// itself, or does not provide what cannot be derived; the text names the variable to set.

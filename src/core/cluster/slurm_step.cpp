@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/cluster/scheduler_info.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -95,6 +96,7 @@ std::optional<SlurmStep> slurm_step(const Environment& environment) {
   step.ranks_here = ranks_here(environment);
   read_place(environment, step);
   if (inherited(environment, step)) return std::nullopt;
+  if (step.tasks > 1 && step.tasks_here > 1 && in_interactive_shell(environment)) return std::nullopt;
   if (step.rank >= step.tasks) {
     contradicts(environment, "SLURM_PROCID", fmt::format("less than SLURM_STEP_NUM_TASKS={}", step.tasks));
   }
@@ -112,13 +114,12 @@ std::uint16_t slurm_port(std::string_view job_id, std::string_view step_id) {
 
 void require_one_task_per_node(const SlurmStep& step, std::string_view program) {
   if (step.tasks_here == 1) return;
-  throw UsageError(
-      fmt::format("Slurm started {0} {1} times on node {2} (SLURM_STEP_TASKS_PER_NODE), and each of them "
-                  "would start the node's "
-                  "ranks. Start it once for each node, 'srun --ntasks-per-node=1 {0} ...', or leave it out: "
-                  "'srun PROGRAM' with "
-                  "one task for each rank needs no launcher.",
-                  program, step.tasks_here, step.nodes[static_cast<std::size_t>(step.node_id)]));
+  throw UsageError(fmt::format(
+      "this Slurm step has {1} tasks on node {2} (SLURM_STEP_TASKS_PER_NODE), and {0} in each of them "
+      "would start the node's ranks. Start it once for each node, 'srun --ntasks-per-node=1 {0} ...', or "
+      "leave it out: 'srun PROGRAM' with one task for each rank needs no launcher. If this is the only "
+      "{0} in the step, add --standalone for a job on this node alone.",
+      program, step.tasks_here, step.nodes[static_cast<std::size_t>(step.node_id)]));
 }
 
 }  // namespace lockstep

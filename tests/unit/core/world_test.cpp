@@ -113,6 +113,21 @@ TEST(World, EveryNeededVariableIsNamedWhenMissing) {
   }
 }
 
+/// As for torch.distributed's env://.
+TEST(World, FourVariablesAreEnoughOnOneHost) {
+  for (const auto* host : {"127.0.0.1", "localhost", "::1"}) {
+    const World world = World::from_environment(
+        {{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", host}, {"MASTER_PORT", "29500"}});
+    EXPECT_EQ(world.local_rank, 2);
+    EXPECT_EQ(world.local_world_size, 3);
+    EXPECT_EQ(world.group_world_size, 1);
+  }
+  const std::string text =
+      refusal({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}});
+  EXPECT_NE(text.find("LOCAL_WORLD_SIZE is not set"), std::string::npos) << text;
+  EXPECT_NE(text.find("as well as LOCAL_RANK"), std::string::npos) << text;
+}
+
 TEST(World, WorldSizeAloneNeverBecomesAWorldOfOne) {
   EXPECT_NE(refusal({{"WORLD_SIZE", "4"}}).find("RANK is not set, but WORLD_SIZE=4 is"), std::string::npos);
   EXPECT_NE(refusal({{"LOCAL_RANK", "1"}}).find("WORLD_SIZE is not set"), std::string::npos);

@@ -104,6 +104,11 @@ TEST(RendezvousConfig, ASlurmStepHasTheNodesUnlessTheyAreGiven) {
   EXPECT_EQ(completed({"--rdzv-backend=slurm"}).node_rank, 1);
   EXPECT_EQ(completed({"--rdzv-backend=slurm", "--nnodes=1:4"}).min_nodes, 1);
   EXPECT_EQ(completed({"--rdzv-backend=slurm", "--nnodes=1:4"}).max_nodes, 2);
+  EXPECT_EQ(completed({"--rdzv-backend=slurm"}).endpoint.host, "n1");
+  EXPECT_EQ(completed({"--rdzv-backend=slurm", "--master-addr=n1-ib"}).endpoint.host, "n1-ib");
+  EXPECT_EQ(completed({"--rdzv-backend=slurm", "--master-addr=n9", "--rdzv-endpoint=n1:1"}).endpoint.text(),
+            "n1:1");
+  EXPECT_THROW(completed({"--rdzv-backend=slurm", "--master-addr=n2"}), UsageError);
   EXPECT_THROW(completed({"--rdzv-backend=slurm", "--nnodes=3"}), UsageError);
   EXPECT_THROW(completed({"--rdzv-backend=slurm", "--nnodes=1"}), UsageError);
 }

@@ -66,6 +66,35 @@ TEST(SlurmScript, DirectivesAreReplacedOrAdded) {
   EXPECT_EQ(text.find("#SBATCH --time=4"), std::string::npos);
 }
 
+TEST(SlurmScript, FurtherOptionsMayBeGivenSeveralTimesAndHaveCommas) {
+  const std::string text = script(
+      join_sbatch_words({"--sbatch", "mail-type=END,FAIL,exclusive", "--nodes", "2",
+                         "--sbatch=constraint=a100,export=ALL,FOO=bar", "prog", "--sbatch", "its own"}));
+  expect_lines(text,
+               {"#SBATCH --mail-type=END,FAIL", "#SBATCH --exclusive", "#SBATCH --constraint=a100",
+                "#SBATCH --export=ALL,FOO=bar", "#SBATCH --nodes=2", "program=(prog --sbatch 'its own')"});
+}
+
+/// A program in the place of sbatch, which shows what it gets.
+TEST(SlurmSubmit, PassesNothingOfTheStepOn) {
+  const ScratchFolder folder;
+  folder.write("sbatch", "#!/bin/sh\nenv\n", true);
+  const Finished end = launch({"slurm", "submit", "true"}, {{"PATH", folder.path() + ":/usr/bin:/bin"},
+                                                            {"SLURM_JOB_ID", "7"},
+                                                            {"SLURM_CPU_BIND", "quiet,mask_cpu:0x1"},
+                                                            {"SLURM_NTASKS", "4"},
+                                                            {"SLURM_MEM_PER_NODE", "100"},
+                                                            {"SLURM_CONF", "/etc/its.conf"},
+                                                            {"SBATCH_ACCOUNT", "mine"},
+                                                            {"PMI_RANK", "0"}});
+  EXPECT_EQ(end.status, 0) << end.err;
+  for (const auto* gone :
+       {"SLURM_JOB_ID", "SLURM_CPU_BIND", "SLURM_NTASKS", "SLURM_MEM_PER_NODE", "PMI_RANK"})
+    EXPECT_EQ(end.out.find(gone), std::string::npos) << end.out;
+  for (const auto* kept : {"SLURM_CONF=/etc/its.conf", "SBATCH_ACCOUNT=mine"})
+    EXPECT_NE(end.out.find(kept), std::string::npos) << end.out;
+}
+
 TEST(SlurmScript, TheSignalAndTheTimeToSaveBelongTogether) {
   expect_lines(script({"--signal-before", "91"}), {"#SBATCH --signal=B:USR1@91", "save_seconds=46"});
 }

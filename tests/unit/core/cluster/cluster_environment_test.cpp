@@ -1,6 +1,9 @@
 #include "lockstep/core/cluster/cluster_environment.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -102,14 +105,44 @@ TEST(SlurmStep, ContradictionsAreNamed) {
   expect_refusal(with(cyclic(), {{"SLURM_STEP_NODELIST", "n[2-1]"}}), "runs backwards");
 }
 
+/// `srun -n4 --pty bash`: the shell of one task, from which a program is started that is none of the tasks.
+TEST(SlurmStep, AProgramInAnInteractiveShellIsNoTask) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t shell = fork();
+  if (shell == 0) {
+    dup2(ends[0], STDIN_FILENO);
+    execl("/bin/sh", "-sh", nullptr);
+    _exit(127);
+  }
+  const std::string pid = std::to_string(shell);
+  std::string word;
+  while (word != "-sh") {
+    std::ifstream file("/proc/" + pid + "/cmdline", std::ios::binary);
+    std::getline(file, word, '\0');
+    usleep(1000);
+  }
+  const Environment interactive = with(cyclic(), {{"SLURM_PTY_PORT", "40000"}, {"SLURM_TASK_PID", pid}});
+  EXPECT_FALSE(slurm_step(interactive).has_value());
+  EXPECT_EQ(World::from_environment(interactive).world_size, 1);
+  EXPECT_NE(lonely_process_warning(interactive).value_or("").find("lockstep run --standalone"),
+            std::string::npos);
+  const std::string task = std::to_string(getpid());
+  EXPECT_TRUE(slurm_step(with(interactive, {{"SLURM_TASK_PID", task}})).has_value()) << "the task itself";
+  EXPECT_TRUE(slurm_step(with(cyclic(), {{"SLURM_TASK_PID", pid}})).has_value())
+      << "a step without a terminal";
+  close(ends[1]);
+  close(ends[0]);
+  waitpid(shell, nullptr, 0);
+}
+
 TEST(SlurmStep, SeveralTasksOnANodeAreALauncherTooMany) {
   const auto step = slurm_step(cyclic());
   try {
     require_one_task_per_node(*step, "lockstep run");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("Slurm started lockstep run 3 times on node n1"),
-              std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("this Slurm step has 3 tasks on node n1"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("'srun --ntasks-per-node=1 lockstep run"), std::string::npos);
   }
   auto other = *step;
