@@ -1,11 +1,15 @@
 #include "lockstep/comm/process_group.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -291,11 +295,44 @@ ProcessGroup::Impl::~Impl() {
   if (is_outermost && connections->diagnostics->monitor) connections->diagnostics->monitor->announce_exit();
 }
 
+namespace {
+
+/// The job's store for this process's next group of the world.
+///
+/// A process connects once and stays connected until it ends: rank 0 may host the store, and the others may
+/// still need it, or join again, after rank 0 has destroyed its group. Each group has its own keys, numbered
+/// in the order in which a process makes them, which is the same on every rank. A second group is therefore
+/// no second claim of a rank, while another process that claims the rank begins with the first group's keys.
+Store next_job_store(const World& world, std::chrono::milliseconds timeout) {
+  struct Job {
+    std::optional<Store> store;
+    std::int64_t groups = 0;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Job> jobs;
+  // A forked process has no connection of its own yet; ranks may be threads of one process.
+  const std::string key = fmt::format("{} {}:{} {} {}", ::getpid(), world.master_addr, world.master_port,
+                                      world.restart_count, world.rank);
+  std::unique_lock lock(mutex);
+  if (!jobs[key].store) {
+    // Rank 0 may be another thread, which hosts the store.
+    lock.unlock();
+    Store connected = Store::connect(world, timeout);
+    lock.lock();
+    jobs[key].store = std::move(connected);
+  }
+  Job& job = jobs[key];
+  ++job.groups;
+  return job.groups == 1 ? *job.store : job.store->with_prefix(fmt::format("again/{}", job.groups));
+}
+
+}  // namespace
+
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
   check_options(world.rank, world.world_size, options);
   const Heartbeat::Waiting beat(process_heartbeat(), "joining the job", 0);
   const Store store =
-      world.world_size == 1 ? Store::in_memory() : Store::connect(world, options.join_timeout);
+      world.world_size == 1 ? Store::in_memory() : next_job_store(world, options.join_timeout);
   return ProcessGroup(world.rank, world.world_size, store, options);
 }
 

@@ -83,7 +83,6 @@ Accelerator::Accelerator(const World& world, const ProcessGroup& group, const Ac
       GradientAccumulation(group, options),
       Tracking(group.rank() == 0),
       state_(std::make_shared<State>(world, group, options)) {
-  state_->training.set_loss_scaling(gradients()->scaling());
   if (world.rank != group.rank() || world.world_size != group.size()) {
     throw UsageError(fmt::format("the world says rank {} of {}, but the process group says rank {} of {}",
                                  world.rank, world.world_size, group.rank(), group.size()));
@@ -123,7 +122,7 @@ void Accelerator::write_line(const std::string& line) {
 
 std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batches) {
   if (!even_batches) return nullptr;
-  const auto& loaders = state_->training.loaders();
+  const auto loaders = state_->prepared.loaders();
   if (std::any_of(loaders.begin(), loaders.end(),
                   [](const auto& loader) { return loader.progress().has_value(); })) {
     throw UsageError(
@@ -151,7 +150,7 @@ std::shared_ptr<void> Accelerator::sharded_init() const {
 
 std::shared_ptr<void> Accelerator::full_parameters_of(const std::vector<NamedTensor>& state) const {
   auto all = std::make_shared<std::list<FullyShardedDataParallelBase::FullParameters>>();
-  for (auto* const model : train::sharded_among(state_->training.sharded_models(), state))
+  for (auto* const model : train::sharded_among(state_->prepared.sharded_models(), state))
     all->emplace_back(*model);
   return all;
 }
@@ -190,17 +189,17 @@ DataLoader Accelerator::shard(const DataLoader& loader) {
                                 .even_batches = config.even_batches,
                                 .dispatch_batches = config.dispatch_batches});
   gradients()->add_loader(part.position_handle(), part.batch_size());
-  state_->training.add_loader(part.position_handle());
+  state_->prepared.add_loader(part.position_handle());
   return part;
 }
 
 void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors, WrappedModel model,
                             std::shared_ptr<void> owner) {
   gradients()->add_model(model, owner);
-  state_->training.add_model({std::move(tensors), model, std::move(owner)});
+  state_->prepared.add_model({std::move(tensors), model, std::move(owner)});
 }
 
-void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
+std::shared_ptr<const void> Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
   if (options().fsdp_plugin && dynamic_cast<optim::ZeroRedundancyOptimizer*>(&optimizer) != nullptr)
     throw UsageError("ZeroRedundancyOptimizer: fsdp_plugin already shards the optimizer state");
   if (options().fsdp_plugin && dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
@@ -209,15 +208,17 @@ void Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
         "use "
         "an optimizer that treats each element by itself, as AdamW or SGD");
   }
-  gradients()->add_optimizer(optimizer);
-  state_->training.add_optimizer(optimizer);
+  auto mark = std::make_shared<char>();
+  gradients()->add_optimizer(optimizer, mark);
+  state_->prepared.add_optimizer(optimizer, mark);
+  return mark;
 }
 
-void Accelerator::add_scheduler(optim::Scheduler& scheduler) { state_->training.add_scheduler(scheduler); }
+void Accelerator::add_scheduler(optim::Scheduler& scheduler) { state_->prepared.add_scheduler(scheduler); }
 
 void Accelerator::free_memory() {
   gradients()->clear();
-  state_->training.clear();
+  state_->prepared.clear();
   if (device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
 }
 

@@ -5,6 +5,7 @@
 
 #include "../checkpoint/manifest.hpp"
 #include "accelerator_state.hpp"
+#include "gradient_state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -68,13 +69,13 @@ void Accelerator::save(const TensorMap& tensors, const std::filesystem::path& pa
 }
 
 std::vector<NamedTensor> Accelerator::whole_state(const std::vector<NamedTensor>& state) const {
-  return train::gather_whole(state_->training.sharded_models(), state, is_main_process());
+  return train::gather_whole(state_->prepared.sharded_models(), state, is_main_process());
 }
 
 void Accelerator::save_state_of_model(const std::vector<NamedTensor>& state,
                                       const std::filesystem::path& folder,
                                       std::uint64_t max_shard_bytes) const {
-  const auto models = state_->training.sharded_models();
+  const auto models = state_->prepared.sharded_models();
   train::GatheredTensors gathered;
   train::queue_model(gathered, models, state, max_shard_bytes);
   if (!is_main_process()) gathered.drop_rest();
@@ -86,14 +87,14 @@ void Accelerator::save_state_of_model(const std::vector<NamedTensor>& state,
 
 void Accelerator::load_state_of_model(const std::vector<NamedTensor>& state,
                                       const std::filesystem::path& path) const {
-  const auto models = state_->training.sharded_models();
+  const auto models = state_->prepared.sharded_models();
   TensorSource content;
   on_main_process([&] { content = train::open_state(models, path, state); });
   train::scatter_whole(models, process_group(), content, state);
 }
 
 void Accelerator::register_for_checkpointing(const std::string& name, Checkpointable& object) {
-  state_->training.add_object(name, object);
+  state_->prepared.add_object(name, object);
 }
 
 StateHookHandle Accelerator::register_save_state_pre_hook(StateHook hook) {
@@ -108,7 +109,7 @@ void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,
                              const SaveStateOptions& options) const {
   process_heartbeat().working("saving a checkpoint");
   for (const auto& hook : *state_->save_hooks) hook(path);
-  state_->training.save(*this, path, info, options, state_->writer);
+  state_->prepared.state(gradients()->scaling()).save(*this, path, info, options, state_->writer);
 }
 
 void Accelerator::wait_for_save() const {
@@ -143,7 +144,7 @@ LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint
   const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
   if (latest.checkpoint) {
     for (const auto& hook : *state_->load_hooks) hook(latest.checkpoint->path);
-    state_->training.load(*this, *latest.checkpoint);
+    state_->prepared.state(gradients()->scaling()).load(*this, *latest.checkpoint);
     process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
     trackers_resume_at(latest.checkpoint->info.step);
   }

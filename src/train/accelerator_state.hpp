@@ -7,7 +7,7 @@
 #include "../comm/deferred_reduction.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/train/accelerator.hpp"
-#include "training_state.hpp"
+#include "prepared_objects.hpp"
 
 namespace lockstep::train {
 
@@ -48,7 +48,7 @@ struct Accelerator::State {
   Store store;
   std::int64_t main_first = 0;
   std::int64_t local_main_first = 0;
-  train::TrainingState training;
+  train::PreparedObjects prepared;
   train::PreemptionSync stop_agreement;
   bool stop_requested = false;
   std::shared_ptr<StateHookHandle::Hooks> save_hooks = std::make_shared<StateHookHandle::Hooks>();

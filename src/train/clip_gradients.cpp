@@ -3,12 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/core.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -93,6 +95,15 @@ FullyShardedDataParallelBase* sharded_model_of(const std::vector<WrappedModel>& 
   return nullptr;
 }
 
+/// In the middle of a window: measured, not clipped. A fully sharded model has no gradients to measure yet.
+at::Tensor norm_so_far(train::GradientState& gradients, const std::vector<at::Tensor>& parameters,
+                       double norm_type) {
+  if (sharded_model_of(gradients.models(), parameters) != nullptr)
+    return at::full({}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
+  const at::Tensor norm = clip(gradients_of(parameters), std::numeric_limits<double>::infinity(), norm_type);
+  return gradients.scaling() == nullptr ? norm : norm / gradients.scaling()->get_scale();
+}
+
 }  // namespace
 
 at::Tensor GradientAccumulation::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
@@ -103,9 +114,9 @@ at::Tensor GradientAccumulation::clip_grad_norm_(const std::vector<at::Tensor>& 
                     "measures the norm)",
                     max_norm));
   }
-  if (!sync_gradients()) return {};
-  gradients_->unscale(parameters);
   const auto unique = distinct(parameters);
+  if (!sync_gradients()) return norm_so_far(*gradients_, unique, norm_type);
+  gradients_->unscale(parameters);
   if (auto* const model = sharded_model_of(gradients_->models(), unique)) {
     if (norm_type != 2)
       throw UsageError("clip_grad_norm_: of fully sharded models only the norm of type 2 is computed");

@@ -122,6 +122,27 @@ void GradientState::clear() {
   done_ = 0;
 }
 
+GradientState::Mark GradientState::mark() const noexcept {
+  return {.models = models_.size(),
+          .loaders = loaders_.size(),
+          .optimizers = scaling_ ? scaling_->optimizers() : 0,
+          .steps = steps_,
+          .global_batch_size = options_.global_batch_size};
+}
+
+void GradientState::return_to(const Mark& mark) {
+  const auto keep_first = [](auto& list, std::size_t count) {
+    list.erase(list.begin() + static_cast<std::ptrdiff_t>(std::min(count, list.size())), list.end());
+  };
+  keep_first(models_, mark.models);
+  keep_first(owners_, mark.models);
+  keep_first(loaders_, mark.loaders);
+  if (scaling_) scaling_->keep_first(mark.optimizers);
+  options_.global_batch_size = mark.global_batch_size;
+  done_ = 0;
+  set_steps(mark.steps);
+}
+
 /// Progress of the pass that began last.
 std::optional<DataLoaderProgress> GradientState::progress() const {
   std::optional<DataLoaderProgress> latest;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
@@ -24,17 +25,30 @@ class GradientState {
     models_.push_back(model);
     owners_.push_back(std::move(owner));
   }
-  void add_optimizer(torch::optim::Optimizer& optimizer) {
-    if (scaling_) scaling_->add_optimizer(optimizer);
+  /// `alive` expires when the optimizer may no longer be used.
+  void add_optimizer(torch::optim::Optimizer& optimizer, std::weak_ptr<const void> alive) {
+    if (scaling_) scaling_->add_optimizer(optimizer, std::move(alive));
   }
   /// The first loader determines the number of steps that `global_batch_size` means. Throws UsageError if it
   /// is not a whole number.
   void add_loader(DataLoader::Position loader, std::int64_t batch_size);
   void clear();
+
+  /// What was prepared by now, and the steps.
+  struct Mark {
+    std::size_t models, loaders, optimizers;
+    std::int64_t steps, global_batch_size;
+  };
+  Mark mark() const noexcept;
+  /// Forgets what was prepared since then, and accumulates as it did. A window in progress ends.
+  void return_to(const Mark& mark);
+
   const std::vector<WrappedModel>& models() const noexcept { return models_; }
 
   std::int64_t steps() const noexcept { return steps_; }
   void set_steps(std::int64_t steps);
+  /// The next loader determines the steps.
+  void set_global_batch_size(std::int64_t samples) noexcept { options_.global_batch_size = samples; }
 
   /// Begins and ends a micro-batch.
   void begin_step();

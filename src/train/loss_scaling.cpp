@@ -16,10 +16,22 @@ bool has_any(torch::optim::Optimizer& optimizer, const std::set<const void*>& pa
 
 }  // namespace
 
-void LossScaling::clear() {
-  optimizers_.clear();
-  done_.clear();
-  skipped_.clear();
+void LossScaling::keep_first(std::size_t count) {
+  if (count >= optimizers_.size()) return;
+  for (auto entry = optimizers_.begin() + static_cast<std::ptrdiff_t>(count); entry != optimizers_.end();
+       ++entry) {
+    done_.erase(entry->optimizer);
+    skipped_.erase(entry->optimizer);
+  }
+  optimizers_.resize(count);
+}
+
+std::vector<torch::optim::Optimizer*> LossScaling::living() const {
+  std::vector<torch::optim::Optimizer*> result;
+  for (const auto& entry : optimizers_) {
+    if (!entry.alive || !entry.alive->expired()) result.push_back(entry.optimizer);
+  }
+  return result;
 }
 
 at::Tensor LossScaling::scale(const at::Tensor& loss) {
@@ -30,13 +42,13 @@ at::Tensor LossScaling::scale(const at::Tensor& loss) {
 void LossScaling::unscale(const std::vector<at::Tensor>& parameters) {
   std::set<const void*> wanted;
   for (const auto& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
-  for (auto* optimizer : optimizers_) {
+  for (auto* optimizer : living()) {
     if (has_any(*optimizer, wanted)) scaler_.unscale(*optimizer);
   }
 }
 
 void LossScaling::unscale_all() {
-  for (auto* optimizer : optimizers_) scaler_.unscale(*optimizer);
+  for (auto* optimizer : living()) scaler_.unscale(*optimizer);
 }
 
 bool LossScaling::step(torch::optim::Optimizer& optimizer) {
@@ -47,8 +59,9 @@ bool LossScaling::step(torch::optim::Optimizer& optimizer) {
     skipped_.insert(&optimizer);
   }
   done_.insert(&optimizer);
-  const bool all = std::all_of(optimizers_.begin(), optimizers_.end(),
-                               [&](const auto* one) { return done_.contains(one); });
+  const auto expected = living();
+  const bool all =
+      std::all_of(expected.begin(), expected.end(), [&](const auto* one) { return done_.contains(one); });
   if (all) update();
   return stepped;
 }

@@ -2,9 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/optim/grad_scaler.hpp"
@@ -20,8 +23,15 @@ class LossScaling {
   explicit LossScaling(const optim::GradScalerOptions& options, const std::optional<ProcessGroup>& group = {})
       : scaler_(options, group) {}
 
-  void add_optimizer(torch::optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
-  void clear();
+  /// `alive`, if given, expires when the optimizer may no longer be used.
+  void add_optimizer(torch::optim::Optimizer& optimizer,
+                     std::optional<std::weak_ptr<const void>> alive = std::nullopt) {
+    optimizers_.push_back({&optimizer, std::move(alive)});
+  }
+  std::size_t optimizers() const noexcept { return optimizers_.size(); }
+  /// Forgets all but the first `count` optimizers.
+  void keep_first(std::size_t count);
+  void clear() { keep_first(0); }
 
   at::Tensor scale(const at::Tensor& loss);
   /// Divides the gradients of the optimizers that have one of these parameters by the scale, once between two
@@ -40,10 +50,17 @@ class LossScaling {
   void load_state_dict(const std::string& text);
 
  private:
+  struct Entry {
+    torch::optim::Optimizer* optimizer;
+    std::optional<std::weak_ptr<const void>> alive;
+  };
+
   void update();
+  /// The optimizers that still exist.
+  std::vector<torch::optim::Optimizer*> living() const;
 
   optim::GradScaler scaler_;
-  std::vector<torch::optim::Optimizer*> optimizers_;
+  std::vector<Entry> optimizers_;
   /// Optimizers that have stepped or skipped since the last update of the scale.
   std::set<const torch::optim::Optimizer*> done_;
   /// Optimizers that skipped their last step.

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <torch/version.h>
 #include <algorithm>
+#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -73,7 +74,6 @@ std::string numbered(const std::string& stem, std::size_t index, const std::stri
   return index == 0 ? stem + ending : fmt::format("{}_{}{}", stem, index, ending);
 }
 
-std::string model_file(std::size_t index) { return numbered("model", index, ".safetensors"); }
 std::string optimizer_file(std::size_t index, const char* ending) {
   return numbered("optimizer", index, ending);
 }
@@ -84,12 +84,6 @@ std::string random_file(std::size_t rank) { return fmt::format("random_states_{}
 
 constexpr const char* kScalerFile = "scaler.json";
 constexpr const char* kBucketsFile = "buckets.json";
-
-bool makes_a_file_name(const std::string& name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char letter) {
-    return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
-  });
-}
 
 /// A program with fewer or more models than the checkpoint is a different program.
 void check_count(const fs::path& checkpoint, const char* what, const std::string& last,
@@ -131,6 +125,22 @@ std::size_t size_of(const BucketLayout& layout) {
   return count;
 }
 
+/// Between two epochs nothing of the next one has been read: its data may be other ones, as a validation set
+/// that has grown.
+void accept_other_data(std::size_t number, DataLoaderState& saved, const DataLoaderState& now,
+                       const Accelerator& accelerator) {
+  if (saved.samples > 0 || saved.dataset == now.dataset) return;
+  if (accelerator.is_main_process()) {
+    std::cerr
+        << fmt::format(
+               "lockstep: loader #{} reads another data set than when the checkpoint was written ({}; it "
+               "was {}): it was between two epochs, so it continues with the new one\n",
+               number, now.dataset, saved.dataset)
+        << std::flush;
+  }
+  saved.dataset = now.dataset;
+}
+
 DataLoaderState read_position(const fs::path& path) {
   try {
     return loader_state_from(read_json_document(path));
@@ -140,6 +150,8 @@ DataLoaderState read_position(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string checkpoint_model_file(std::size_t index) { return numbered("model", index, ".safetensors"); }
 
 struct TrainingState::Content {
   /// Replaces tensors that training changes with copies.
@@ -164,17 +176,6 @@ struct TrainingState::Content {
   std::vector<RandomState> random = {};
 };
 
-void TrainingState::add_object(const std::string& name, Checkpointable& object) {
-  const bool taken =
-      std::any_of(objects_.begin(), objects_.end(), [&](const auto& entry) { return entry.first == name; });
-  if (taken || !makes_a_file_name(name)) {
-    throw UsageError("register_for_checkpointing: the name '" + name + "' " +
-                     (taken ? "is taken" : "cannot be part of a file's name") +
-                     ". Use another one, of letters, digits, '_', '-' and '.'.");
-  }
-  objects_.emplace_back(name, &object);
-}
-
 /// The models' parameters. If two models use the same name, the later one's gets the model's number as a
 /// prefix.
 std::vector<NamedTensor> TrainingState::parameter_names() const {
@@ -188,12 +189,6 @@ std::vector<NamedTensor> TrainingState::parameter_names() const {
     }
   }
   return names;
-}
-
-void TrainingState::clear() {
-  auto* const scaling = scaling_;
-  *this = {};
-  scaling_ = scaling;
 }
 
 ShardedModels TrainingState::sharded_models() const {
@@ -343,7 +338,7 @@ FileDigests TrainingState::Content::write(const fs::path& folder, const std::vec
     add_json(optimizer_file(i, ".json"), json::parse(optimizers[i].options));
   }
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    add(model_file(i), [this, i, is_gathered_now, get](const fs::path& path) {
+    add(checkpoint_model_file(i), [this, i, is_gathered_now, get](const fs::path& path) {
       return is_gathered_now ? write_model_file(path, weights[i], get) : write_model_file(path, weights[i]);
     });
   }
@@ -381,7 +376,8 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   Content content;
   const auto names = parameter_names();
   const auto last = [](std::size_t count) { return count == 0 ? 0 : count - 1; };
-  check_count(path, "models", model_file(last(models_.size())), model_file(models_.size()), !models_.empty());
+  check_count(path, "models", checkpoint_model_file(last(models_.size())),
+              checkpoint_model_file(models_.size()), !models_.empty());
   check_count(path, "optimizers", optimizer_file(last(optimizers_.size()), ".json"),
               optimizer_file(optimizers_.size(), ".json"), !optimizers_.empty());
   check_count(path, "schedulers", scheduler_file(last(schedulers_.size())),
@@ -389,7 +385,8 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
   check_count(path, "loaders", sampler_file(last(loaders_.size())), sampler_file(loaders_.size()),
               !loaders_.empty());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    content.models.push_back(open_state(sharded_models(), path / model_file(i), models_[i].tensors()));
+    content.models.push_back(
+        open_state(sharded_models(), path / checkpoint_model_file(i), models_[i].tensors()));
   }
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
     const auto file = path / optimizer_file(i, ".safetensors");
@@ -427,7 +424,11 @@ void TrainingState::take_positions(const Accelerator& accelerator, const Content
   json positions = json::array();
   for (const auto& state : content.loaders) positions.push_back(to_json(state));
   positions = accelerator.process_group().broadcast_object(positions);
-  for (std::size_t i = 0; i < loaders_.size(); ++i) loaders_[i].load_state(loader_state_from(positions[i]));
+  for (std::size_t i = 0; i < loaders_.size(); ++i) {
+    auto saved = loader_state_from(positions[i]);
+    if (!loaders_[i].is_stream()) accept_other_data(i + 1, saved, loaders_[i].state(), accelerator);
+    loaders_[i].load_state(saved);
+  }
 }
 
 void TrainingState::take_models(const Accelerator& accelerator, const Content& content) const {

@@ -34,7 +34,10 @@ struct PreparedModel {
   std::shared_ptr<void> owner;
 };
 
-/// Everything that an Accelerator has prepared or registered, and that a checkpoint therefore contains.
+/// The name of the file of a checkpoint's `index`-th model.
+std::string checkpoint_model_file(std::size_t index);
+
+/// What a checkpoint contains: made of PreparedObjects for one call, because it only points to the objects.
 class TrainingState {
  public:
   void add_model(PreparedModel model) { models_.push_back(std::move(model)); }
@@ -43,12 +46,7 @@ class TrainingState {
   /// The loss scale of float16, for all prepared models; null if there is none.
   void set_loss_scaling(LossScaling* scaling) { scaling_ = scaling; }
   void add_loader(DataLoader::Position position) { loaders_.push_back(std::move(position)); }
-  const std::vector<DataLoader::Position>& loaders() const noexcept { return loaders_; }
-  /// The fully sharded ones among the prepared models.
-  ShardedModels sharded_models() const;
-  /// Throws UsageError if the name cannot be a file name or is taken.
-  void add_object(const std::string& name, Checkpointable& object);
-  void clear();
+  void add_object(const std::string& name, Checkpointable& object) { objects_.emplace_back(name, &object); }
 
   /// Writes everything as a checkpoint. *Collective*: see Accelerator::save_state.
   void save(const Accelerator& accelerator, const std::filesystem::path& path, CheckpointInfo info,
@@ -62,6 +60,8 @@ class TrainingState {
   struct Content;
   using Objects = std::vector<std::pair<std::string, Checkpointable*>>;
 
+  /// The fully sharded ones among the models.
+  ShardedModels sharded_models() const;
   std::vector<NamedTensor> parameter_names() const;
   /// `writes`: this rank needs the full state of sharded tensors. `at_once`: gathers them now instead of
   /// while writing.

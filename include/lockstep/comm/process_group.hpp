@@ -90,7 +90,9 @@ class ProcessGroup {
   /// Joins the world: connects to its store (rank 0 hosts it unless the launcher does) and waits for every
   /// rank. A world of size 1 needs no address and no network. *Collective*. Throws TimeoutError naming the
   /// ranks that did not arrive within `join_timeout`, and CommunicationError on every rank if two processes
-  /// claim the same rank or the ranks disagree on the world size.
+  /// claim the same rank or the ranks disagree on the world size. A process may call it again, for example
+  /// for one training after another: each call makes a new group, in the same order on every rank. The
+  /// connection to the store, and on rank 0 the store itself, stays until the process ends.
   static ProcessGroup init(const World& world, const ProcessGroupOptions& options = {});
 
   /// For programs with their own `main`: `size` ranks that share `store`; ranks may be threads of one

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/core/lifetime.hpp"
 #include "lockstep/optim/schedules.hpp"
 
 namespace lockstep::optim {
@@ -35,6 +36,9 @@ class Scheduler {
   virtual std::string state_dict() const = 0;
   virtual void load_state_dict(const std::string& text) = 0;
 
+  /// For those that point to it.
+  const Lifetime& lifetime() const noexcept { return lifetime_; }
+
  protected:
   explicit Scheduler(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
   void set_lr(std::size_t group, double rate);
@@ -42,6 +46,7 @@ class Scheduler {
 
  private:
   torch::optim::Optimizer* optimizer_;
+  Lifetime lifetime_;
 };
 
 /// Learning rates that depend on the number of optimizer steps.

@@ -105,10 +105,11 @@ class GradientState;
 /// handles to the same optimizer, but each remembers only its own last step. One thread at a time.
 class AcceleratedOptimizer {
  public:
-  /// Without `gradients`, every step() steps.
+  /// Without `gradients`, every step() steps. `mark` lives as long as a copy of the handle.
   explicit AcceleratedOptimizer(torch::optim::Optimizer& optimizer,
-                                std::shared_ptr<train::GradientState> gradients = nullptr)
-      : optimizer_(&optimizer), gradients_(std::move(gradients)) {}
+                                std::shared_ptr<train::GradientState> gradients = nullptr,
+                                std::shared_ptr<const void> mark = nullptr)
+      : optimizer_(&optimizer), gradients_(std::move(gradients)), mark_(std::move(mark)) {}
 
   /// One step with the current gradients. Does nothing in the middle of an accumulation window, or with fp16
   /// if a gradient is not finite. *Local*.
@@ -127,6 +128,7 @@ class AcceleratedOptimizer {
  private:
   torch::optim::Optimizer* optimizer_;
   std::shared_ptr<train::GradientState> gradients_;
+  std::shared_ptr<const void> mark_;
   bool step_was_skipped_ = false;
 };
 

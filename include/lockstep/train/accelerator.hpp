@@ -32,6 +32,10 @@
 
 namespace lockstep {
 
+namespace train {
+class TrainingScope;
+}
+
 /// The device that AcceleratorOptions::device means for a process of this local rank. *Local*. Throws
 /// UsageError if the name is not a device, or if the CUDA device does not exist.
 at::Device choose_device(const std::string& name, int local_rank);
@@ -114,6 +118,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// - A module moves to the device and becomes an AcceleratedModel, which wraps it in a
   ///   DistributedDataParallel, or with AcceleratorOptions::fsdp_plugin in a FullyShardedDataParallel.
   /// - An optimizer becomes an AcceleratedOptimizer that refers to it. It must be a variable of the program.
+  ///   Checkpoints need both: an optimizer without any AcceleratedOptimizer left is an error when saving.
   /// - A scheduler (optim::LrScheduler, optim::ReduceLrOnPlateau) becomes an AcceleratedScheduler, likewise.
   /// - A DataLoader becomes this rank's share of it, sharded by AcceleratorOptions::dataloader_config, with
   ///   its batches on the device.
@@ -314,8 +319,9 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   // ---- Checkpoints and stopping
 
   /// Adds an object to what save_state() and load_state() save and restore. The object must outlive these
-  /// calls. `name` becomes part of a file name. *Local*, but every rank must do the same. Throws UsageError
-  /// if the name is taken or has characters other than letters, digits, '_', '-' and '.'.
+  /// calls, which throw UsageError otherwise. `name` becomes part of a file name. *Local*, but every rank
+  /// must do the same. Throws UsageError if the name is taken or has characters other than letters, digits,
+  /// '_', '-' and '.'.
   void register_for_checkpointing(const std::string& name, Checkpointable& object);
 
   /// Every save_state() calls `hook` with the checkpoint's path, on every rank, before it copies or writes
@@ -325,8 +331,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   StateHookHandle register_save_state_pre_hook(StateHook hook);
   StateHookHandle register_load_state_pre_hook(StateHook hook);
 
-  /// Forgets all prepared and registered objects, and releases the GPU memory that LibTorch caches: for
-  /// programs that train one model after another. *Local*.
+  /// Forgets all prepared and registered objects, and releases the GPU memory that LibTorch caches: between
+  /// trainings with loops of your own. A Trainer forgets its own objects at its end. *Local*.
   void free_memory();
 
   /// Accelerate's profile(): records steps from now on. Call step() on the result after each step.
@@ -379,6 +385,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
 
  private:
   friend class Checkpoints;
+  friend class train::TrainingScope;
   struct State;
 
   template <class Guard, class Action>
@@ -407,8 +414,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
     if constexpr (std::is_base_of_v<torch::optim::Optimizer, Type>) {
       static_assert(std::is_lvalue_reference_v<Object>,
                     "prepare() keeps a pointer to the optimizer: give it a variable");
-      add_optimizer(object);
-      return AcceleratedOptimizer(object, gradients());
+      auto mark = add_optimizer(object);
+      return AcceleratedOptimizer(object, gradients(), std::move(mark));
     } else if constexpr (std::is_base_of_v<optim::Scheduler, Type>) {
       static_assert(std::is_lvalue_reference_v<Object>,
                     "prepare() keeps a pointer to the scheduler: give it a variable");
@@ -478,7 +485,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   void save_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& folder,
                            std::uint64_t max_shard_bytes) const;
   void load_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& path) const;
-  void add_optimizer(torch::optim::Optimizer& optimizer);
+  /// Expires with the last copy of the AcceleratedOptimizer.
+  std::shared_ptr<const void> add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);
   /// load_latest_state(); without `must_load`, damaged checkpoints alone are no error.

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "lockstep/checkpoint/safetensors.hpp"
+#include "lockstep/core/lifetime.hpp"
 
 namespace lockstep {
 
@@ -23,6 +24,12 @@ class Checkpointable {
   /// Restores what state_dict() returned. Called on every rank with the same content; the tensors are on the
   /// CPU. May throw DataError if the state does not fit.
   virtual void load_state_dict(const SafeTensors& state) = 0;
+
+  /// For those that point to it.
+  const Lifetime& lifetime() const noexcept { return lifetime_; }
+
+ private:
+  Lifetime lifetime_;
 };
 
 /// Options of Accelerator::save_state.

@@ -129,9 +129,10 @@ class GradientAccumulation {
 
   /// Scales the gradients down so that their total norm is at most `max_norm`, and returns the norm before, a
   /// scalar on the gradients' device: torch.nn.utils.clip_grad_norm_. Does not synchronize with the device;
-  /// `.item()` on the result does. Infinity leaves the gradients unchanged. In the middle of a window, does
-  /// nothing and returns an undefined tensor. *Local*: averaged gradients are equal on all ranks. Throws
-  /// UsageError unless max_norm is above 0.
+  /// `.item()` on the result does. Infinity leaves the gradients unchanged. In the middle of a window, clips
+  /// nothing, and returns the norm of this rank's gradients so far (NaN for a fully sharded model, whose
+  /// gradients are not there yet); call it at the end of a window only to save that time. *Local*: averaged
+  /// gradients are equal on all ranks. Throws UsageError unless max_norm is above 0.
   ///
   /// All parameters of a fully sharded model are clipped together, by their norm over all ranks; then it is
   /// *Collective*, and throws UsageError for only some of the parameters, for norms other than 2, and for

@@ -209,7 +209,7 @@ class Trainer {
   /// ZeroRedundancyOptimizer.
   virtual std::unique_ptr<torch::optim::Optimizer> create_optimizer();
   /// The schedule of the arguments. Its step() is called after each optimizer step, and step(metric) after
-  /// each evaluation with metric_for_best_model. Null: constant learning rates. *Local*.
+  /// each evaluation with metric_for_best_model, by default the loss. Null: constant learning rates. *Local*.
   virtual std::unique_ptr<optim::Scheduler> create_scheduler(torch::optim::Optimizer& optimizer,
                                                              std::int64_t training_steps,
                                                              std::int64_t warmup_steps);

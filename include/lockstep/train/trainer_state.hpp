@@ -56,6 +56,9 @@ struct TrainerState {
   std::int64_t train_batch_size = 0;
   /// Samples of all ranks per step; a resumed run should keep it.
   std::int64_t total_batch_size = 0;
+  /// If a resumed run changed total_batch_size: the steps done by then, minus the steps of the new size that
+  /// the same samples would have taken. max_steps includes it.
+  std::int64_t step_offset = 0;
   /// All log entries, oldest first.
   std::vector<LogEntry> log_history = {};
   /// The best evaluation so far: its metric, its step, and its checkpoint if there is one.

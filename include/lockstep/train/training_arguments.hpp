@@ -166,7 +166,8 @@ struct TrainingArguments {
   bool batch_eval_metrics = true;
   /// Batches whose outputs stay on the device before they are copied to the host; 0: each at once.
   std::int64_t eval_accumulation_steps = 0;
-  /// Maximum number of batches per rank in an epoch, or in an evaluation; 0: all.
+  /// Maximum number of batches per rank in an epoch, or in an evaluation; 0: all. They are the first ones of
+  /// the epoch's own order.
   std::int64_t limit_train_batches = 0;
   std::int64_t limit_eval_batches = 0;
 
@@ -191,6 +192,9 @@ struct TrainingArguments {
   std::optional<std::string> metric_for_best_model = {};
   /// Unset: true unless the metric's name ends in "loss".
   std::optional<bool> greater_is_better = {};
+  /// Resume with the learning rate, weight decay and the optimizer's other numbers as they are given now. By
+  /// default those of the checkpoint stay, and rank 0 prints the arguments that they override.
+  bool override_on_resume = false;
   /// Resume with the first batch of the epoch instead of where the training stopped.
   bool ignore_data_skip = false;
   /// SIGTERM and SIGUSR1 stop the training with a checkpoint of the same step on all ranks.

@@ -157,6 +157,9 @@ void add_saving(Table& table) {
            "The metric that determines the best model; eval_ may be omitted.")
       .add("greater-is-better", &Args::greater_is_better,
            "Whether a greater metric is better; default: yes, unless its name ends in loss.")
+      .add("override-on-resume", &Args::override_on_resume,
+           "Resume with the given learning rate, weight decay and other numbers of the optimizer, instead of "
+           "those of the checkpoint.")
       .add("ignore-data-skip", &Args::ignore_data_skip, "Resume with the first batch of the epoch.")
       .add("stop-at-sigterm", &Args::stop_at_sigterm,
            "On SIGTERM, stop the training with a checkpoint and exit code 85, as on SIGUSR1.");

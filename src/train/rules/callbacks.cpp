@@ -49,6 +49,13 @@ void DefaultFlowCallback::on_epoch_end(CallbackContext& event) {
   if (args.logging_strategy == IntervalStrategy::epoch) control.should_log = true;
   if (args.eval_strategy == IntervalStrategy::epoch && is_after_delay(event)) control.should_evaluate = true;
   if (args.save_strategy == SaveStrategy::epoch) control.should_save = true;
+  // The epochs are over, but on_step_end could not know that their last step was the last one.
+  if (state.global_step < state.max_steps || control.should_training_stop) return;
+  const TrainerControl before = control;
+  end_of_training(event);
+  // What on_step_end has done is not repeated.
+  if (divides(state.eval_steps, state.global_step)) control.should_evaluate = before.should_evaluate;
+  if (divides(state.save_steps, state.global_step)) control.should_save = before.should_save;
 }
 
 EarlyStoppingCallback::EarlyStoppingCallback(std::int64_t patience, double threshold)

@@ -61,6 +61,7 @@ Json own_json(const TrainerState& state) {
            {{"grad_norm", optional_json(state.grad_norm)},
             {"learning_rate", state.learning_rate},
             {"num_samples_seen", state.num_samples_seen},
+            {"step_offset", state.step_offset},
             {"total_batch_size", state.total_batch_size},
             {"total_loss", state.total_loss},
             {"train_seconds", state.train_seconds},
@@ -117,6 +118,7 @@ void read_own(const Json& own, TrainerState& state) {
   // Missing in older checkpoints.
   state.train_seconds = own.value("train_seconds", 0.0);
   state.num_samples_seen = own.value("num_samples_seen", std::int64_t{0});
+  state.step_offset = own.value("step_offset", std::int64_t{0});
   state.learning_rate = own.value("learning_rate", 0.0);
   read_optional(own, "grad_norm", state.grad_norm);
   const Json unfinished = own.value("unfinished", Json::object());

@@ -53,6 +53,7 @@ TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSiz
                       .training_steps = 0};
   plan.max_steps = length_of(args, scale);
   plan.num_train_epochs = ceil_of_ratio(plan.max_steps, plan.steps_per_epoch);
+  if (plan.max_steps < kEndless) plan.max_steps += size.step_offset;
   plan.is_in_epochs = is_in_epochs(args);
   if (plan.max_steps < kEndless) scale.training_steps = plan.max_steps;
   const auto at_least_one = [&](const Duration& duration) {

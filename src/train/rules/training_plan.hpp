@@ -14,6 +14,9 @@ struct TrainingSize {
   std::int64_t accumulation_steps = 1;
   /// Samples of all ranks per optimizer step.
   std::int64_t samples_per_step = 1;
+  /// Steps that a resumed training needs beyond the arguments' (or fewer), because a part of it had steps of
+  /// another size.
+  std::int64_t step_offset = 0;
 };
 
 /// The length of training and its intervals in optimizer steps, by transformers' rules.

@@ -74,6 +74,12 @@ std::string state_of(const std::vector<TrainerCallback*>& callbacks) {
   return fmt::format("[{}]", fmt::join(states, ", "));
 }
 
+std::string join_names(const LogValues& values) {
+  std::vector<std::string> names;
+  for (const auto& entry : values) names.push_back(entry.first);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 /// Checks on rank 0's file system.
 bool is_there(const Accelerator& accelerator, const std::filesystem::path& folder) {
   return accelerator.on_main_process([&] { return std::filesystem::exists(folder); });
@@ -147,19 +153,29 @@ std::optional<double> TrainingRun::best_metric_of(const LogValues& metrics) cons
   const auto name = best_metric_name(impl_.args);
   if (!name) return std::nullopt;
   if (const auto value = LogEntry{metrics}.find(*name)) return value;
-  std::vector<std::string> names;
-  for (const auto& entry : metrics) names.push_back(entry.first);
   throw UsageError(
       fmt::format("metric_for_best_model is '{}', which the evaluation does not have: there are {}", *name,
-                  fmt::join(names, ", ")));
+                  join_names(metrics)));
+}
+
+/// The scheduler's metric: that of the best model, otherwise the loss, as for reduce_lr_on_plateau.
+void TrainingRun::step_schedule_by(const LogValues& metrics, std::optional<double> best) {
+  if (!impl_.scheduler) return;
+  if (!best) best = LogEntry{metrics}.find("eval_loss");
+  if (best) return impl_.scheduler->step(*best);
+  if (dynamic_cast<optim::ReduceLrOnPlateau*>(impl_.scheduler.get()) == nullptr) return;
+  throw UsageError(
+      fmt::format("ReduceLrOnPlateau waits for the metric 'eval_loss', which the evaluation does not have: "
+                  "set metric_for_best_model to one of {}",
+                  join_names(metrics)));
 }
 
 /// Records the evaluation's metric and whether it is strictly better than all before. As in transformers, the
 /// best one begins at infinity, so that NaN is never better.
 void TrainingRun::judge(const LogValues& metrics) {
   const auto value = best_metric_of(metrics);
+  step_schedule_by(metrics, value);
   if (!value) return;
-  if (impl_.scheduler) impl_.scheduler->step(*value);
   metric_of_step_ = *value;
   TrainerState& state = impl_.state;
   const bool greater = greater_metric_is_better(impl_.args);
@@ -181,14 +197,7 @@ void TrainingRun::save() {
   // The epoch ends after this checkpoint: the job may be killed before the next one.
   if (in_epoch_ && impl_.control.should_epoch_stop)
     state.unfinished.should_epoch_stop = state.unfinished_step = true;
-  if (state.best_global_step) {
-    const std::string best = checkpoint_name(*state.best_global_step);
-    const auto folder = std::filesystem::path(impl_.args.output_dir) / best;
-    if (*state.best_global_step == state.global_step || is_there(impl_.accelerator, folder)) {
-      state.best_model_checkpoint = folder.string();
-      checkpoints_->protect(best);
-    }
-  }
+  note_best_checkpoint();
   for (const auto& [name, callbacks] : impl_.stateful_callbacks())
     state.stateful_callbacks[name] = state_of(callbacks);
   write_checkpoint();
@@ -196,8 +205,25 @@ void TrainingRun::save() {
   call(&TrainerCallback::on_save);
 }
 
+/// The folder may also have checkpoints of another run, of the same steps.
+void TrainingRun::note_best_checkpoint() {
+  TrainerState& state = impl_.state;
+  if (!state.best_global_step) return;
+  const bool is_now = *state.best_global_step == state.global_step;
+  const auto written = written_.find(*state.best_global_step);
+  if (!is_now && written == written_.end()) return;
+  const std::filesystem::path folder =
+      is_now ? std::filesystem::path(impl_.args.output_dir) / checkpoint_name(state.global_step)
+             : written->second;
+  if (!is_now && !is_there(impl_.accelerator, folder)) return;
+  state.best_model_checkpoint = folder.string();
+  checkpoints_->protect(folder.filename().string());
+}
+
 /// A preempted training always writes a full checkpoint.
 void TrainingRun::write_checkpoint() {
+  const std::int64_t step = impl_.state.global_step;
+  written_[step] = std::filesystem::path(impl_.args.output_dir) / checkpoint_name(step);
   const bool is_outdated = std::exchange(is_outdated_, false);
   if (impl_.args.save_only_model) {
     if (!preempted_) return write_weights();
@@ -248,21 +274,16 @@ std::string TrainingRun::best_saved() const {
   return saved ? std::filesystem::path(*saved).filename().string() : "";
 }
 
-/// Where the best checkpoint is now: the output_dir may have been moved, or be given by another path.
-std::string TrainingRun::best_checkpoint() const {
-  const std::filesystem::path stored = *impl_.state.best_model_checkpoint;
-  return impl_.accelerator.on_main_process([&]() -> std::string {
-    for (const auto& path : {impl_.args.output_dir / stored.filename(), stored}) {
-      if (std::filesystem::exists(path)) return path.string();
-    }
-    return {};
-  });
-}
-
+/// A whole checkpoint has the models of all that was prepared, by number; save_only_model writes this
+/// trainer's model alone.
 void TrainingRun::load_best() {
   if (!impl_.args.load_best_model_at_end || !impl_.state.best_model_checkpoint) return;
-  const std::string path = best_checkpoint();
-  if (!path.empty()) return trainer_.model().load(impl_.accelerator, path);
+  const std::filesystem::path path = *impl_.state.best_model_checkpoint;
+  if (is_there(impl_.accelerator, path)) {
+    const bool is_whole = is_there(impl_.accelerator, path / kManifestFileName);
+    if (is_whole && impl_.scope.load_models(path)) return;
+    return trainer_.model().load(impl_.accelerator, path);
+  }
   impl_.warn("load_best_model_at_end: the best checkpoint, '", *impl_.state.best_model_checkpoint,
              "', does not exist any more: the model keeps the weights of step ", impl_.state.global_step);
 }

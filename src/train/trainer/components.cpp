@@ -21,6 +21,25 @@ std::shared_ptr<const Dataset> first_of(std::shared_ptr<const Dataset> dataset, 
   return std::make_shared<Subset>(std::move(dataset), std::move(indices));
 }
 
+/// The first samples of another order in each epoch.
+class FirstSamples final : public Sampler {
+ public:
+  FirstSamples(std::shared_ptr<const Sampler> order, std::int64_t count)
+      : Sampler(order->length(), order->seed()), order_(std::move(order)), count_(count) {}
+
+  std::int64_t size() const override { return std::min(count_, order_->size()); }
+  std::vector<std::int64_t> epoch_indices(std::int64_t epoch) const override {
+    auto indices = order_->epoch_indices(epoch);
+    indices.resize(static_cast<std::size_t>(size()));
+    return indices;
+  }
+  std::string kind() const override { return order_->kind(); }
+
+ private:
+  std::shared_ptr<const Sampler> order_;
+  std::int64_t count_;
+};
+
 DataLoaderOptions options_of(const TrainingArguments& args, std::int64_t batch_size,
                              const CollateFunction& collate) {
   return {.batch_size = batch_size,
@@ -65,6 +84,18 @@ void check_stream_arguments(const TrainingArguments& args, const TrainerComponen
         "does not tell");
 }
 
+/// The loader reads the first `count` samples of each epoch's own order.
+void limit(DataLoaderOptions& options, std::int64_t length, std::int64_t count) {
+  std::shared_ptr<const Sampler> order = options.sampler;
+  if (!order && options.shuffle) {
+    order = std::make_shared<RandomSampler>(length, RandomSamplerOptions{.seed = options.seed});
+  } else if (!order) {
+    order = std::make_shared<SequentialSampler>(length);
+  }
+  options.shuffle = false;
+  options.sampler = std::make_shared<FirstSamples>(std::move(order), count);
+}
+
 }  // namespace
 
 DataLoader Trainer::get_train_dataloader() {
@@ -87,12 +118,13 @@ DataLoader Trainer::get_train_dataloader() {
   const std::int64_t of_a_step = args.global_batch_size > 0
                                      ? args.global_batch_size
                                      : at_once * accelerator.gradient_accumulation_steps();
-  const auto dataset = first_of(parts.train_dataset, args.limit_train_batches * at_once);
+  const auto& dataset = parts.train_dataset;
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length) {
     options.sampler = std::make_shared<LengthGroupedSampler>(
         lengths_of(*dataset, args.length_column_name),
         LengthGroupedOptions{.batch_size = of_a_step, .seed = options.seed});
   }
+  if (args.limit_train_batches > 0) limit(options, dataset->size(), args.limit_train_batches * at_once);
   return DataLoader(dataset, options);
 }
 

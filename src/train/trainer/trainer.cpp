@@ -99,7 +99,8 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
       args(std::move(the_args)),
       parts(std::move(the_parts)),
       logger(accelerator, "trainer",
-             {.level = level_from(speaks(accelerator, args) ? args.log_level : args.log_level_replica)}) {
+             {.level = level_from(speaks(accelerator, args) ? args.log_level : args.log_level_replica)}),
+      scope(accelerator) {
   if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerComponents::model");
   if (args.tf32) allow_tf32(*args.tf32);
   if (args.gradient_checkpointing) parts.model->set_activation_checkpointing();
@@ -109,8 +110,6 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
         "', but the Accelerator has no fsdp_plugin: make it with accelerator_options(args), or give none");
   }
   accelerator.set_seed(args.seed, /*device_specific=*/true, args.full_determinism);
-  if (args.gradient_accumulation_steps > 1)
-    accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);
   callbacks.push_back(std::make_shared<DefaultFlowCallback>());
   callbacks.push_back(std::make_shared<TrackerCallback>());
   callbacks.insert(callbacks.end(), parts.callbacks.begin(), parts.callbacks.end());

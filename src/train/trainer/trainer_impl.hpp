@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../training_scope.hpp"
 #include "lockstep/train/logger.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -43,6 +44,10 @@ struct Trainer::Impl {
   std::vector<std::shared_ptr<TrainerCallback>> callbacks;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   std::shared_ptr<optim::Scheduler> scheduler;
+  /// The optimizer as the Accelerator has prepared it: checkpoints contain it as long as this exists.
+  std::optional<AcceleratedOptimizer> accelerated_optimizer;
+  /// What train() prepares; destroyed before the objects.
+  train::TrainingScope scope;
   Loss last_loss;
   /// For floating_point_operations(); set once it has been called.
   std::optional<std::int64_t> multiplied;

@@ -35,6 +35,8 @@ class Raised {
 
 TrainOutput TrainingRun::run() {
   const Raised training(impl_.in_training);
+  const train::TrainingScope::Entered entered(impl_.scope);
+  impl_.scope.set_accumulation(impl_.args.gradient_accumulation_steps, impl_.args.global_batch_size);
   prepare();
   begin_state({});
   call(&TrainerCallback::on_prepare);
@@ -85,7 +87,7 @@ void TrainingRun::prepare() {
         "model "
         "and a new Trainer; resume_from_checkpoint continues where this one ended");
   }
-  if (impl_.has_trained) accelerator.free_memory();
+  impl_.scope.forget();
   check_evaluations();
   impl_.has_trained = true;
   batches_.emplace(accelerator.prepare(trainer_.get_train_dataloader()));
@@ -93,16 +95,19 @@ void TrainingRun::prepare() {
   parts.model->prepare(accelerator);
   parts.model->train(true);
   const std::int64_t accumulation = accelerator.gradient_accumulation_steps();
-  plan_ = train::make_training_plan(
-      args, {.batches_per_epoch = batches_->has_size() ? std::optional(batches_->size()) : std::nullopt,
-             .accumulation_steps = accumulation,
-             .samples_per_step = batches_->total_batch_size() * accumulation});
+  size_ = {.batches_per_epoch = batches_->has_size() ? std::optional(batches_->size()) : std::nullopt,
+           .accumulation_steps = accumulation,
+           .samples_per_step = batches_->total_batch_size() * accumulation};
+  plan_ = train::make_training_plan(args, size_);
   impl_.optimizer = parts.optimizers.first;
   if (!impl_.optimizer) impl_.optimizer = trainer_.create_optimizer();
+  args_in_effect_ = args;
   impl_.scheduler = parts.optimizers.second;
+  note_given_options();
   if (!impl_.scheduler)
     impl_.scheduler = trainer_.create_scheduler(*impl_.optimizer, plan_.max_steps, plan_.warmup_steps);
-  optimizer_.emplace(accelerator.prepare(*impl_.optimizer));
+  check_plateau();
+  impl_.accelerated_optimizer.emplace(accelerator.prepare(*impl_.optimizer));
   if (impl_.scheduler) accelerator.prepare(*impl_.scheduler);
   meter_.emplace(accelerator, args.average_tokens_across_devices);
   checkpoints_.emplace(accelerator, CheckpointOptions{.folder = args.output_dir,
@@ -143,6 +148,16 @@ void TrainingRun::check_is_known(const std::string& metric) const {
   }
   throw UsageError("metric_for_best_model is '" + metric + "', which evaluations do not have: there are " +
                    known + ". A program whose evaluate() returns more says so in metric_names()");
+}
+
+/// A plateau schedule that never gets a metric would keep its rate in silence.
+void TrainingRun::check_plateau() const {
+  const bool is_plateau = dynamic_cast<optim::ReduceLrOnPlateau*>(impl_.scheduler.get()) != nullptr;
+  if (is_plateau && impl_.args.eval_strategy == IntervalStrategy::no)
+    throw UsageError(
+        "Trainer: the scheduler is a ReduceLrOnPlateau, which needs evaluations: set eval_strategy to steps "
+        "or "
+        "epoch");
 }
 
 /// `done` has what was done; the arguments determine what remains.
@@ -204,6 +219,8 @@ void TrainingRun::end_epoch(std::int64_t epoch) {
   impl_.state.unfinished_step = false;
   // The checkpoint of an epoch that is over continues with the next one, also if the training ends with it.
   if (impl_.control.should_epoch_stop || has_read_epoch()) batches_->set_epoch(epoch + 1);
+  // Epochs may have had fewer steps than planned: this is the last step then, with what a last step does.
+  if (!impl_.control.should_training_stop && is_at_limit()) impl_.state.max_steps = impl_.state.global_step;
   call(&TrainerCallback::on_epoch_end);
   log_evaluate_save();
 }
@@ -331,61 +348,11 @@ void Trainer::save_metrics(const std::string& split, const LogValues& metrics) {
 
 std::function<void(const fs::path&)> TrainingRun::files_to_add() {
   const std::string state = trainer_state_text(impl_.state);
-  const std::string args = training_argument_table().to_json_text(impl_.args);
+  const std::string args = training_argument_table().to_json_text(args_in_effect_);
   return [state, args](const fs::path& folder) {
     write_atomically(folder / kTrainerStateFileName, state);
     write_atomically(folder / "training_args.json", args);
   };
-}
-
-namespace {
-
-/// See state_of().
-void load_states(const std::string& name, const std::vector<TrainerCallback*>& callbacks,
-                 const std::string& text) {
-  if (callbacks.size() == 1) return callbacks.front()->load_state_dict(text);
-  const auto states = nlohmann::json::parse(text);
-  if (!states.is_array() || states.size() != callbacks.size()) {
-    throw DataError(
-        fmt::format("the checkpoint does not have a list of {} states for the callbacks '{}': add as many as "
-                    "when it was written",
-                    callbacks.size(), name));
-  }
-  for (std::size_t i = 0; i < callbacks.size(); ++i) callbacks[i]->load_state_dict(states[i].dump());
-}
-
-}  // namespace
-
-void TrainingRun::resume() {
-  checkpoints_->resume();
-  const fs::path& from = checkpoints_->resumed_from();
-  if (from.empty()) return;
-  std::string text;
-  impl_.accelerator.on_main_process([&] { text = read_text(from / kTrainerStateFileName); });
-  text = impl_.accelerator.process_group().broadcast_object(text);
-  take_state(trainer_state_from(text, (from / kTrainerStateFileName).string()));
-  if (impl_.args.ignore_data_skip && !has_read_epoch()) batches_->rewind();
-}
-
-void TrainingRun::take_state(const TrainerState& saved) {
-  const TrainerState& state = impl_.state;
-  if (saved.total_batch_size != 0 && saved.total_batch_size != state.total_batch_size) {
-    impl_.warn("a step has ", state.total_batch_size, " samples now, and had ", saved.total_batch_size,
-               " when the checkpoint was written: the training is another one from here on. Set "
-               "global_batch_size to keep it on any number of ranks");
-  }
-  begin_state(saved);
-  first_step_ = saved.global_step;
-  first_sample_ = saved.num_samples_seen;
-  seconds_before_ = saved.train_seconds;
-  learning_rate_ = saved.learning_rate;
-  if (saved.grad_norm) grad_norm_ = at::scalar_tensor(*saved.grad_norm, at::kDouble);
-  last_logged_step_ = saved.global_step - saved.unlogged_steps;
-  if (const std::string best = best_saved(); !best.empty()) checkpoints_->protect(best);
-  for (const auto& [name, callbacks] : impl_.stateful_callbacks()) {
-    const auto found = state.stateful_callbacks.find(name);
-    if (found != state.stateful_callbacks.end()) load_states(name, callbacks, found->second);
-  }
 }
 
 }  // namespace lockstep

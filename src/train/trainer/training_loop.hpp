@@ -3,11 +3,15 @@
 #include <ATen/core/Tensor.h>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "../rules/resumed_arguments.hpp"
 #include "../rules/training_plan.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
@@ -65,7 +69,16 @@ class TrainingRun {
   void say_if_finished();
   void evaluate_on_start();
   void resume();
-  void take_state(const TrainerState& saved);
+  /// `before`: the arguments of the run that wrote the checkpoint, if they can be read.
+  void take_state(TrainerState saved, const std::optional<TrainingArguments>& before);
+  std::int64_t offset_of(const TrainerState& saved) const;
+  void begin_best_anew(TrainerState& saved, const std::optional<TrainingArguments>& before) const;
+  void find_best_beside(const std::filesystem::path& checkpoint,
+                        const std::optional<TrainingArguments>& before);
+  void settle_hyperparameters(const std::optional<TrainingArguments>& before);
+  void begin_schedule(bool keep_rates);
+  void note_given_options();
+  void check_plateau() const;
   bool is_at_limit() const;
   void run_epochs();
   void run_epoch();
@@ -81,6 +94,7 @@ class TrainingRun {
   void evaluate();
   std::optional<double> best_metric_of(const LogValues& metrics) const;
   void judge(const LogValues& metrics);
+  void step_schedule_by(const LogValues& metrics, std::optional<double> best);
   void save();
   void write_checkpoint();
   void write_weights();
@@ -94,7 +108,7 @@ class TrainingRun {
   bool time_is_up() const;
   double train_seconds() const;
   std::string best_saved() const;
-  std::string best_checkpoint() const;
+  void note_best_checkpoint();
   void load_best();
   TrainOutput finish();
   std::function<void(const std::filesystem::path&)> files_to_add();
@@ -103,10 +117,18 @@ class TrainingRun {
   Trainer& trainer_;
   Trainer::Impl& impl_;
   std::optional<DataLoader> batches_;
-  std::optional<AcceleratedOptimizer> optimizer_;
   std::optional<Checkpoints> checkpoints_;
   std::optional<train::LossMeter> meter_;
+  train::TrainingSize size_;
   train::TrainingPlan plan_;
+  /// The optimizer's options as the program gave them, before a checkpoint replaced them: of each group, with
+  /// its full learning rate; and as numbers to be compared.
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> given_options_;
+  train::OptimizerNumbers given_;
+  /// What training_args.json says: the arguments that are in effect.
+  TrainingArguments args_in_effect_;
+  /// The checkpoints that this run wrote or resumed from, by their steps.
+  std::map<std::int64_t, std::filesystem::path> written_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   /// Training time used by earlier runs.
   double seconds_before_ = 0;

@@ -47,7 +47,7 @@ void TrainingRun::discard_window() {
   if (micro_batches_in_step_ == 0) return;
   micro_batches_in_step_ = 0;
   meter_->discard_step();
-  optimizer_->zero_grad();
+  impl_.accelerated_optimizer->zero_grad();
 }
 
 void TrainingRun::finish_step() {
@@ -55,10 +55,10 @@ void TrainingRun::finish_step() {
   meter_->end_step();
   clip();
   call(&TrainerCallback::on_pre_optimizer_step);
-  optimizer_->step();
+  impl_.accelerated_optimizer->step();
   call(&TrainerCallback::on_optimizer_step);
   step_schedule();
-  optimizer_->zero_grad();
+  impl_.accelerated_optimizer->zero_grad();
   TrainerState& state = impl_.state;
   ++state.global_step;
   checkpoints_->count_step();

@@ -140,6 +140,30 @@ TEST(BestModel, IsTheBestOfThoseThatWereSaved) {
   }
 }
 
+/// An earlier run has left the checkpoint of the step that is the best one now, which this run does not save.
+TEST(BestModel, IsNeverOneOfAnotherRunInTheSameFolder) {
+  const TemporaryFolder folder;
+  TrainingArguments args = best_at_end(folder);
+  args.eval_strategy = IntervalStrategy::steps, args.save_strategy = SaveStrategy::steps;
+  args.eval_steps = 1, args.save_steps = 3;
+  const auto run = [&](const std::vector<double>& scores) {
+    return train_on(1, args, [&](const Accelerator&) {
+      return TrainerComponents{.model = small_model(),
+                               .train_dataset = samples(44),
+                               .eval_dataset = samples(5),
+                               .compute_metrics = std::make_shared<Scripted>(scores)};
+    });
+  };
+  run({0});
+  args.resume_from_checkpoint = "never";
+  args.learning_rate = 0.01, args.save_steps = 2;
+  const Outcome outcome = run({0, 1, 2, 0});
+  EXPECT_EQ(outcome.state.best_global_step, 3);
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/checkpoint-3")) << "of the first run";
+  const auto best = load_file(folder / "out/checkpoint-2/model.safetensors").tensors;
+  EXPECT_TRUE(at::equal(outcome.weights[0], best.at("0.weight")));
+}
+
 TEST(BestModel, ThatIsGoneLeavesTheLastOneWithAWarning) {
   const TemporaryFolder folder;
   const TrainingArguments args = best_at_end(folder);

@@ -1,0 +1,123 @@
+#include "prepared_objects.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::train {
+namespace {
+
+bool makes_a_file_name(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
+  });
+}
+
+/// `what`: the object, and what its mark is tied to.
+void check_alive(const std::weak_ptr<const void>& alive, const std::string& what) {
+  if (!alive.expired()) return;
+  throw UsageError(
+      fmt::format("checkpoints: {} was destroyed, so that its state can be neither saved nor loaded. Keep it "
+                  "as long as checkpoints are, or call free_memory() before the next training is prepared",
+                  what));
+}
+
+}  // namespace
+
+void PreparedObjects::add_object(const std::string& name, Checkpointable& object) {
+  const bool taken = std::any_of(objects_.begin(), objects_.end(), [&](const auto& entry) {
+    return entry.object.first == name && !entry.alive.expired() && sees(entry.owner);
+  });
+  if (taken || !makes_a_file_name(name)) {
+    throw UsageError("register_for_checkpointing: the name '" + name + "' " +
+                     (taken ? "is taken" : "cannot be part of a file's name") +
+                     ". Use another one, of letters, digits, '_', '-' and '.'.");
+  }
+  add(objects_, Registered(name, &object), object.lifetime().watch());
+}
+
+void PreparedObjects::replace_scheduler(const optim::Scheduler& before, optim::Scheduler& scheduler) {
+  for (auto& entry : schedulers_) {
+    if (entry.object != &before) continue;
+    entry.object = &scheduler;
+    entry.alive = scheduler.lifetime().watch();
+  }
+}
+
+void PreparedObjects::forget(Owner owner) {
+  const auto drop = [owner](auto& entries) {
+    std::erase_if(entries, [owner](const auto& entry) { return entry.owner == owner; });
+  };
+  drop(models_);
+  drop(optimizers_);
+  drop(schedulers_);
+  drop(loaders_);
+  drop(objects_);
+}
+
+void PreparedObjects::clear() {
+  models_.clear();
+  optimizers_.clear();
+  schedulers_.clear();
+  loaders_.clear();
+  objects_.clear();
+}
+
+TrainingState PreparedObjects::state(LossScaling* scaling) const {
+  TrainingState state;
+  state.set_loss_scaling(scaling);
+  for (const auto& entry : models_) {
+    if (sees(entry.owner)) state.add_model(entry.object);
+  }
+  std::size_t number = 0;
+  for (const auto& entry : optimizers_) {
+    if (!sees(entry.owner)) continue;
+    check_alive(entry.alive, fmt::format("the result of prepare() for optimizer #{}", ++number));
+    state.add_optimizer(*entry.object);
+  }
+  number = 0;
+  for (const auto& entry : schedulers_) {
+    if (!sees(entry.owner)) continue;
+    check_alive(entry.alive, fmt::format("the prepared scheduler #{}", ++number));
+    state.add_scheduler(*entry.object);
+  }
+  for (const auto& entry : loaders_) {
+    if (sees(entry.owner)) state.add_loader(entry.object);
+  }
+  for (const auto& entry : objects_) {
+    if (!sees(entry.owner)) continue;
+    check_alive(entry.alive, "the registered object '" + entry.object.first + "'");
+    state.add_object(entry.object.first, *entry.object.second);
+  }
+  return state;
+}
+
+ShardedModels PreparedObjects::sharded_models() const {
+  ShardedModels result;
+  for (const auto& entry : models_) {
+    if (entry.object.wrapped.fsdp() != nullptr) result.push_back(entry.object.wrapped.fsdp());
+  }
+  return result;
+}
+
+std::vector<DataLoader::Position> PreparedObjects::loaders() const {
+  std::vector<DataLoader::Position> result;
+  for (const auto& entry : loaders_) result.push_back(entry.object);
+  return result;
+}
+
+std::vector<std::pair<std::size_t, PreparedModel>> PreparedObjects::models_of(Owner owner) const {
+  std::vector<std::pair<std::size_t, PreparedModel>> result;
+  std::size_t number = 0;
+  for (const auto& entry : models_) {
+    if (entry.owner != kProgram && entry.owner != owner) continue;
+    if (entry.owner == owner) result.emplace_back(number, entry.object);
+    ++number;
+  }
+  return result;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "gradient_state.hpp"
+#include "lockstep/train/accelerator.hpp"
+#include "prepared_objects.hpp"
+
+namespace lockstep::train {
+
+/// One of the trainings that share an Accelerator: what it prepares is its own; see PreparedObjects. One
+/// thread at a time.
+class TrainingScope {
+ public:
+  explicit TrainingScope(const Accelerator& accelerator);
+  /// Forgets what it has prepared.
+  ~TrainingScope();
+  TrainingScope(const TrainingScope&) = delete;
+  TrainingScope& operator=(const TrainingScope&) = delete;
+
+  /// While it exists, what is prepared belongs to the scope, and accumulation has the scope's steps. At its
+  /// end the Accelerator accumulates as before, and the gradients of the scope's models are its own again.
+  class [[nodiscard]] Entered {
+   public:
+    explicit Entered(TrainingScope& scope);
+    ~Entered();
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    Accelerator accelerator_;
+    Owner before_;
+    GradientState::Mark gradients_;
+  };
+
+  /// Forgets what the scope has prepared, before it trains again. *Local*.
+  void forget();
+  /// `scheduler` takes the place of `before` in checkpoints. *Local*.
+  void replace_scheduler(const optim::Scheduler& before, optim::Scheduler& scheduler);
+  /// Until the scope is left: accumulation steps above 1, or a global batch, replace the Accelerator's own.
+  void set_accumulation(std::int64_t steps, std::int64_t global_batch_size);
+
+  /// Reads the scope's models from a whole checkpoint that was written while it was entered. False if it has
+  /// prepared none. *Collective*. Throws like Accelerator::load_model; then nothing has changed.
+  bool load_models(const std::filesystem::path& checkpoint) const;
+
+ private:
+  Accelerator accelerator_;
+  Owner owner_;
+};
+
+}  // namespace lockstep::train
