@@ -8,7 +8,7 @@
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/auto_model.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/parallel_context.hpp"
@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using lockstep::ParallelMode;
-using lockstep::models::Gpt2LMHeadModel;
+using lockstep::models::AutoModelForCausalLM;
+using lockstep::models::CausalLM;
 
 struct Options {
   std::string data;
@@ -36,7 +37,7 @@ const auto& option_table() {
       lockstep::OptionTable<Options>("data_parallel_gpt2", "Trains GPT-2 on the contexts of SQuAD.")
           .add("data", &Options::data, "File in SQuAD's form (JSON).", lockstep::required())
           .add("model", &Options::model,
-               "Folder of a GPT-2 with its tokenizer. Without it: a small new one over bytes.")
+               "Folder of a GPT-2 or OPT, as the hub has it. Without it: a small new GPT-2 over bytes.")
           .add("output-dir", &Options::output_dir, "Folder for the trained model, a folder a save.")
           .add("batch-size", &Options::batch_size, "Texts in a step of each rank.", lockstep::at_least(1))
           .add("seq-len", &Options::seq_len, "Tokens of a text; the rest is cut off.", lockstep::at_least(2))
@@ -81,16 +82,16 @@ std::shared_ptr<lockstep::TensorDataset> tokenized(const std::vector<std::string
   return std::make_shared<lockstep::TensorDataset>(lockstep::Batch{{"input_ids", ids}, {"labels", labels}});
 }
 
-Gpt2LMHeadModel make_model(const Options& options) {
-  if (!options.model.empty()) return lockstep::models::load_gpt2(options.model);
+CausalLM make_model(const Options& options) {
+  if (!options.model.empty()) return AutoModelForCausalLM::from_pretrained(options.model);
   torch::manual_seed(0);
-  return Gpt2LMHeadModel(lockstep::models::Gpt2Config{.vocab_size = 257,
-                                                      .n_positions = options.seq_len,
-                                                      .n_embd = 64,
-                                                      .n_layer = 2,
-                                                      .n_head = 4,
-                                                      .bos_token_id = 256,
-                                                      .eos_token_id = 256});
+  return AutoModelForCausalLM::from_config(
+      {.model_type = "gpt2",
+       .vocab_size = 257,
+       .max_position_embeddings = options.seq_len,
+       .bos_token_id = 256,
+       .eos_token_id = 256},
+      {.hidden_size = 64, .num_hidden_layers = 2, .num_attention_heads = 4});
 }
 
 int run(int argc, char** argv) {
@@ -99,7 +100,7 @@ int run(int argc, char** argv) {
   const Options& options = parsed.options;
 
   // 1.2 model and optimizer
-  Gpt2LMHeadModel model = make_model(options);
+  CausalLM model = make_model(options);
   lockstep::optim::Adam optimizer(model->parameters(), {.lr = options.learning_rate});
 
   // 1.3 parallelize the model
@@ -110,7 +111,7 @@ int run(int argc, char** argv) {
   // 1.4 load the data set and create the loader
   const auto texts =
       contexts_of(options.data, static_cast<std::size_t>(options.train_steps * options.batch_size));
-  const auto dataset = tokenized(texts, options, model->config().bos_token_id);
+  const auto dataset = tokenized(texts, options, model->model_config().bos_token_id.value_or(0));
   const auto sampler = std::make_shared<lockstep::DistributedSampler>(
       dataset->size(),
       lockstep::DistributedSamplerOptions{.num_replicas = context.get_world_size(ParallelMode::data),

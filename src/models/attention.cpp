@@ -27,6 +27,44 @@ at::Tensor padding_mask(const at::Tensor& attention_mask) {
   return attention_mask.to(at::kBool).view({attention_mask.size(0), 1, 1, attention_mask.size(1)});
 }
 
+AttentionMask causal_mask(const at::Tensor& attention_mask) {
+  if (!attention_mask.defined()) return {.causal = true};
+  const std::int64_t length = attention_mask.size(1);
+  const auto options = attention_mask.options().dtype(at::kBool);
+  const at::Tensor before = at::ones({length, length}, options).tril();
+  return {.mask = padding_mask(attention_mask).logical_and(before)};
+}
+
+AttentionMask causal_mask_of_texts(const at::Tensor& position_ids) {
+  const at::Tensor same = same_text_mask(position_ids);
+  if (!same.defined()) return {.causal = true};
+  const auto length = position_ids.size(1);
+  return {.mask = same.logical_and(at::ones({length, length}, same.options()).tril())};
+}
+
+AttentionMask causal_mask_after(std::int64_t begin, const at::Tensor& attention_mask) {
+  if (begin == 0) return causal_mask(attention_mask);
+  // A single new token may attend to everything before it.
+  return {.mask = padding_mask(attention_mask)};
+}
+
+at::Tensor positions_after(std::int64_t begin, const at::Tensor& ids, const at::Tensor& attention_mask,
+                           std::int64_t of_padding) {
+  if (!attention_mask.defined())
+    return at::arange(begin, begin + ids.size(1), ids.options().dtype(at::kLong));
+  const at::Tensor mask = attention_mask.to(at::kLong);
+  const at::Tensor all = (mask.cumsum(1) - 1).masked_fill(mask == 0, of_padding);
+  return all.narrow(1, begin, ids.size(1));
+}
+
+void check_next_tokens(const char* model, std::int64_t begin, const at::Tensor& ids, std::int64_t longest) {
+  if (begin + ids.size(1) > longest) {
+    throw UsageError(fmt::format("this {} takes at most {} tokens; these would be {}", model, longest,
+                                 begin + ids.size(1)));
+  }
+  if (begin > 0 && ids.size(1) != 1) throw UsageError("tokens after the first come one at a time");
+}
+
 void check_tokens(const char* model, const at::Tensor& input_ids, const at::Tensor& position_ids,
                   std::int64_t longest) {
   if (!position_ids.defined()) {
@@ -91,7 +129,8 @@ void initialize(torch::nn::Module& module, double spread) {
   const auto draw = [&](const at::Tensor& weight) { torch::nn::init::normal_(weight, 0, spread); };
   if (auto* linear = module.as<torch::nn::LinearImpl>()) {
     parallel::set_initial_values(linear->weight, draw);
-    parallel::set_initial_values(linear->bias, [](const at::Tensor& bias) { bias.zero_(); });
+    if (linear->bias.defined())
+      parallel::set_initial_values(linear->bias, [](const at::Tensor& bias) { bias.zero_(); });
   } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
     parallel::set_initial_values(embedding->weight, draw);
     if (const auto padding = embedding->options.padding_idx()) embedding->weight[*padding].zero_();

@@ -31,6 +31,26 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 /// undefined.
 at::Tensor padding_mask(const at::Tensor& attention_mask);
 
+/// Tokens attend to earlier ones, but not to padding: a mask for attend() from one as padding_mask() takes,
+/// which may be undefined.
+AttentionMask causal_mask(const at::Tensor& attention_mask);
+
+/// Tokens attend to earlier ones of their own text: see same_text_mask().
+AttentionMask causal_mask_of_texts(const at::Tensor& position_ids);
+
+/// The mask of tokens that follow `begin` others in a cache, of which the first call has any number and each
+/// later one a single token a row. `attention_mask` is that of all tokens, or undefined.
+AttentionMask causal_mask_after(std::int64_t begin, const at::Tensor& attention_mask);
+
+/// The positions of `ids`, which follow `begin` tokens in a cache. With an `attention_mask` of all of them,
+/// padding in front does not count; padding itself has position `of_padding`.
+at::Tensor positions_after(std::int64_t begin, const at::Tensor& ids, const at::Tensor& attention_mask,
+                           std::int64_t of_padding);
+
+/// Throws UsageError, in the name of `model`, unless `ids` can follow `begin` tokens in a cache: one token a
+/// row after the first call, at most `longest` in all.
+void check_next_tokens(const char* model, std::int64_t begin, const at::Tensor& ids, std::int64_t longest);
+
 /// Throws UsageError, in the name of `model`, unless `input_ids` are [rows, tokens], with at most `longest`
 /// tokens or with `position_ids` of the same shape below `longest`. Positions on a GPU are not read: the host
 /// would wait for it in every step.
@@ -70,8 +90,8 @@ struct KeyValueCache {
 };
 
 void visit_tensors_of(KeyValueCache::Layer& layer, const auto& visit) {
-  visit(layer.key);
-  visit(layer.value);
+  if (layer.key.defined()) visit(layer.key);
+  if (layer.value.defined()) visit(layer.value);
 }
 
 }  // namespace lockstep::models

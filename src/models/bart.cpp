@@ -1,19 +1,59 @@
+#include "lockstep/models/bart.hpp"
+
 #include <fmt/core.h>
-#include <torch/nn/functional/loss.h>
+
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "attention.hpp"
 #include "bart_layers.hpp"
 #include "config_file.hpp"
+#include "families.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/models/bart.hpp"
+#include "model_origin.hpp"
 
 namespace lockstep::models {
+namespace {
 
-BartConfig BartConfig::from_file(const std::filesystem::path& path) {
-  const ConfigFile file(path);
-  file.require_type("bart");
-  BartConfig config;
+template <class Value>
+nlohmann::ordered_json value_or_null(const std::optional<Value>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+/// The fields that Lockstep knows, except "architectures".
+nlohmann::ordered_json known_fields(const BartConfig& config) {
+  nlohmann::ordered_json json = {{"activation_dropout", config.activation_dropout},
+                                 {"activation_function", config.activation_function},
+                                 {"attention_dropout", config.attention_dropout},
+                                 {"bos_token_id", value_or_null(config.bos_token_id)},
+                                 {"d_model", config.d_model},
+                                 {"decoder_attention_heads", config.decoder_attention_heads},
+                                 {"decoder_ffn_dim", config.decoder_ffn_dim},
+                                 {"decoder_layerdrop", config.decoder_layerdrop},
+                                 {"decoder_layers", config.decoder_layers},
+                                 {"decoder_start_token_id", value_or_null(config.decoder_start_token_id)},
+                                 {"dropout", config.dropout},
+                                 {"encoder_attention_heads", config.encoder_attention_heads},
+                                 {"encoder_ffn_dim", config.encoder_ffn_dim},
+                                 {"encoder_layerdrop", config.encoder_layerdrop},
+                                 {"encoder_layers", config.encoder_layers},
+                                 {"eos_token_id", token_ids(config.eos_token_id)},
+                                 {"forced_bos_token_id", value_or_null(config.forced_bos_token_id)},
+                                 {"forced_eos_token_id", value_or_null(config.forced_eos_token_id)},
+                                 {"init_std", config.init_std},
+                                 {"is_encoder_decoder", true},
+                                 {"max_position_embeddings", config.max_position_embeddings},
+                                 {"model_type", config.model_type},
+                                 {"pad_token_id", config.pad_token_id},
+                                 {"scale_embedding", config.scale_embedding},
+                                 {"vocab_size", config.vocab_size}};
+  if (config.share_encoder_decoder_embeddings) return json;
+  json["share_encoder_decoder_embeddings"] = false;
+  json["decoder_vocab_size"] = config.decoder_vocab_size;
+  return json;
+}
+
+void read_sizes(const ConfigFile& file, BartConfig& config) {
   file.number("vocab_size", config.vocab_size);
   file.number("max_position_embeddings", config.max_position_embeddings);
   file.number("d_model", config.d_model);
@@ -23,53 +63,82 @@ BartConfig BartConfig::from_file(const std::filesystem::path& path) {
   file.number("decoder_layers", config.decoder_layers);
   file.number("decoder_attention_heads", config.decoder_attention_heads);
   file.number("decoder_ffn_dim", config.decoder_ffn_dim);
+  for (const auto& [field, heads] : {std::pair("encoder_attention_heads", config.encoder_attention_heads),
+                                     std::pair("decoder_attention_heads", config.decoder_attention_heads)})
+    file.require_multiple("d_model", config.d_model, field, heads);
+  if (config.model_type != "marian") return;
+  file.flag("share_encoder_decoder_embeddings", config.share_encoder_decoder_embeddings);
+  config.decoder_vocab_size = config.vocab_size;
+  file.number("decoder_vocab_size", config.decoder_vocab_size);
+}
+
+}  // namespace
+
+BartConfig BartConfig::of(const std::string& model_type) {
+  BartConfig config;
+  config.model_type = form_of(model_type).model_type;
+  if (model_type == "mbart") {
+    config.decoder_start_token_id.reset();
+    config.forced_eos_token_id = 2;
+  } else if (model_type == "m2m_100") {
+    config.vocab_size = 128112;
+    config.activation_function = "relu";
+    config.attention_dropout = 0.1;
+    config.encoder_layerdrop = config.decoder_layerdrop = 0.05;
+    config.scale_embedding = true;
+  } else if (model_type == "marian") {
+    config.vocab_size = config.decoder_vocab_size = 58101;
+    config.decoder_start_token_id = config.pad_token_id = 58100;
+    config.bos_token_id.reset();
+    config.eos_token_id = 0;
+    config.forced_eos_token_id = 0;
+  }
+  return config;
+}
+
+BartConfig BartConfig::from_file(const std::filesystem::path& path) {
+  const ConfigFile file(path);
+  BartConfig config =
+      of(file.has("model_type") ? file.model_type({"bart", "m2m_100", "marian", "mbart"}) : "bart");
+  read_sizes(file, config);
   file.choice("activation_function", config.activation_function, kActivations);
   file.real("dropout", config.dropout, 1);
   file.real("attention_dropout", config.attention_dropout, 1);
   file.real("activation_dropout", config.activation_dropout, 1);
+  file.real("encoder_layerdrop", config.encoder_layerdrop, 1);
+  file.real("decoder_layerdrop", config.decoder_layerdrop, 1);
   file.real("init_std", config.init_std, 10);
   file.flag("scale_embedding", config.scale_embedding);
   file.number("pad_token_id", config.pad_token_id, 0);
   file.number("bos_token_id", config.bos_token_id, 0);
   file.number("decoder_start_token_id", config.decoder_start_token_id, 0);
   file.require("tie_word_embeddings", true);
-  file.require_zero("encoder_layerdrop");
-  file.require_zero("decoder_layerdrop");
+  // A token that neither file names is forced nowhere, whatever the default of a new model.
+  config.forced_bos_token_id.reset();
+  config.forced_eos_token_id.reset();
   const auto generation = ConfigFile::of_generation(path);
   generation.tokens("eos_token_id", config.eos_token_id);
+  generation.number("decoder_start_token_id", config.decoder_start_token_id, 0);
   generation.number("forced_bos_token_id", config.forced_bos_token_id, 0);
   generation.number("forced_eos_token_id", config.forced_eos_token_id, 0);
+  config.origin = read_origin(path, known_fields(config));
   return config;
 }
 
 std::string BartConfig::to_json() const {
-  nlohmann::ordered_json json = {{"activation_dropout", activation_dropout},
-                                 {"activation_function", activation_function},
-                                 {"architectures", {"BartForConditionalGeneration"}},
-                                 {"attention_dropout", attention_dropout},
-                                 {"bos_token_id", bos_token_id},
-                                 {"d_model", d_model},
-                                 {"decoder_attention_heads", decoder_attention_heads},
-                                 {"decoder_ffn_dim", decoder_ffn_dim},
-                                 {"decoder_layers", decoder_layers},
-                                 {"decoder_start_token_id", decoder_start_token_id},
-                                 {"dropout", dropout},
-                                 {"encoder_attention_heads", encoder_attention_heads},
-                                 {"encoder_ffn_dim", encoder_ffn_dim},
-                                 {"encoder_layers", encoder_layers},
-                                 {"eos_token_id", token_ids(eos_token_id)},
-                                 {"forced_bos_token_id", nullptr},
-                                 {"forced_eos_token_id", nullptr},
-                                 {"init_std", init_std},
-                                 {"is_encoder_decoder", true},
-                                 {"max_position_embeddings", max_position_embeddings},
-                                 {"model_type", "bart"},
-                                 {"pad_token_id", pad_token_id},
-                                 {"scale_embedding", scale_embedding},
-                                 {"vocab_size", vocab_size}};
-  if (forced_bos_token_id) json["forced_bos_token_id"] = *forced_bos_token_id;
-  if (forced_eos_token_id) json["forced_eos_token_id"] = *forced_eos_token_id;
-  return json.dump(2) + "\n";
+  return config_text(origin.get(), form_of(model_type).architecture, known_fields(*this));
+}
+
+ModelConfig model_config_of(const BartConfig& config) {
+  return {.model_type = config.model_type,
+          .vocab_size = config.vocab_size,
+          .max_position_embeddings = config.max_position_embeddings,
+          .pad_token_id = config.pad_token_id,
+          .bos_token_id = config.bos_token_id,
+          .eos_token_id = config.eos_token_id,
+          .decoder_start_token_id = config.decoder_start_token_id,
+          .forced_bos_token_id = config.forced_bos_token_id,
+          .forced_eos_token_id = config.forced_eos_token_id};
 }
 
 }  // namespace lockstep::models
@@ -87,11 +156,20 @@ void check(const BartConfig& config) {
   }
 }
 
-void check_length(const at::Tensor& ids, const BartConfig& config, const char* what) {
-  if (ids.dim() == 2 && ids.size(1) <= config.max_position_embeddings) return;
-  throw UsageError(fmt::format("BART takes {} [rows, tokens] of at most {} tokens; got {}", what,
-                               config.max_position_embeddings, c10::str(ids.sizes())));
+/// M2M100 computes the positions of texts of any length.
+bool has_limit(const BartConfig& config) {
+  return form_of(config.model_type).positions != BartForm::sines_without_padding;
 }
+
+void check_length(const at::Tensor& ids, const BartConfig& config, const char* what) {
+  const bool fits = !has_limit(config) || (ids.dim() == 2 && ids.size(1) <= config.max_position_embeddings);
+  if (ids.dim() == 2 && fits) return;
+  throw UsageError(fmt::format("{} takes {} [rows, tokens] of at most {} tokens; got {}",
+                               form_of(config.model_type).name, what, config.max_position_embeddings,
+                               c10::str(ids.sizes())));
+}
+
+AttentionMask causal(const at::Tensor& ids) { return {.causal = ids.size(1) > 1}; }
 
 }  // namespace
 
@@ -99,14 +177,17 @@ BartForConditionalGenerationImpl::BartForConditionalGenerationImpl(const BartCon
     : config_(config) {
   check(config);
   model_ = register_module("model", std::make_shared<BartBodyImpl>(config));
-  final_logits_bias_ = register_buffer("final_logits_bias", torch::zeros({1, config.vocab_size}));
+  const auto words = config.share_encoder_decoder_embeddings ? config.vocab_size : config.decoder_vocab_size;
+  if (form_of(config.model_type).has_logits_bias)
+    final_logits_bias_ = register_buffer("final_logits_bias", torch::zeros({1, words}));
   apply([&](torch::nn::Module& module) { initialize(module, config_.init_std); });
 }
 
 BartForConditionalGenerationImpl::~BartForConditionalGenerationImpl() = default;
 
 at::Tensor BartForConditionalGenerationImpl::head(const at::Tensor& states) const {
-  return at::linear(states, model_->embedding()) + final_logits_bias_;
+  const at::Tensor logits = at::linear(states, model_->decoder->embedding());
+  return final_logits_bias_.defined() ? logits + final_logits_bias_ : logits;
 }
 
 at::Tensor BartForConditionalGenerationImpl::forward(const at::Tensor& input_ids,
@@ -116,64 +197,83 @@ at::Tensor BartForConditionalGenerationImpl::forward(const at::Tensor& input_ids
   check_length(decoder_input_ids, config_, "decoder_input_ids");
   const AttentionMask mask{.mask = padding_mask(attention_mask)};
   const KeyValueCache source = model_->decoder->source_keys(model_->encoder(input_ids, mask));
-  return head(model_->decoder(decoder_input_ids, BartContext{.source = &source, .source_mask = mask}));
+  return head(model_->decoder(
+      decoder_input_ids,
+      BartContext{.mask = causal(decoder_input_ids), .source = &source, .source_mask = mask}));
 }
 
-at::Tensor shift_right(const at::Tensor& labels, const BartConfig& config) {
-  const at::Tensor start = at::full({labels.size(0), 1}, config.decoder_start_token_id, labels.options());
-  const at::Tensor shifted = at::cat({start, labels.narrow(1, 0, labels.size(1) - 1)}, 1);
-  return shifted.masked_fill(shifted == -100, config.pad_token_id);
+at::Tensor BartForConditionalGenerationImpl::decoder_inputs(const at::Tensor& labels) const {
+  if (!form_of(config_.model_type).starts_with_last) {
+    const auto start = config_.decoder_start_token_id ? config_.decoder_start_token_id : config_.bos_token_id;
+    if (start) return shift_right(labels, *start, config_.pad_token_id);
+    throw UsageError(
+        "the model's configuration has no decoder_start_token_id, with which a decoder's input begins");
+  }
+  const at::Tensor texts = labels.masked_fill(labels == -100, config_.pad_token_id);
+  const at::Tensor last = texts.ne(config_.pad_token_id).sum(1, /*keepdim=*/true) - 1;
+  return at::cat({texts.gather(1, last.clamp_min(0)), texts.narrow(1, 0, labels.size(1) - 1)}, 1);
 }
 
-at::Tensor sequence_loss(const at::Tensor& logits, const at::Tensor& labels) {
-  return torch::nn::functional::cross_entropy(logits.reshape({-1, logits.size(-1)}), labels.reshape({-1}));
+ModelConfig BartForConditionalGenerationImpl::model_config() const { return model_config_of(config_); }
+
+TokenModel BartForConditionalGenerationImpl::decoder_of(const at::Tensor& input_ids,
+                                                        const at::Tensor& attention_mask) {
+  check_length(input_ids, config_, "input_ids");
+  struct State {
+    AttentionMask mask;
+    KeyValueCache source, cache;
+  };
+  auto state = std::make_shared<State>();
+  state->mask.mask = padding_mask(attention_mask);
+  state->source = model_->decoder->source_keys(model_->encoder(input_ids, state->mask));
+  return {.next =
+              [this, state](const at::Tensor& tokens) {
+                const auto length = state->cache.length() + tokens.size(1);
+                if (has_limit(config_) && length > config_.max_position_embeddings) {
+                  throw UsageError(fmt::format("this {} generates at most {} tokens; these would be {}",
+                                               form_of(config_.model_type).name,
+                                               config_.max_position_embeddings, length));
+                }
+                const BartContext context{.mask = causal(tokens),
+                                          .source = &state->source,
+                                          .source_mask = state->mask,
+                                          .cache = &state->cache};
+                return head(model_->decoder(tokens, context)).select(1, -1);
+              },
+          .reorder =
+              [state](const at::Tensor& rows) {
+                state->cache.reorder(rows);
+                state->source.reorder(rows);
+                if (state->mask.mask.defined()) state->mask.mask = state->mask.mask.index_select(0, rows);
+              }};
 }
 
-at::Tensor generate(BartForConditionalGeneration& model, const at::Tensor& input_ids,
-                    const at::Tensor& attention_mask, GenerationConfig config) {
-  const at::NoGradGuard no_grad;
-  const BartConfig& sizes = model->config();
-  check_length(input_ids, sizes, "input_ids");
-  if (config.eos_token_id.empty()) config.eos_token_id = sizes.eos_token_id;
-  if (!config.pad_token_id) config.pad_token_id = sizes.pad_token_id;
-  if (!config.forced_bos_token_id) config.forced_bos_token_id = sizes.forced_bos_token_id;
-  if (!config.forced_eos_token_id) config.forced_eos_token_id = sizes.forced_eos_token_id;
-  AttentionMask mask{.mask = padding_mask(attention_mask)};
-  KeyValueCache source = model->body().decoder->source_keys(model->body().encoder(input_ids, mask));
-  KeyValueCache cache;
-  const TokenModel steps = {
-      .next =
-          [&](const at::Tensor& tokens) {
-            const auto length = cache.length() + tokens.size(1);
-            if (length > sizes.max_position_embeddings) {
-              throw UsageError(fmt::format("this BART generates at most {} tokens; these would be {}",
-                                           sizes.max_position_embeddings, length));
-            }
-            const BartContext context{.source = &source, .source_mask = mask, .cache = &cache};
-            return model->head(model->body().decoder(tokens, context)).select(1, -1);
-          },
-      .reorder =
-          [&](const at::Tensor& rows) {
-            cache.reorder(rows);
-            source.reorder(rows);
-            if (mask.mask.defined()) mask.mask = mask.mask.index_select(0, rows);
-          }};
-  const at::Tensor start =
-      at::full({input_ids.size(0), 1}, sizes.decoder_start_token_id, input_ids.options());
-  return generate(steps, start, config);
-}
-
-BartForConditionalGeneration load_bart(const std::filesystem::path& folder) {
+BartForConditionalGeneration load_bart(const std::filesystem::path& folder, PretrainedReport* report) {
   BartForConditionalGeneration model(BartConfig::from_file(folder));
-  load_pretrained(folder, parallel::named_state_of(*model),
-                  {.base_prefix = "model.",
-                   .new_heads = {"final_logits_bias"},
-                   .other_heads = {"lm_head.", "classification_head.", "qa_outputs."}});
+  const char* target_words =
+      model->config().share_encoder_decoder_embeddings ? "vocab_size" : "decoder_vocab_size";
+  const PretrainedNames names = {
+      .base_prefix = "model.",
+      .new_heads = {"final_logits_bias"},
+      .other_heads = {"lm_head.", "classification_head.", "qa_outputs."},
+      // Marian's and M2M100's positions are computed.
+      .constants = {"encoder.version", "decoder.version", "embed_positions.weights",
+                    "embed_positions.weight"},
+      .sizes = {{"", "embed_positions.weight", {"max_position_embeddings", "d_model"}},
+                {"shared.", "weight", {"vocab_size", "d_model"}},
+                {"encoder.", "embed_tokens.weight", {"vocab_size", "d_model"}},
+                {"decoder.", "embed_tokens.weight", {target_words, "d_model"}},
+                {"final_logits_bias", "", {"", target_words}},
+                {"encoder.", ".fc1.weight", {"encoder_ffn_dim", "d_model"}},
+                {"encoder.", ".fc1.bias", {"encoder_ffn_dim"}},
+                {"encoder.", ".fc2.weight", {"d_model", "encoder_ffn_dim"}},
+                {"decoder.", ".fc1.weight", {"decoder_ffn_dim", "d_model"}},
+                {"decoder.", ".fc1.bias", {"decoder_ffn_dim"}},
+                {"decoder.", ".fc2.weight", {"d_model", "decoder_ffn_dim"}},
+                {"", "", {"d_model", "d_model"}}},
+      .layers = {{"encoder.layers.", "encoder_layers"}, {"decoder.layers.", "decoder_layers"}}};
+  load_weights(*model, folder, names, report);
   return model;
-}
-
-void save_pretrained(BartForConditionalGeneration& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, parallel::named_state_of(*model), model->config().to_json());
 }
 
 }  // namespace lockstep::models

@@ -13,13 +13,42 @@
 #include "attention.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "sinusoids.hpp"
 
 namespace lockstep::models {
+
+/// What a family does differently: see BartConfig.
+struct BartForm {
+  const char* model_type;
+  /// For messages.
+  const char* name;
+  /// The class of the weights in Python.
+  const char* architecture;
+  bool norm_first, normalized_embeddings, final_norm, has_logits_bias;
+  enum { learned, sines, sines_without_padding } positions;
+  /// The decoder's first token in training is the target's last.
+  bool starts_with_last;
+};
+
+/// Throws UsageError for a type that is none of these families.
+const BartForm& form_of(const std::string& model_type);
+
+/// Sizes and options of a layer.
+struct BartLayerOptions {
+  std::int64_t width, heads, inner;
+  std::string activation;
+  double dropout = 0, attention_dropout = 0, activation_dropout = 0;
+  bool norm_first = false;
+  /// Biases of the linear layers, and parameters of the norms.
+  bool bias = true, affine = true;
+  /// A decoder's layer that also attends to an encoder.
+  bool has_source = true;
+};
 
 /// The attention of encoder and decoder layers.
 class BartAttentionImpl : public torch::nn::Module {
  public:
-  BartAttentionImpl(std::int64_t width, std::int64_t heads, double dropout);
+  explicit BartAttentionImpl(const BartLayerOptions& options);
 
   /// Self-attention of `states`; with a cache, also on its content, to which they are appended.
   at::Tensor forward(const at::Tensor& states, const AttentionMask& mask, KeyValueCache* cache = nullptr,
@@ -38,26 +67,34 @@ class BartAttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BartAttention);
 
-/// The two linear layers of a layer, with the residual connection and the norm after it. Their names are
-/// those of the layer itself, so this is a base class and not a submodule.
-class BartFeedForward : public torch::nn::Module {
+/// The two linear layers of a layer, and what its parts have in common: dropout, the residual connection, and
+/// the norm before the part or after the sum. The names are those of the layer itself, so this is a base
+/// class and not a submodule.
+class BartLayer : public torch::nn::Module {
  protected:
-  BartFeedForward(const BartConfig& config, std::int64_t inner);
+  explicit BartLayer(const BartLayerOptions& options) : options_(options) {}
+  torch::nn::LayerNorm register_norm(const std::string& name);
   void register_feed_forward();
+
   at::Tensor feed_forward(const at::Tensor& states);
-  at::Tensor dropped(const at::Tensor& states) const;
+  /// `states` plus what `part` makes of them.
+  template <class Part>
+  at::Tensor with(const at::Tensor& states, torch::nn::LayerNorm& norm, const Part& part) {
+    if (options_.norm_first) return states + dropped(part(norm(states)));
+    return norm(states + dropped(part(states)));
+  }
 
  private:
-  std::string activation_;
-  double dropout_, activation_dropout_;
-  std::int64_t width_, inner_;
+  at::Tensor dropped(const at::Tensor& states) const;
+
+  BartLayerOptions options_;
   torch::nn::Linear in_{nullptr}, out_{nullptr};
   torch::nn::LayerNorm norm_{nullptr};
 };
 
-class BartEncoderLayerImpl : public BartFeedForward, public Unit {
+class BartEncoderLayerImpl : public BartLayer, public Unit {
  public:
-  explicit BartEncoderLayerImpl(const BartConfig& config);
+  explicit BartEncoderLayerImpl(const BartLayerOptions& options);
   at::Tensor forward(const at::Tensor& states, const AttentionMask& mask);
 
  private:
@@ -70,23 +107,25 @@ TORCH_MODULE(BartEncoderLayer);
 
 /// The context of a decoder's tokens.
 struct BartContext {
-  /// Keys and values of the encoder's states, one pair per layer.
+  /// The keys to which the tokens attend among themselves and in the cache.
+  AttentionMask mask;
+  /// Keys and values of the encoder's states, one pair per layer; null in a decoder without an encoder.
   const KeyValueCache* source = nullptr;
   /// Mask of the source's padding.
-  AttentionMask source_mask;
+  AttentionMask source_mask = {};
   /// Keys and values of earlier tokens, during generation.
   KeyValueCache* cache = nullptr;
 };
 
-class BartDecoderLayerImpl : public BartFeedForward, public Unit {
+class BartDecoderLayerImpl : public BartLayer, public Unit {
  public:
-  explicit BartDecoderLayerImpl(const BartConfig& config);
+  explicit BartDecoderLayerImpl(const BartLayerOptions& options);
   at::Tensor forward(const at::Tensor& states, const BartContext& context, std::size_t layer);
   KeyValueCache::Layer source_keys(const at::Tensor& states);
 
  private:
   KeyValueCache::Layer source_keys_body(const at::Tensor& states);
-  at::Tensor body(const at::Tensor& states, const KeyValueCache::Layer& source,
+  at::Tensor body(const at::Tensor& states, const AttentionMask& mask, const KeyValueCache::Layer& source,
                   const AttentionMask& source_mask, KeyValueCache* cache, std::size_t layer);
 
   BartAttention attention_{nullptr}, source_attention_{nullptr};
@@ -94,28 +133,48 @@ class BartDecoderLayerImpl : public BartFeedForward, public Unit {
 };
 TORCH_MODULE(BartDecoderLayer);
 
-/// Normalized token and learned position embeddings: the first part of encoder and decoder. The token
-/// embedding is shared and belongs to the body.
+/// Whether a layer of `module` is skipped: in training, with this probability, drawn as transformers draws it
+/// (Fan et al., 2019: LayerDrop).
+bool draw_skip(const torch::nn::Module& module, double probability);
+
+/// `next`, the output of a layer for `states`, or `states` if it is skipped. The layer has been computed all
+/// the same and gets gradients of zero: ranks that skip different layers exchange the same tensors.
+at::Tensor unless_skipped(const at::Tensor& next, const at::Tensor& states, bool skipped);
+
+/// Token and position embeddings: the first part of encoder and decoder. The token embedding may be shared
+/// and then belongs to the body.
 class BartSideImpl : public torch::nn::Module {
  public:
   BartSideImpl(const BartConfig& config, const torch::nn::Embedding& tokens);
+  const at::Tensor& embedding() const { return tokens_->weight; }
 
  protected:
+  /// `begin` tokens are in the cache.
   at::Tensor embedded(const at::Tensor& ids, std::int64_t begin);
-  torch::nn::ModuleList layers_{nullptr};
+  /// The last norm of the families that have one.
+  at::Tensor finished(const at::Tensor& states) { return last_norm_ ? last_norm_(states) : states; }
   void register_rest();
 
+  torch::nn::ModuleList layers_{nullptr};
+
  private:
+  at::Tensor places(const at::Tensor& ids, std::int64_t begin);
+
+  const BartForm& form_;
   double scale_, dropout_;
-  std::int64_t places_count_, width_;
+  std::int64_t places_count_, width_, padding_;
   torch::nn::Embedding tokens_{nullptr}, places_{nullptr};
-  torch::nn::LayerNorm norm_{nullptr};
+  Sinusoids sines_;
+  torch::nn::LayerNorm norm_{nullptr}, last_norm_{nullptr};
 };
 
 class BartEncoderImpl : public BartSideImpl {
  public:
   BartEncoderImpl(const BartConfig& config, const torch::nn::Embedding& tokens);
   at::Tensor forward(const at::Tensor& ids, const AttentionMask& mask);
+
+ private:
+  double layerdrop_;
 };
 TORCH_MODULE(BartEncoder);
 
@@ -124,19 +183,18 @@ class BartDecoderImpl : public BartSideImpl {
   BartDecoderImpl(const BartConfig& config, const torch::nn::Embedding& tokens);
   at::Tensor forward(const at::Tensor& ids, const BartContext& context);
   KeyValueCache source_keys(const at::Tensor& states);
+
+ private:
+  double layerdrop_;
 };
 TORCH_MODULE(BartDecoder);
 
-/// Encoder and decoder with one token embedding.
+/// Encoder and decoder, with one token embedding or two.
 class BartBodyImpl : public torch::nn::Module {
  public:
   explicit BartBodyImpl(const BartConfig& config);
   BartEncoder encoder{nullptr};
   BartDecoder decoder{nullptr};
-  const at::Tensor& embedding() const { return shared_->weight; }
-
- private:
-  torch::nn::Embedding shared_{nullptr};
 };
 
 }  // namespace lockstep::models

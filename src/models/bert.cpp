@@ -9,12 +9,14 @@
 
 #include "attention.hpp"
 #include "config_file.hpp"
+#include "families.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/class_names.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "model_origin.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -24,6 +26,38 @@ std::vector<std::string> names_of_classes(const BertConfig& config) {
   if (std::ssize(config.id2label) == config.num_labels) return config.id2label;
   throw UsageError(fmt::format("num_labels is {}, but id2label names {} classes: expected as many",
                                config.num_labels, config.id2label.size()));
+}
+
+/// The fields that Lockstep knows, except "architectures".
+nlohmann::ordered_json known_fields(const BertConfig& config) {
+  nlohmann::ordered_json json = {{"attention_probs_dropout_prob", config.attention_probs_dropout_prob},
+                                 {"classifier_dropout", nullptr},
+                                 {"hidden_act", config.hidden_act},
+                                 {"hidden_dropout_prob", config.hidden_dropout_prob},
+                                 {"hidden_size", config.hidden_size},
+                                 {"initializer_range", config.initializer_range},
+                                 {"intermediate_size", config.intermediate_size},
+                                 {"layer_norm_eps", config.layer_norm_eps},
+                                 {"max_position_embeddings", config.max_position_embeddings},
+                                 {"model_type", "bert"},
+                                 {"num_attention_heads", config.num_attention_heads},
+                                 {"num_hidden_layers", config.num_hidden_layers},
+                                 {"pad_token_id", nullptr},
+                                 {"type_vocab_size", config.type_vocab_size},
+                                 {"vocab_size", config.vocab_size}};
+  if (config.classifier_dropout) json["classifier_dropout"] = *config.classifier_dropout;
+  if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
+  if (!config.problem_type.empty()) json["problem_type"] = config.problem_type;
+  nlohmann::ordered_json names;
+  std::map<std::string, std::int64_t> ids;
+  std::int64_t label = 0;
+  for (const auto& name : names_of_classes(config)) {
+    names[std::to_string(label)] = name;
+    ids[name] = label++;
+  }
+  json["id2label"] = std::move(names);
+  json["label2id"] = ids;
+  return json;
 }
 
 }  // namespace
@@ -52,39 +86,23 @@ BertConfig BertConfig::from_file(const std::filesystem::path& path) {
   std::string positions = "absolute";
   file.choice("position_embedding_type", positions, {"absolute"});
   file.require("is_decoder", false);
+  file.require_multiple("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
+  config.origin = read_origin(path, known_fields(config));
   return config;
 }
 
 std::string BertConfig::to_json(const std::string& architecture) const {
-  nlohmann::ordered_json json = {{"architectures", {architecture}},
-                                 {"attention_probs_dropout_prob", attention_probs_dropout_prob},
-                                 {"classifier_dropout", nullptr},
-                                 {"hidden_act", hidden_act},
-                                 {"hidden_dropout_prob", hidden_dropout_prob},
-                                 {"hidden_size", hidden_size},
-                                 {"initializer_range", initializer_range},
-                                 {"intermediate_size", intermediate_size},
-                                 {"layer_norm_eps", layer_norm_eps},
-                                 {"max_position_embeddings", max_position_embeddings},
-                                 {"model_type", "bert"},
-                                 {"num_attention_heads", num_attention_heads},
-                                 {"num_hidden_layers", num_hidden_layers},
-                                 {"pad_token_id", nullptr},
-                                 {"type_vocab_size", type_vocab_size},
-                                 {"vocab_size", vocab_size}};
-  if (classifier_dropout) json["classifier_dropout"] = *classifier_dropout;
-  if (pad_token_id) json["pad_token_id"] = *pad_token_id;
-  if (!problem_type.empty()) json["problem_type"] = problem_type;
-  nlohmann::ordered_json names;
-  std::map<std::string, std::int64_t> ids;
-  std::int64_t label = 0;
-  for (const auto& name : names_of_classes(*this)) {
-    names[std::to_string(label)] = name;
-    ids[name] = label++;
-  }
-  json["id2label"] = std::move(names);
-  json["label2id"] = ids;
-  return json.dump(2) + "\n";
+  return config_text(origin.get(), architecture, known_fields(*this));
+}
+
+ModelConfig model_config_of(const BertConfig& config) {
+  return {.model_type = "bert",
+          .vocab_size = config.vocab_size,
+          .max_position_embeddings = config.max_position_embeddings,
+          .pad_token_id = config.pad_token_id,
+          .num_labels = config.num_labels,
+          .id2label = config.id2label,
+          .problem_type = config.problem_type};
 }
 
 }  // namespace lockstep::models
@@ -270,17 +288,19 @@ BertModelImpl::BertModelImpl(const BertConfig& config, bool add_pooling_layer) :
 
 BertModelImpl::~BertModelImpl() = default;
 
-BertOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
-                                  const at::Tensor& token_type_ids, const at::Tensor& position_ids) {
+TextEncoderOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                         const at::Tensor& token_type_ids, const at::Tensor& position_ids) {
   check_tokens("BERT", input_ids, position_ids, config_.max_position_embeddings);
   const bool several_texts = position_ids.defined() && !attention_mask.defined();
   const at::Tensor mask = several_texts ? same_text_mask(position_ids) : padding_mask(attention_mask);
-  BertOutput output;
+  TextEncoderOutput output;
   output.last_hidden_state =
       encoder_->forward(embeddings_->forward(input_ids, token_type_ids, position_ids), mask);
   if (pooler_) output.pooler_output = pooler_->forward(output.last_hidden_state);
   return output;
 }
+
+ModelConfig BertModelImpl::model_config() const { return model_config_of(config_); }
 
 BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config)
     : config_(config) {
@@ -306,6 +326,8 @@ at::Tensor BertForSequenceClassificationImpl::forward(const at::Tensor& input_id
   return classifier_(dropout_(bert_(input_ids, attention_mask, token_type_ids).pooler_output));
 }
 
+ModelConfig BertForSequenceClassificationImpl::model_config() const { return model_config_of(config_); }
+
 }  // namespace lockstep::models
 
 namespace lockstep::models {
@@ -315,14 +337,24 @@ PretrainedNames names_of_bert() {
   return {.base_prefix = "bert.",
           .new_heads = {"pooler.", "bert.pooler."},
           .other_heads = {"cls.", "classifier.", "qa_outputs.", "pooler.", "bert.pooler."},
-          .constants = {"embeddings.position_ids"}};
+          .constants = {"embeddings.position_ids"},
+          .sizes = {{"embeddings.", "word_embeddings.weight", {"vocab_size", "hidden_size"}},
+                    {"embeddings.", "position_embeddings.weight", {"max_position_embeddings", "hidden_size"}},
+                    {"embeddings.", "token_type_embeddings.weight", {"type_vocab_size", "hidden_size"}},
+                    {"encoder.", ".intermediate.dense.weight", {"intermediate_size", "hidden_size"}},
+                    {"encoder.", ".intermediate.dense.bias", {"intermediate_size"}},
+                    {"encoder.", ".attention.output.dense.weight", {"hidden_size", "hidden_size"}},
+                    {"encoder.", ".output.dense.weight", {"hidden_size", "intermediate_size"}},
+                    {"classifier.", "", {"id2label", "hidden_size"}},
+                    {"", "", {"hidden_size", "hidden_size"}}},
+          .layers = {{"encoder.layer.", "num_hidden_layers"}}};
 }
 
 }  // namespace
 
-BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer) {
+BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer, PretrainedReport* report) {
   BertModel model(BertConfig::from_file(folder), add_pooling_layer);
-  load_pretrained(folder, parallel::named_state_of(*model), names_of_bert());
+  load_weights(*model, folder, names_of_bert(), report);
   return model;
 }
 
@@ -345,17 +377,9 @@ BertForSequenceClassification load_bert_classifier(const std::filesystem::path& 
   if (new_head) tensors.erase(std::remove_if(tensors.begin(), tensors.end(), is_head), tensors.end());
   auto found = load_pretrained(folder, tensors, names);
   if (new_head) found.initialized.insert(found.initialized.end(), {"classifier.weight", "classifier.bias"});
+  model->set_renames(found.renames);
   if (report) *report = std::move(found);
   return model;
-}
-
-void save_pretrained(BertModel& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, parallel::named_state_of(*model), model->config().to_json("BertModel"));
-}
-
-void save_pretrained(BertForSequenceClassification& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, parallel::named_state_of(*model),
-                  model->config().to_json("BertForSequenceClassification"));
 }
 
 }  // namespace lockstep::models

@@ -48,6 +48,13 @@ void ConfigFile::require_type(const std::string& type) const {
     fail("model_type", fmt::format("'{}': this is the configuration of another model", type));
 }
 
+std::string ConfigFile::model_type(const std::vector<std::string>& known) const {
+  const auto* found = find("model_type");
+  if (found && std::find(known.begin(), known.end(), *found) != known.end()) return found->get<std::string>();
+  throw DataError(fmt::format("{}: the field 'model_type' is {}, which Lockstep does not know; it knows {}",
+                              file_, found ? found->dump() : "missing", fmt::join(known, ", ")));
+}
+
 void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t least) const {
   const auto* found = find(field);
   if (!found) return;
@@ -116,10 +123,11 @@ void ConfigFile::require(const char* field, bool value) const {
   if (found != value) fail(field, std::string(value ? "true" : "false") + ": the other is not implemented");
 }
 
-void ConfigFile::require_zero(const char* field) const {
-  double found = 0;
-  real(field, found, 1);
-  if (found != 0) fail(field, "0: others are not implemented");
+void ConfigFile::require_multiple(const char* field, std::int64_t value, const char* of,
+                                  std::int64_t divisor) const {
+  if (value % divisor == 0) return;
+  throw DataError(fmt::format("{}: the field '{}' is {}, expected a multiple of '{}', which is {}", file_,
+                              field, value, of, divisor));
 }
 
 void ConfigFile::labels(std::int64_t& count, std::vector<std::string>& names) const {

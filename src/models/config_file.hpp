@@ -25,6 +25,10 @@ class ConfigFile {
 
   /// Throws DataError unless the field "model_type" is `type` or absent.
   void require_type(const std::string& type) const;
+  /// Whether there is such a field, and it is not null.
+  bool has(const char* field) const { return find(field) != nullptr; }
+  /// The field "model_type". Throws DataError, listing the `known` types, if it is none of them or absent.
+  std::string model_type(const std::vector<std::string>& known) const;
   /// An integer of at least `least`.
   void number(const char* field, std::int64_t& value, std::int64_t least = 1) const;
   /// Same; null in the file is no value.
@@ -41,8 +45,8 @@ class ConfigFile {
   void choice(const char* field, std::string& value, std::initializer_list<const char*> known) const;
   /// Throws DataError unless the field is `value`, the only one that is implemented, or absent.
   void require(const char* field, bool value) const;
-  /// Throws DataError unless the field is 0 or absent.
-  void require_zero(const char* field) const;
+  /// Throws DataError unless `value`, that of a field, is a multiple of that of the field `of`.
+  void require_multiple(const char* field, std::int64_t value, const char* of, std::int64_t divisor) const;
   /// The class names by number ("id2label") and their number; without names, "num_labels". If the two differ,
   /// the names count, as in transformers.
   void labels(std::int64_t& count, std::vector<std::string>& names) const;

@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/dropout.h>
@@ -10,12 +9,39 @@
 
 #include "attention.hpp"
 #include "config_file.hpp"
+#include "families.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "model_origin.hpp"
 
 namespace lockstep::models {
+namespace {
+
+/// The fields that Lockstep knows, except "architectures".
+nlohmann::ordered_json known_fields(const Gpt2Config& config) {
+  nlohmann::ordered_json json = {{"activation_function", config.activation_function},
+                                 {"attn_pdrop", config.attn_pdrop},
+                                 {"bos_token_id", config.bos_token_id},
+                                 {"embd_pdrop", config.embd_pdrop},
+                                 {"eos_token_id", token_ids(config.eos_token_id)},
+                                 {"initializer_range", config.initializer_range},
+                                 {"layer_norm_epsilon", config.layer_norm_epsilon},
+                                 {"model_type", "gpt2"},
+                                 {"n_embd", config.n_embd},
+                                 {"n_head", config.n_head},
+                                 {"n_inner", nullptr},
+                                 {"n_layer", config.n_layer},
+                                 {"n_positions", config.n_positions},
+                                 {"resid_pdrop", config.resid_pdrop},
+                                 {"vocab_size", config.vocab_size}};
+  if (config.n_inner > 0) json["n_inner"] = config.n_inner;
+  if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
+  return json;
+}
+
+}  // namespace
 
 Gpt2Config Gpt2Config::from_file(const std::filesystem::path& path) {
   const ConfigFile file(path);
@@ -44,29 +70,22 @@ Gpt2Config Gpt2Config::from_file(const std::filesystem::path& path) {
   file.require("scale_attn_by_inverse_layer_idx", false);
   file.require("add_cross_attention", false);
   file.require("tie_word_embeddings", true);
+  file.require_multiple("n_embd", config.n_embd, "n_head", config.n_head);
+  config.origin = read_origin(path, known_fields(config));
   return config;
 }
 
 std::string Gpt2Config::to_json() const {
-  nlohmann::ordered_json json = {{"activation_function", activation_function},
-                                 {"architectures", {"GPT2LMHeadModel"}},
-                                 {"attn_pdrop", attn_pdrop},
-                                 {"bos_token_id", bos_token_id},
-                                 {"embd_pdrop", embd_pdrop},
-                                 {"eos_token_id", token_ids(eos_token_id)},
-                                 {"initializer_range", initializer_range},
-                                 {"layer_norm_epsilon", layer_norm_epsilon},
-                                 {"model_type", "gpt2"},
-                                 {"n_embd", n_embd},
-                                 {"n_head", n_head},
-                                 {"n_inner", nullptr},
-                                 {"n_layer", n_layer},
-                                 {"n_positions", n_positions},
-                                 {"resid_pdrop", resid_pdrop},
-                                 {"vocab_size", vocab_size}};
-  if (n_inner > 0) json["n_inner"] = n_inner;
-  if (pad_token_id) json["pad_token_id"] = *pad_token_id;
-  return json.dump(2) + "\n";
+  return config_text(origin.get(), "GPT2LMHeadModel", known_fields(*this));
+}
+
+ModelConfig model_config_of(const Gpt2Config& config) {
+  return {.model_type = "gpt2",
+          .vocab_size = config.vocab_size,
+          .max_position_embeddings = config.n_positions,
+          .pad_token_id = config.pad_token_id,
+          .bos_token_id = config.bos_token_id,
+          .eos_token_id = config.eos_token_id};
 }
 
 }  // namespace lockstep::models
@@ -177,28 +196,6 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
 };
 TORCH_MODULE(Gpt2Block);
 
-/// Tokens attend to earlier ones, but not to padding.
-AttentionMask causal_mask(const at::Tensor& attention_mask) {
-  if (!attention_mask.defined()) return {.causal = true};
-  const std::int64_t length = attention_mask.size(1);
-  const auto options = attention_mask.options().dtype(at::kBool);
-  const at::Tensor before = at::ones({length, length}, options).tril();
-  return {.mask = padding_mask(attention_mask).logical_and(before)};
-}
-
-/// The positions of tokens, of which the first is `begin`.
-at::Tensor places(const at::Tensor& ids, std::int64_t begin) {
-  return torch::arange(begin, begin + ids.size(1), ids.options().dtype(at::kLong));
-}
-
-/// If a row has several texts one after another, tokens attend to earlier ones of their own text.
-AttentionMask mask_of_texts(const at::Tensor& position_ids) {
-  const at::Tensor same = same_text_mask(position_ids);
-  if (!same.defined()) return {.causal = true};
-  const auto length = position_ids.size(1);
-  return {.mask = same.logical_and(at::ones({length, length}, same.options()).tril())};
-}
-
 void check(const Gpt2Config& config) {
   if (config.n_head < 1 || config.n_embd % config.n_head != 0) {
     throw UsageError(fmt::format("a GPT-2's n_embd ({}) must be a multiple of its n_head ({})", config.n_embd,
@@ -252,53 +249,36 @@ at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::T
   check_tokens("GPT-2", input_ids, position_ids, config_.n_positions);
   const bool has_positions = position_ids.defined();
   const bool has_texts = has_positions && !attention_mask.defined();
-  const auto mask = has_texts ? mask_of_texts(position_ids) : causal_mask(attention_mask);
+  const auto mask = has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask);
   return transformer_->forward(input_ids, {.mask = mask},
-                               has_positions ? position_ids : places(input_ids, 0));
+                               has_positions ? position_ids : positions_after(0, input_ids, {}, 0));
 }
 
-at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache) {
+at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
+                                                   const at::Tensor& attention_mask) {
   const std::int64_t begin = cache.length();
-  if (begin + input_ids.size(1) > config_.n_positions) {
-    throw UsageError(fmt::format("this GPT-2 takes at most {} tokens; these would be {}", config_.n_positions,
-                                 begin + input_ids.size(1)));
-  }
-  // A single new token may attend to everything before it.
-  if (begin > 0 && input_ids.size(1) != 1) throw UsageError("tokens after the first come one at a time");
-  return transformer_->forward(input_ids, {.mask = {.causal = begin == 0}, .cache = &cache},
-                               places(input_ids, begin));
+  check_next_tokens("GPT-2", begin, input_ids, config_.n_positions);
+  return transformer_->forward(input_ids, {.mask = causal_mask_after(begin, attention_mask), .cache = &cache},
+                               positions_after(begin, input_ids, attention_mask, 0));
 }
 
-at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
-  const std::int64_t last = logits.size(1) - 1;
-  const auto predicted = logits.narrow(1, 0, last).reshape({-1, logits.size(2)});
-  return torch::nn::functional::cross_entropy(predicted, labels.narrow(1, 1, last).reshape({-1}));
-}
+ModelConfig Gpt2LMHeadModelImpl::model_config() const { return model_config_of(config_); }
 
-at::Tensor generate(Gpt2LMHeadModel& model, const at::Tensor& input_ids, GenerationConfig config) {
-  const at::NoGradGuard no_grad;
-  if (config.eos_token_id.empty()) config.eos_token_id = model->config().eos_token_id;
-  if (!config.pad_token_id) config.pad_token_id = model->config().pad_token_id;
-  KeyValueCache cache;
-  const TokenModel steps = {
-      .next =
-          [&](const at::Tensor& tokens) { return model->forward_with_cache(tokens, cache).select(1, -1); },
-      .reorder = [&](const at::Tensor& rows) { cache.reorder(rows); }};
-  return generate(steps, input_ids, config);
-}
-
-Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder) {
+Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder, PretrainedReport* report) {
   Gpt2LMHeadModel model(Gpt2Config::from_file(folder));
-  load_pretrained(
-      folder, parallel::named_state_of(*model),
-      {.base_prefix = "transformer.",
-       .other_heads = {"lm_head.", "score.", "classifier.", "qa_outputs.", "multiple_choice_head."},
-       .constants = {".attn.bias", ".attn.masked_bias"}});
+  const PretrainedNames names = {
+      .base_prefix = "transformer.",
+      .other_heads = {"lm_head.", "score.", "classifier.", "qa_outputs.", "multiple_choice_head."},
+      .constants = {".attn.bias", ".attn.masked_bias"},
+      .sizes = {{"wte.", "weight", {"vocab_size", "n_embd"}},
+                {"wpe.", "weight", {"n_positions", "n_embd"}},
+                {"h.", ".mlp.c_fc.weight", {"n_embd", "n_inner"}},
+                {"h.", ".mlp.c_fc.bias", {"n_inner"}},
+                {"h.", ".mlp.c_proj.weight", {"n_inner", "n_embd"}},
+                {"", "", {"n_embd", "n_embd"}}},
+      .layers = {{"h.", "n_layer"}}};
+  load_weights(*model, folder, names, report);
   return model;
-}
-
-void save_pretrained(Gpt2LMHeadModel& model, const std::filesystem::path& folder) {
-  save_pretrained(folder, parallel::named_state_of(*model), model->config().to_json());
 }
 
 }  // namespace lockstep::models

@@ -1,11 +1,12 @@
 #include "lockstep/models/pretrained.hpp"
 
 #include <ATen/ATen.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -28,11 +29,49 @@ bool ends(const std::string& name, const Names& endings) {
                      [&](const std::string& ending) { return name.ends_with(ending); });
 }
 
+/// Names of TensorFlow's norms in BERT's files, which transformers reads for any model.
+const std::vector<PretrainedRename> kOldNames = {{"LayerNorm.gamma", "LayerNorm.weight"},
+                                                 {"LayerNorm.beta", "LayerNorm.bias"}};
+
+/// The name with the ending `to` instead of `from`; empty if it does not end so.
+std::string with_ending(const std::string& name, const std::string& from, const std::string& to) {
+  return name.ends_with(from) ? name.substr(0, name.size() - from.size()) + to : std::string();
+}
+
+/// The source with today's names, without those that a tensor of the model has itself; adds the old names to
+/// `renames`.
+TensorSource with_todays_names(TensorSource source, const std::vector<NamedTensor>& tensors,
+                               std::vector<PretrainedRename>& renames) {
+  std::map<std::string, std::string> in_file;
+  for (const auto& rename : kOldNames) {
+    const bool is_own = std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) {
+      return entry.name.ends_with(rename.in_file);
+    });
+    for (auto place = source.forms.begin(); !is_own && place != source.forms.end();) {
+      const std::string name = with_ending(place->first, rename.in_file, rename.in_model);
+      const auto here = place++;
+      if (name.empty() || source.forms.contains(name)) continue;
+      in_file[name] = here->first;
+      if (renames.empty() || renames.back() != rename) renames.push_back(rename);
+      auto node = source.forms.extract(here);
+      node.key() = name;
+      source.forms.insert(std::move(node));
+    }
+  }
+  if (in_file.empty()) return source;
+  source.get_tensor = [get = std::move(source.get_tensor),
+                       in_file = std::move(in_file)](const std::string& name) {
+    const auto found = in_file.find(name);
+    return get(found == in_file.end() ? name : found->second);
+  };
+  return source;
+}
+
 /// Matches the model's tensors with those of the files, and records those without a counterpart.
 class Match {
  public:
   Match(TensorSource source, const std::vector<NamedTensor>& tensors, const PretrainedNames& names)
-      : source_(std::move(source)), names_(names) {
+      : source_(with_todays_names(std::move(source), tensors, report_.renames)), names_(names) {
     for (const auto& entry : tensors) add(entry);
     for (const auto& entry : tensors) check(entry);
     for (const auto& [name, tensor] : file_) check_use(name);
@@ -86,7 +125,8 @@ class Match {
     if (begins(entry.name, names_.new_heads) || begins(entry.name, names_.replaced_heads)) {
       report_.initialized.push_back(entry.name);
     } else {
-      complaints_.add(fmt::format("'{}' ({}) is missing", entry.name, tensor_form(entry.tensor)));
+      complaints_.add(fmt::format("'{}' ({}) is missing{}", entry.name, tensor_form(entry.tensor),
+                                  layers_of(entry.name)));
     }
   }
 
@@ -96,8 +136,9 @@ class Match {
       report_.unused.push_back(find(entry.name)->first);
       values_.erase(found);
     } else {
-      complaints_.add(fmt::format("'{}' is {}, expected {}", entry.name, tensor_form(found->second->second),
-                                  tensor_form(entry.tensor)));
+      complaints_.add(fmt::format("'{}' is {}, expected {}{}", entry.name, tensor_form(found->second->second),
+                                  tensor_form(entry.tensor),
+                                  sizes_of(entry.name, found->second->second, entry.tensor)));
     }
   }
 
@@ -106,8 +147,44 @@ class Match {
     if (begins(name, names_.other_heads) || ends(name, names_.constants)) {
       report_.unused.push_back(name);
     } else {
-      complaints_.add(fmt::format("'{}' is not part of the model", name));
+      complaints_.add(fmt::format("'{}' is not part of the model{}", name, layers_of(name)));
     }
+  }
+
+  std::string_view without_prefix(std::string_view name) const {
+    if (name.starts_with(names_.base_prefix)) name.remove_prefix(names_.base_prefix.size());
+    return name;
+  }
+
+  /// Which fields of config.json say another size than the file's tensor has.
+  std::string sizes_of(const std::string& name, const at::Tensor& value, const at::Tensor& target) const {
+    const auto expected = parallel::initial_sizes(target);
+    if (value.dim() != std::ssize(expected)) return {};
+    const auto own = without_prefix(name);
+    for (const auto& sizes : names_.sizes) {
+      if (!own.starts_with(sizes.begin) || !own.ends_with(sizes.end)) continue;
+      Names fields;
+      for (std::size_t i = 0; i < std::min(expected.size(), sizes.fields.size()); ++i) {
+        const bool differs = value.size(static_cast<std::int64_t>(i)) != expected[i];
+        if (differs && !sizes.fields[i].empty()) fields.push_back(sizes.fields[i]);
+      }
+      return by_fields(fields);
+    }
+    return {};
+  }
+
+  /// The field of config.json that says how many layers of this name there are.
+  std::string layers_of(const std::string& name) const {
+    const auto own = without_prefix(name);
+    for (const auto& [begin, field] : names_.layers) {
+      if (own.starts_with(begin)) return by_fields({field});
+    }
+    return {};
+  }
+
+  static std::string by_fields(const Names& fields) {
+    if (fields.empty()) return {};
+    return fmt::format(" by '{}' of {}", fmt::join(fields, "' and '"), kConfigFileName);
   }
 
   static bool fits(const at::Tensor& value, const at::Tensor& target) {
@@ -115,6 +192,7 @@ class Match {
            value.is_floating_point() == target.is_floating_point();
   }
 
+  PretrainedReport report_;
   const TensorSource source_;
   const TensorMap& file_ = source_.forms;
   const PretrainedNames& names_;
@@ -123,7 +201,6 @@ class Match {
   Values values_;
   std::set<std::string> used_;
   MismatchReport complaints_;
-  PretrainedReport report_;
 };
 
 }  // namespace

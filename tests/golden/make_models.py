@@ -1,6 +1,6 @@
 """Writes models.txt: what Hugging Face's and torchvision's models answer, for comparison with Lockstep's models.
 
-    python make_models.py > models.txt        (transformers 5.23.0, torchvision 0.26, torch 2.11)
+    python make_models.py > models.txt        (transformers 5.23.0, published() 5.24.0, torchvision 0.26, torch 2.11)
 
 Weights are no part of it: both sides fill each parameter by one formula of its name and the place in it (see fill).
 MODEL NAME VALUES...: outputs and gradients as numbers, tokens as whole numbers. MODEL saved:NAME SIZES...: a tensor of the
@@ -28,10 +28,13 @@ def seed_of(name):
 
 def fill(module, scale=1.0):
     """Element i of a tensor becomes a sine of i and the name, in a matrix or kernel as large as its number of inputs asks
-    for; a norm's weight lies around 1."""
+    for; a norm's weight lies around 1. Tables of computed positions stay as they are."""
     with torch.no_grad():
+        frozen = {name for name, tensor in module.named_parameters() if not tensor.requires_grad}
         for name, tensor in list(module.named_parameters()) + list(module.named_buffers()):
-            if not tensor.is_floating_point() or name.endswith(("running_mean", "running_var")):
+            if not tensor.is_floating_point() or name.endswith(("running_mean", "running_var", "embed_positions.weights")):
+                continue
+            if name in frozen:
                 continue
             places = torch.arange(tensor.numel(), dtype=torch.float64)
             size = math.sqrt(2 * tensor.shape[0] / tensor.numel()) if tensor.dim() > 1 else 0.1
@@ -137,6 +140,94 @@ def bart():
     texts("bart", model, tokens, "end:", attention_mask=mask, eos_token_id=14)
 
 
+def padded(rows, length, vocabulary, padding, first=3):
+    """Rows with padding in front, and their mask."""
+    tokens, mask = ids(rows, length, vocabulary, first), torch.ones(rows, length, dtype=torch.long)
+    for row in range(1, rows):
+        mask[row, :row + 1] = 0
+        tokens[row, :row + 1] = padding
+    return tokens, mask
+
+
+def opt(name, **settings):
+    config = transformers.OPTConfig(vocab_size=50, hidden_size=24, num_hidden_layers=2, ffn_dim=40, num_attention_heads=3,
+                                    max_position_embeddings=32, **settings)
+    model = transformers.OPTForCausalLM(config).eval()
+    fill(model)
+    tokens = ids(2, 10, 50)
+    out = model(input_ids=tokens, labels=tokens)
+    show(name, "logits", out.logits)
+    show(name, "loss", out.loss)
+    out.loss.backward()
+    gradients(name, model, ["model.decoder.embed_tokens.weight", "model.decoder.embed_positions.weight",
+                            "model.decoder.layers.1.self_attn.q_proj.weight", "model.decoder.layers.0.fc2.weight"])
+    show_saved(name, model)
+    rows, mask = padded(3, 7, 50, 1)
+    show(name, "padded", model(input_ids=rows, attention_mask=mask).logits[mask.bool()])
+    fill(model, 6.0)
+    texts(name, model, tokens[:, :4], attention_mask=torch.ones(2, 4, dtype=torch.long))
+    texts(name, model, rows, "padded:", attention_mask=mask)
+
+
+def gpt2_padded():
+    """Texts of different lengths in one batch."""
+    config = transformers.GPT2Config(vocab_size=50, n_positions=32, n_embd=24, n_layer=2, n_head=3, bos_token_id=49, eos_token_id=49)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    fill(model, 6.0)
+    rows, mask = padded(3, 7, 50, 1)
+    texts("gpt2", model, rows, "padded:", attention_mask=mask)
+
+
+def translator(name, kind, model_class, padding=1, language=None, **settings):
+    """A model on BART's layers."""
+    config = kind(vocab_size=50, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=3, decoder_attention_heads=3,
+                  encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=32, pad_token_id=padding, **settings)
+    model = model_class(config).eval()
+    fill(model)
+    tokens, mask = ids(3, 8, 50), torch.ones(3, 8, dtype=torch.long)
+    mask[2, 5:] = 0
+    tokens[2, 5:] = padding
+    labels = ids(3, 6, config.decoder_vocab_size if name == "marian_two" else 50, first=5)
+    labels[1, 4:] = -100
+    out = model(input_ids=tokens, attention_mask=mask, labels=labels)
+    show(name, "logits", out.logits)
+    show(name, "loss", out.loss)
+    out.loss.backward()
+    shared = "model.decoder.embed_tokens.weight" if name == "marian_two" else "model.shared.weight"
+    gradients(name, model, [shared, "model.encoder.layers.1.fc1.weight", "model.decoder.layers.0.encoder_attn.q_proj.weight",
+                            "model.decoder.layers.1.final_layer_norm.weight"])
+    show_saved(name, model)
+    if name == "m2m100":
+        # The layers that a step of the training skips.
+        for layers in (model.model.encoder, model.model.decoder):
+            layers.layerdrop = 0.5
+        model.train()
+        torch.manual_seed(5)
+        for step in range(3):
+            show(name, f"dropped:{step}", model(input_ids=tokens, attention_mask=mask, labels=labels).loss)
+        model.eval()
+    fill(model, 6.0)
+    more = {} if language is None else {"forced_bos_token_id": language}
+    texts(name, model, tokens, attention_mask=mask, **more)
+    texts(name, model, tokens, "end:", attention_mask=mask, eos_token_id=14, **more)
+
+
+def published():
+    """The families of models that the hub has besides, in tiny."""
+    gpt2_padded()
+    opt("opt")
+    opt("opt_after", do_layer_norm_before=False, word_embed_proj_dim=16)
+    opt("opt_bare", enable_bias=False, layer_norm_elementwise_affine=False, _remove_final_layer_norm=True, activation_function="gelu")
+    translator("m2m100", transformers.M2M100Config, transformers.M2M100ForConditionalGeneration, language=7, dropout=0.0,
+               attention_dropout=0.0)
+    translator("mbart", transformers.MBartConfig, transformers.MBartForConditionalGeneration, language=7, decoder_start_token_id=2,
+               scale_embedding=True)
+    translator("marian", transformers.MarianConfig, transformers.MarianMTModel, padding=49, decoder_start_token_id=49,
+               activation_function="swish", scale_embedding=True)
+    translator("marian_two", transformers.MarianConfig, transformers.MarianMTModel, padding=39, decoder_start_token_id=39,
+               share_encoder_decoder_embeddings=False, decoder_vocab_size=40)
+
+
 def resnet(name, make):
     """In float64: so deep a network in training makes a processor's rounding of float32 visible in the gradients."""
     model = make(num_classes=7).double()
@@ -176,6 +267,7 @@ def main():
     bert()
     gpt2()
     bart()
+    published()
     resnet("resnet18", torchvision.models.resnet18)
     resnet("resnet50", torchvision.models.resnet50)
     drawn()

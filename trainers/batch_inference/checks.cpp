@@ -2,9 +2,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/tokenize.hpp"
-#include "lockstep/models/bart.hpp"
-#include "lockstep/models/bert.hpp"
-#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/auto_model.hpp"
 #include "text/files.hpp"
 
 namespace {
@@ -26,9 +24,13 @@ void check_program(const Options& options) {
 
 /// Vocabulary size of the model in --model, which must be one for the task.
 std::int64_t vocabulary_of(const Options& options) {
-  if (options.task == "text-generation") return models::Gpt2Config::from_file(options.model).vocab_size;
-  if (options.task == "translation") return models::BartConfig::from_file(options.model).vocab_size;
-  return models::BertConfig::from_file(options.model).vocab_size;
+  if (options.task == "text-generation")
+    return models::AutoModelForCausalLM::config_of(options.model).vocab_size;
+  if (options.task == "translation")
+    return models::AutoModelForSeq2SeqLM::config_of(options.model).vocab_size;
+  if (options.task == "text-classification")
+    return models::AutoModelForSequenceClassification::config_of(options.model).vocab_size;
+  return models::AutoModel::config_of(options.model).vocab_size;
 }
 
 }  // namespace

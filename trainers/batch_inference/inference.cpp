@@ -7,11 +7,9 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/models/bart.hpp"
-#include "lockstep/models/bert.hpp"
+#include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/class_names.hpp"
 #include "lockstep/models/compiled_model.hpp"
-#include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/model_file.hpp"
 #include "lockstep/models/script_model.hpp"
 #include "texts.hpp"
@@ -55,27 +53,31 @@ Network program_of(const Options& options, const std::string& device) {
 
 Network states_of(const Options& options, const std::string& device) {
   if (is_program(options)) return program_of(options, device);
-  auto bert = on(models::load_bert(options.model, false), device);
-  return {[bert](const Tokens& tokens) mutable {
-            return bert(tokens.ids, tokens.mask, tokens.types).last_hidden_state;
+  auto encoder = on(models::AutoModel::from_pretrained(options.model, {.add_pooling_layer = false}), device);
+  return {[encoder](const Tokens& tokens) mutable {
+            return encoder(tokens.ids, tokens.mask, tokens.types).last_hidden_state;
           },
-          bert->config().pad_token_id.value_or(0)};
+          encoder->model_config().pad_token_id.value_or(0)};
 }
 
 Network scores_of(const Options& options, const std::string& device) {
   if (is_program(options)) return program_of(options, device);
   models::PretrainedReport report;
-  auto bert = on(models::load_bert_classifier(options.model, 0, &report), device);
+  auto classifier =
+      on(models::AutoModelForSequenceClassification::from_pretrained(options.model, {.report = &report}),
+         device);
   // A layer missing in the files was initialized at random, differently on each worker: its classes are
   // meaningless.
   if (!report.initialized.empty()) {
     throw lockstep::DataError("the model in " + options.model + " has no '" + report.initialized.front() +
                               "': --task text-classification needs one that was trained for it");
   }
-  const auto& names = bert->config().id2label;
-  return {[bert](const Tokens& tokens) mutable { return bert(tokens.ids, tokens.mask, tokens.types); },
-          bert->config().pad_token_id.value_or(0),
-          models::are_class_names(names) ? names : std::vector<std::string>()};
+  const auto config = classifier->model_config();
+  return {[classifier](const Tokens& tokens) mutable {
+            return classifier(tokens.ids, tokens.mask, tokens.types);
+          },
+          config.pad_token_id.value_or(0),
+          models::are_class_names(config.id2label) ? config.id2label : std::vector<std::string>()};
 }
 
 /// A vector of length one per text: the mean of its tokens' last hidden states.
@@ -144,7 +146,7 @@ class Generation : public Inference {
   Generation(const Options& options, const std::string& device)
       : config_(generation_config(options)),
         seed_(options.seed),
-        model_(on(models::load_gpt2(options.model), device)),
+        model_(on(models::AutoModelForCausalLM::from_pretrained(options.model), device)),
         texts_(options, 0, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
@@ -152,7 +154,7 @@ class Generation : public Inference {
     std::int64_t row = batch.first_row;
     for (auto tokens : texts_.encode_each(batch)) {
       // As in transformers, the continuation of an empty text begins a new one.
-      if (tokens.size(1) == 0) tokens = at::full({1, 1}, model_->config().bos_token_id, tokens.options());
+      if (tokens.size(1) == 0) tokens = at::full({1, 1}, first_token(), tokens.options());
       config_.seed = row_seed(seed_, row++);
       const at::Tensor all = models::generate(model_, tokens, config_);
       results.push_back(texts_.decode(all, tokens.size(1)).front());
@@ -161,9 +163,14 @@ class Generation : public Inference {
   }
 
  private:
+  std::int64_t first_token() const {
+    if (const auto first = model_->model_config().bos_token_id) return *first;
+    throw lockstep::DataError("a text is empty, but the model has no bos_token_id to begin one with");
+  }
+
   models::GenerationConfig config_;
   std::uint64_t seed_;
-  models::Gpt2LMHeadModel model_;
+  models::CausalLM model_;
   Texts texts_;
 };
 
@@ -172,8 +179,8 @@ class Translation : public Inference {
  public:
   Translation(const Options& options, const std::string& device)
       : config_(generation_config(options)),
-        model_(on(models::load_bart(options.model), device)),
-        texts_(options, model_->config().pad_token_id, device) {}
+        model_(on(models::AutoModelForSeq2SeqLM::from_pretrained(options.model), device)),
+        texts_(options, model_->model_config().pad_token_id.value_or(0), device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
     const Tokens tokens = texts_.encode(batch);
@@ -183,7 +190,7 @@ class Translation : public Inference {
 
  private:
   models::GenerationConfig config_;
-  models::BartForConditionalGeneration model_;
+  models::Seq2SeqLM model_;
   Texts texts_;
 };
 

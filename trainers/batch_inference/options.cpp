@@ -33,9 +33,12 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("column", &Options::column, "The text column.", not_empty())
           .section("model")
           .add("model", &Options::model,
-               "Folder with config.json, weights as safetensors, and tokenizer.json (or vocab.txt): BERT for "
-               "feature-extraction and text-classification, GPT-2 for text-generation, BART for translation. "
-               "For the first two also a file from Python, TorchScript or an AOTInductor package, which "
+               "Folder with config.json, weights and tokenizer, as the hub has it: BERT for "
+               "feature-extraction "
+               "and text-classification; GPT-2 or OPT for text-generation; BART, mBART, M2M100, NLLB or "
+               "Marian "
+               "for translation. For the first two also a file from Python, TorchScript or an AOTInductor "
+               "package, which "
                "takes ids and mask [rows, tokens] and returns hidden states or logits.",
                required())
           .add("tokenizer", &Options::tokenizer,

@@ -1,4 +1,4 @@
-// Trains a GPT-2 on plain text.
+// Trains a language model on plain text.
 
 #include <cmath>
 

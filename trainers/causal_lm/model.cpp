@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/auto_model.hpp"
+#include "lockstep/models/trainer_model.hpp"
 #include "text/files.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
@@ -14,23 +15,24 @@
 namespace {
 
 using lockstep::Batch;
-using lockstep::models::Gpt2Config;
-using lockstep::models::Gpt2LMHeadModel;
+using lockstep::models::AutoModelForCausalLM;
+using lockstep::models::CausalLM;
 using lockstep::models::ScriptModel;
 
 /// The limit of run_clm.py for models that would take longer blocks.
 constexpr std::int64_t kLongestBlock = 1024;
 
-Gpt2Config new_config(const Options& options, const lockstep::Tokenizer& tokenizer) {
+CausalLM new_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
   const auto words = static_cast<std::int64_t>(tokenizer.vocab_size());
   const std::int64_t end = tokenizer.token_to_id("<|endoftext|>").value_or(words - 1);
-  return {.vocab_size = words,
-          .n_positions = options.n_positions,
-          .n_embd = options.n_embd,
-          .n_layer = options.n_layer,
-          .n_head = options.n_head,
-          .bos_token_id = end,
-          .eos_token_id = end};
+  return AutoModelForCausalLM::from_config({.model_type = options.model_type,
+                                            .vocab_size = words,
+                                            .max_position_embeddings = options.n_positions,
+                                            .bos_token_id = end,
+                                            .eos_token_id = end},
+                                           {.hidden_size = options.n_embd,
+                                            .num_hidden_layers = options.n_layer,
+                                            .num_attention_heads = options.n_head});
 }
 
 /// Logits predict the next token: drops the last logits and the first label.
@@ -40,29 +42,31 @@ texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
   return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
 }
 
-Gpt2LMHeadModel make_gpt2(const Options& options, const lockstep::Tokenizer& tokenizer) {
-  if (options.model.empty()) return Gpt2LMHeadModel(new_config(options, tokenizer));
-  const auto config = Gpt2Config::from_file(options.model);
+CausalLM make_causal_lm(const Options& options, const lockstep::Tokenizer& tokenizer) {
+  if (options.model.empty()) return new_model(options, tokenizer);
+  const auto config = AutoModelForCausalLM::config_of(options.model);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
-  return options.from_scratch ? Gpt2LMHeadModel(config) : lockstep::models::load_gpt2(options.model);
+  return options.from_scratch ? AutoModelForCausalLM::from_config(options.model)
+                              : AutoModelForCausalLM::from_pretrained(options.model);
 }
 
-std::int64_t block_size_of(const Options& options, const Gpt2Config& config) {
-  if (options.block_size == 0) return std::min(config.n_positions, kLongestBlock);
-  if (options.block_size <= config.n_positions) return options.block_size;
-  throw lockstep::UsageError(fmt::format("--block-size {} is more than the model takes: {} tokens.",
-                                         options.block_size, config.n_positions));
+std::int64_t block_size_of(const Options& options, std::int64_t longest) {
+  if (options.block_size == 0) return std::min(longest, kLongestBlock);
+  if (options.block_size <= longest) return options.block_size;
+  throw lockstep::UsageError(
+      fmt::format("--block-size {} is more than the model takes: {} tokens.", options.block_size, longest));
 }
 
-std::string sample(Gpt2LMHeadModel model, const lockstep::Tokenizer& tokenizer, const Options& options,
+std::string sample(const CausalLM& model, const lockstep::Tokenizer& tokenizer, const Options& options,
                    const at::Device& device) {
   const auto prompt = tokenizer.encode(options.prompt, {.add_special_tokens = false}).ids;
-  const auto room = model->config().n_positions - static_cast<std::int64_t>(prompt.size());
+  const auto longest = model->model_config().max_position_embeddings;
+  const auto room = longest - static_cast<std::int64_t>(prompt.size());
   if (prompt.empty() || room < 1) {
-    throw lockstep::UsageError(fmt::format("--prompt has {} tokens: expected 1 to {}.", prompt.size(),
-                                           model->config().n_positions - 1));
+    throw lockstep::UsageError(
+        fmt::format("--prompt has {} tokens: expected 1 to {}.", prompt.size(), longest - 1));
   }
-  model->eval();
+  model.ptr()->eval();
   const at::Tensor ids = at::tensor(prompt, at::kLong).unsqueeze(0).to(device);
   const at::Tensor all = lockstep::models::generate(
       model, ids,
@@ -96,19 +100,15 @@ LanguageModel make_script(const Options& options) {
 
 LanguageModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
   if (texts::is_script(options.model)) return make_script(options);
-  Gpt2LMHeadModel model = make_gpt2(options, tokenizer);
-  auto adapter = lockstep::wrap_model(model, [](auto& gpt2, const Batch& batch) {
-    const bool packed = batch.contains("position_ids");
-    return Batch{{"logits", packed ? gpt2(batch["input_ids"], at::Tensor(), batch["position_ids"])
-                                   : gpt2(batch["input_ids"])}};
-  });
+  const CausalLM model = make_causal_lm(options, tokenizer);
   const auto save = [model, &options](const lockstep::Trainer& trainer) {
     texts::save(trainer, model, options.tokenizer);
   };
   const auto write = [model, &tokenizer, &options](const at::Device& device) {
     return sample(model, tokenizer, options, device);
   };
-  return {adapter, block_size_of(options, model->config()), save, write};
+  return {lockstep::models::trainer_model(model),
+          block_size_of(options, model->model_config().max_position_embeddings), save, write};
 }
 
 std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss(const Options& options) {

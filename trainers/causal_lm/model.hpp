@@ -8,7 +8,7 @@
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 
-/// A model and its functions for training: a GPT-2, or a TorchScript file from Python.
+/// A model and its functions for training: that of a folder, a new one, or a TorchScript file from Python.
 struct LanguageModel {
   /// Maps blocks to "logits" [rows, tokens, vocabulary].
   std::shared_ptr<lockstep::ModelAdapter> adapter;

@@ -8,18 +8,22 @@ const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>(
           "causal_lm",
-          "Trains GPT-2 on running text, from scratch or from the weights of a Hugging Face model, and can "
-          "generate text with it. Runs alone, or on many ranks under 'lockstep run' or torchrun.")
+          "Trains a language model (GPT-2, OPT) on running text, from scratch or from the weights of a "
+          "Hugging "
+          "Face model, and can generate text with it. Runs alone, or on many ranks under 'lockstep run' or "
+          "torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
           .add("model", &Options::model,
-               "Folder with config.json, the weights (model.safetensors) and the tokenizer. Or a TorchScript "
+               "Folder with config.json, the weights and the tokenizer, as the hub has it. Or a TorchScript "
                "file from Python, which takes tokens [rows, tokens] and returns logits [rows, tokens, "
                "vocabulary]. Default: a new model with the sizes below.")
           .add("from-scratch", &Options::from_scratch,
                "Use the configuration of --model with new random weights.")
           .add("tokenizer", &Options::tokenizer,
                "tokenizer.json, or a folder with the tokenizer's files; default: the one in --model.")
+          .add("model-type", &Options::model_type,
+               "Family of a new model, by its name in Hugging Face's config.json.")
           .add("n-positions", &Options::n_positions, "Maximum input length of a new model, in tokens.",
                at_least(2))
           .add("n-embd", &Options::n_embd, "Width of a new model.", at_least(1))

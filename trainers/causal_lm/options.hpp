@@ -11,6 +11,7 @@ struct Options : lockstep::TrainingArguments {
   std::string model;
   bool from_scratch = false;
   std::string tokenizer;
+  std::string model_type = "gpt2";
   std::int64_t n_positions = 128;
   std::int64_t n_embd = 128;
   std::int64_t n_layer = 4;

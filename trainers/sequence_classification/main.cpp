@@ -1,4 +1,4 @@
-// Fine-tunes a BERT to classify texts.
+// Fine-tunes a model to classify texts.
 
 #include <fmt/core.h>
 #include <torch/nn/functional/loss.h>
@@ -8,7 +8,8 @@
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/tokenize.hpp"
-#include "lockstep/models/bert.hpp"
+#include "lockstep/models/auto_model.hpp"
+#include "lockstep/models/trainer_model.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 #include "rows.hpp"
@@ -28,7 +29,7 @@ void complete(Options& options) {
 }
 
 /// Reports an unsuitable model before training begins.
-void check_config(const models::BertConfig& config, const Options& options) {
+void check_config(const models::ModelConfig& config, const Options& options) {
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
   const bool other = !config.problem_type.empty() && config.problem_type != "single_label_classification";
   if (other && !options.new_classifier) {
@@ -42,11 +43,13 @@ void check_config(const models::BertConfig& config, const Options& options) {
                                          options.max_length, config.max_position_embeddings));
 }
 
-models::BertForSequenceClassification load_model(const Accelerator& accelerator, const Options& options,
-                                                 const texts::Classes& classes) {
+models::SequenceClassifier load_model(const Accelerator& accelerator, const Options& options,
+                                      const texts::Classes& classes) {
   torch::manual_seed(options.seed);
   models::PretrainedReport report;
-  auto model = models::load_bert_classifier(options.model, classes.count, &report, options.new_classifier);
+  auto model = models::AutoModelForSequenceClassification::from_pretrained(
+      options.model,
+      {.num_labels = classes.count, .new_classifier = options.new_classifier, .report = &report});
   if (!classes.names.empty()) model->set_id2label(classes.names);
   for (const auto& name : report.initialized) accelerator.print("new: ", name);
   return model;
@@ -56,7 +59,7 @@ std::vector<at::Tensor> inputs_of(const Batch& batch) {
   return {batch["input_ids"], batch["attention_mask"], batch["token_type_ids"]};
 }
 
-/// A model and its function for saving: a BERT, or a TorchScript file from Python.
+/// A model and its function for saving: that of a folder, or a TorchScript file from Python.
 struct Classifier {
   std::shared_ptr<lockstep::ModelAdapter> adapter;
   std::function<void(const Trainer&)> save;
@@ -72,10 +75,7 @@ Classifier load_classifier(const Accelerator& accelerator, const Options& option
             }};
   }
   auto model = load_model(accelerator, options, classes);
-  auto adapter = lockstep::wrap_model(model, [](auto& bert, const Batch& batch) {
-    return Batch{{"logits", bert(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])}};
-  });
-  return {adapter,
+  return {models::trainer_model(model),
           [model, &options](const Trainer& trainer) { texts::save(trainer, model, options.tokenizer); }};
 }
 
@@ -91,7 +91,7 @@ ModelFacts facts_of_model(const Options& options) {
     return texts::first_token_of(lockstep::load_tokenizer(options.tokenizer), {"[PAD]", "<pad>"});
   };
   if (texts::is_script(options.model)) return {padding_of_tokenizer(), {}};
-  const auto config = models::BertConfig::from_file(options.model);
+  const auto config = models::AutoModelForSequenceClassification::config_of(options.model);
   check_config(config, options);
   const std::int64_t padding = config.pad_token_id ? *config.pad_token_id : padding_of_tokenizer();
   if (options.new_classifier) return {padding, {}};

@@ -6,12 +6,12 @@ using lockstep::required;
 const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>("sequence_classification",
-                                     "Fine-tunes BERT to classify a text, or a pair of texts. Runs alone, or "
-                                     "on many ranks under 'lockstep run' or torchrun.")
+                                     "Fine-tunes a model such as BERT to classify a text, or a pair of "
+                                     "texts. Runs alone, or on many ranks under 'lockstep run' or torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
           .add("model", &Options::model,
-               "Folder with config.json, the weights (model.safetensors) and the tokenizer. Class names in "
+               "Folder with config.json, the weights and the tokenizer, as the hub has it. Class names in "
                "config.json determine which class has which number. A model without names takes the names of "
                "the data; its classifier is replaced by a new one if the number of classes differs. Or a "
                "TorchScript file from Python, which takes tokens [rows, tokens], their mask and their types, "

@@ -8,7 +8,7 @@
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
 
-/// A model and its functions for training: a BART, or a TorchScript file from Python.
+/// A model and its functions for training: that of a folder, a new one, or a TorchScript file from Python.
 struct TranslationModel {
   /// Maps pairs to "logits" [rows, target tokens, vocabulary].
   std::shared_ptr<lockstep::ModelAdapter> adapter;

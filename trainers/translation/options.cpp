@@ -8,17 +8,21 @@ const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>(
           "translation",
-          "Trains an encoder-decoder (BART) to translate texts, from scratch or from the weights of a "
-          "Hugging Face model. Runs alone, or on many ranks under 'lockstep run' or torchrun.")
+          "Trains an encoder-decoder (BART, mBART, M2M100 and NLLB, Marian) to translate texts, from scratch "
+          "or "
+          "from the weights of a Hugging Face model. Runs alone, or on many ranks under 'lockstep run' or "
+          "torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
           .add("model", &Options::model,
-               "Folder with config.json, the weights (model.safetensors) and the tokenizer. Or a TorchScript "
+               "Folder with config.json, the weights and the tokenizer, as the hub has it. Or a TorchScript "
                "file from Python, which takes source tokens, their mask and target tokens and returns logits "
                "[rows, target tokens, vocabulary]. Default: a new model with the sizes below.")
           .add("tokenizer", &Options::tokenizer,
                "tokenizer.json, or a folder with the tokenizer's files, for both languages; default: the one "
                "in --model. It must append an end token to a text.")
+          .add("model-type", &Options::model_type,
+               "Family of a new model, by its name in Hugging Face's config.json.")
           .add("d-model", &Options::d_model, "Width of a new model.", at_least(1))
           .add("layers", &Options::layers, "Layers of a new model's encoder, and of its decoder.",
                at_least(1))

@@ -10,6 +10,7 @@
 struct Options : lockstep::TrainingArguments {
   std::string model;
   std::string tokenizer;
+  std::string model_type = "bart";
   std::int64_t d_model = 128;
   std::int64_t layers = 2;
   std::int64_t heads = 4;

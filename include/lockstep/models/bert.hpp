@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/models/pretrained.hpp"
+#include "lockstep/models/pretrained_model.hpp"
 
 namespace lockstep::models {
 
@@ -44,6 +44,8 @@ struct BertConfig {
   /// What the classifier's numbers are: "regression", "single_label_classification" or
   /// "multi_label_classification"; empty: not said. Kept for Python, which chooses the loss by it.
   std::string problem_type = {};
+  /// What save_pretrained() keeps of the file; set by from_file().
+  std::shared_ptr<const ModelOrigin> origin = {};
 
   /// Reads config.json, or the one in a folder. If it has "id2label", that defines the number of classes, as
   /// in transformers. Throws DataError, which names file and field, if it is of another model, if a field is
@@ -54,26 +56,13 @@ struct BertConfig {
   std::string to_json(const std::string& architecture) const;
 };
 
-/// The output of a BERT.
-struct BertOutput {
-  /// [rows, tokens, hidden_size]
-  at::Tensor last_hidden_state;
-  /// [rows, hidden_size]; undefined for a model without a pooling layer.
-  at::Tensor pooler_output;
-};
-/// Used by DistributedDataParallel.
-void visit_tensors_of(BertOutput& output, const auto& visit) {
-  visit(output.last_hidden_state);
-  if (output.pooler_output.defined()) visit(output.pooler_output);
-}
-
 class BertEmbeddingsImpl;
 class BertEncoderImpl;
 class BertPoolerImpl;
 
 /// BERT (Devlin et al., 2019) with the parameter names of Hugging Face's BertModel. Attention uses
 /// scaled_dot_product_attention.
-class BertModelImpl : public torch::nn::Module {
+class BertModelImpl : public TextEncoderImpl {
  public:
   /// New weights, initialized as in Python's class (normal with initializer_range; biases zero). Throws
   /// UsageError if the sizes do not fit each other.
@@ -86,10 +75,14 @@ class BertModelImpl : public torch::nn::Module {
   /// (undefined: 0, 1, ... in each row). Without an attention_mask, a position that is not the previous one
   /// plus 1 starts another text, and tokens only attend to their own text: see flatten_collate(). Throws
   /// UsageError for other shapes or too many tokens.
-  BertOutput forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
-                     const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {});
+  TextEncoderOutput forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                            const at::Tensor& token_type_ids = {},
+                            const at::Tensor& position_ids = {}) override;
 
   const BertConfig& config() const noexcept { return config_; }
+  ModelConfig model_config() const override;
+  std::string config_json() const override { return config_.to_json("BertModel"); }
+  std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
 
  private:
   BertConfig config_;
@@ -100,19 +93,19 @@ class BertModelImpl : public torch::nn::Module {
 TORCH_MODULE(BertModel);
 
 /// A BERT with a linear layer on its pooled output, as Hugging Face's BertForSequenceClassification.
-class BertForSequenceClassificationImpl : public torch::nn::Module {
+class BertForSequenceClassificationImpl : public SequenceClassifierImpl {
  public:
   /// Throws UsageError if `config` does not name as many classes as it has.
   explicit BertForSequenceClassificationImpl(const BertConfig& config = {});
 
-  /// Logits [rows, num_labels]; inputs as for BertModel.
   at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
-                     const at::Tensor& token_type_ids = {});
+                     const at::Tensor& token_type_ids = {}) override;
 
-  /// Sets the names of the classes by number, for save_pretrained. *Local*. Throws UsageError unless there
-  /// are num_labels names.
-  void set_id2label(std::vector<std::string> names);
+  void set_id2label(std::vector<std::string> names) override;
   const BertConfig& config() const noexcept { return config_; }
+  ModelConfig model_config() const override;
+  std::string config_json() const override { return config_.to_json("BertForSequenceClassification"); }
+  std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
 
  private:
   BertConfig config_;
@@ -123,21 +116,15 @@ class BertForSequenceClassificationImpl : public torch::nn::Module {
 TORCH_MODULE(BertForSequenceClassification);
 
 /// Reads a folder with config.json and weights, as written by Hugging Face's save_pretrained or by
-/// save_pretrained() below. The file may have other heads, or be of a model with a head. *Local*. Throws
-/// DataError.
-BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer = true);
-/// The same with a classifier of `num_labels` classes (0: as in the configuration). The classifier is newly
-/// initialized if the files do not have one, if theirs has another number of classes, or with
-/// `new_classifier`; `report` says so. The class names of the configuration belong to its own classifier: one
-/// with another number of classes, or one that is new on request, has none until set_id2label, and no
-/// problem_type.
+/// save_pretrained(). The file may have other heads, or be of a model with a head. *Local*. Throws DataError.
+/// For any family: AutoModel.
+BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer = true,
+                    PretrainedReport* report = nullptr);
+/// The same with a classifier: see FromPretrainedOptions, and AutoModelForSequenceClassification for any
+/// family.
 BertForSequenceClassification load_bert_classifier(const std::filesystem::path& folder,
                                                    std::int64_t num_labels = 0,
                                                    PretrainedReport* report = nullptr,
                                                    bool new_classifier = false);
-
-/// Writes config.json and model.safetensors, for load_bert and for Hugging Face's from_pretrained. *Local*.
-void save_pretrained(BertModel& model, const std::filesystem::path& folder);
-void save_pretrained(BertForSequenceClassification& model, const std::filesystem::path& folder);
 
 }  // namespace lockstep::models

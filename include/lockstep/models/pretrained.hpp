@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/parallel/module_tensors.hpp"
@@ -25,6 +26,21 @@ struct PretrainedNames {
   std::vector<std::string> other_heads = {};
   /// Suffixes of names in the file that are not weights: masks and positions that old versions wrote.
   std::vector<std::string> constants = {};
+  /// For messages: the fields of config.json that determine the sizes of tensors whose names, without
+  /// base_prefix, begin and end so, one field per dimension. The first that fits counts.
+  struct Sizes {
+    std::string begin, end;
+    std::vector<std::string> fields;
+  };
+  std::vector<Sizes> sizes = {};
+  /// The same for the number of layers: the beginning of their names, and the field.
+  std::vector<std::pair<std::string, std::string>> layers = {};
+};
+
+/// An old name of tensors in a file, and that in the model: "LayerNorm.gamma" for "LayerNorm.weight".
+struct PretrainedRename {
+  std::string in_file, in_model;
+  bool operator==(const PretrainedRename&) const = default;
 };
 
 /// The names without a counterpart.
@@ -33,12 +49,15 @@ struct PretrainedReport {
   std::vector<std::string> initialized;
   /// The files' tensors that the model does not use.
   std::vector<std::string> unused;
+  /// The old names that the files have.
+  std::vector<PretrainedRename> renames;
 };
 
 /// Copies a pretrained model's values into `tensors` (a module's parameters and buffers; a shared one may
 /// have any of its names). `path` is a safetensors file, or a folder with model.safetensors or, if sharded,
 /// model.safetensors.index.json, as written by Hugging Face's save_pretrained and Accelerator::save_model.
-/// Floating-point values are converted to the model's dtype. *Local*. Throws DataError, which lists missing
+/// Floating-point values are converted to the model's dtype. The names LayerNorm.gamma and LayerNorm.beta of
+/// old files stand for .weight and .bias, as in transformers. *Local*. Throws DataError, which lists missing
 /// and unknown tensors and those of another shape or kind; then nothing has been copied.
 PretrainedReport load_pretrained(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                                  const PretrainedNames& names = {});

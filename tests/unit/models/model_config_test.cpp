@@ -53,16 +53,19 @@ TEST(BertConfig, TheProblemTypeIsKept) {
                 "regression");
 }
 
-/// transformers skips whole layers at random in training.
-TEST(BartConfig, DroppingOfLayersIsRefused) {
+/// The share of layers that are skipped in training: see Families.SkipsTheLayersThatItsPeerSkips.
+TEST(BartConfig, TheSkippingOfLayersIsReadAndSaved) {
   const testing::TemporaryFolder folder;
   const auto read = [&](const std::string& fields) {
     testing::write_bytes(folder.path() / "config.json", "{\"model_type\": \"bart\", " + fields + "}");
     return BartConfig::from_file(folder.path());
   };
-  EXPECT_NO_THROW(read(R"("encoder_layerdrop": 0.0, "decoder_layerdrop": 0)"));
-  EXPECT_THROWS(read(R"("encoder_layerdrop": 0.1)"), DataError, "'encoder_layerdrop' is 0.1, expected 0");
-  EXPECT_THROWS(read(R"("decoder_layerdrop": 0.2)"), DataError, "'decoder_layerdrop' is 0.2, expected 0");
+  const auto config = read(R"("encoder_layerdrop": 0.1, "decoder_layerdrop": 0)");
+  EXPECT_EQ(config.encoder_layerdrop, 0.1);
+  EXPECT_EQ(config.decoder_layerdrop, 0);
+  EXPECT_TRUE(testing::contains_all(config.to_json(), {"\"encoder_layerdrop\": 0.1"}));
+  EXPECT_THROWS(read(R"("encoder_layerdrop": 1.5)"), DataError,
+                "'encoder_layerdrop' is 1.5, expected a number from 0");
 }
 
 TEST(Pretrained, DamagedPicklesAreNamed) {

@@ -9,6 +9,7 @@
 
 #include "folder_of_a_page.hpp"
 #include "lockstep/lockstep.hpp"
+#include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/script_model.hpp"
 #include "support/accelerators.hpp"
@@ -185,6 +186,21 @@ TEST(FsdpPage, AModelThatIsShardedWhileItIsMade) {
 }
 
 // ---- docs/models.md
+
+TEST(ModelsPage, AFolderOfAnyFamily) {
+  namespace models = lockstep::models;
+  const FolderOfAPage page;
+  const std::filesystem::path folder = "gpt2";
+  models::save_pretrained(tiny_gpt2(), folder);
+  const at::Device device(at::kCPU);
+  const at::Tensor ids = at::ones({1, 3}, at::kLong), mask = at::ones({1, 3}, at::kLong);
+  auto gpt2 = models::AutoModelForCausalLM::from_pretrained(folder);
+  gpt2->to(device);
+  const auto texts = models::generate(gpt2, ids, mask, {.max_new_tokens = 12});
+  models::save_pretrained(gpt2, "out");
+  EXPECT_GT(texts.size(1), 3);
+  EXPECT_TRUE(std::filesystem::exists("out/config.json"));
+}
 
 TEST(ModelsPage, AProgramFromPython) {
   const FolderOfAPage folder;

@@ -356,7 +356,7 @@ TEST(ActivationCheckpoint, LayersOfTheModelsAreUnits) {
                                                                .decoder_attention_heads = 2,
                                                                .decoder_ffn_dim = 16});
   expect_the_same_with_checkpoints(bart, [&] {
-    return models::sequence_loss(bart(ids, mask, models::shift_right(ids, bart->config())), ids);
+    return models::sequence_loss(bart(ids, mask, bart->decoder_inputs(ids)), ids);
   });
   set_activation_checkpointing(gpt2);
   EXPECT_EQ(models::generate(gpt2, ids.narrow(1, 0, 4), {.max_new_tokens = 2}).size(1), 6);

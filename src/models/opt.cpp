@@ -1,0 +1,228 @@
+#include "lockstep/models/opt.hpp"
+
+#include <fmt/core.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <nlohmann/json.hpp>
+
+#include "attention.hpp"
+#include "bart_layers.hpp"
+#include "config_file.hpp"
+#include "families.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
+#include "model_origin.hpp"
+
+namespace lockstep::models {
+namespace {
+
+/// The fields that Lockstep knows, except "architectures".
+nlohmann::ordered_json known_fields(const OptConfig& config) {
+  return {{"_remove_final_layer_norm", config.remove_final_layer_norm},
+          {"activation_function", config.activation_function},
+          {"attention_dropout", config.attention_dropout},
+          {"bos_token_id", config.bos_token_id},
+          {"do_layer_norm_before", config.do_layer_norm_before},
+          {"dropout", config.dropout},
+          {"enable_bias", config.enable_bias},
+          {"eos_token_id", token_ids(config.eos_token_id)},
+          {"ffn_dim", config.ffn_dim},
+          {"hidden_size", config.hidden_size},
+          {"init_std", config.init_std},
+          {"layer_norm_elementwise_affine", config.layer_norm_elementwise_affine},
+          {"layerdrop", config.layerdrop},
+          {"max_position_embeddings", config.max_position_embeddings},
+          {"model_type", "opt"},
+          {"num_attention_heads", config.num_attention_heads},
+          {"num_hidden_layers", config.num_hidden_layers},
+          {"pad_token_id", config.pad_token_id},
+          {"vocab_size", config.vocab_size},
+          {"word_embed_proj_dim",
+           config.word_embed_proj_dim > 0 ? config.word_embed_proj_dim : config.hidden_size}};
+}
+
+}  // namespace
+
+OptConfig OptConfig::from_file(const std::filesystem::path& path) {
+  const ConfigFile file(path);
+  file.require_type("opt");
+  OptConfig config;
+  file.number("vocab_size", config.vocab_size);
+  file.number("hidden_size", config.hidden_size);
+  file.number("num_hidden_layers", config.num_hidden_layers);
+  file.number("ffn_dim", config.ffn_dim);
+  file.number("max_position_embeddings", config.max_position_embeddings);
+  file.number("num_attention_heads", config.num_attention_heads);
+  file.require_multiple("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
+  file.number("word_embed_proj_dim", config.word_embed_proj_dim);
+  file.choice("activation_function", config.activation_function, kActivations);
+  file.real("dropout", config.dropout, 1);
+  file.real("attention_dropout", config.attention_dropout, 1);
+  file.real("layerdrop", config.layerdrop, 1);
+  file.real("init_std", config.init_std, 10);
+  file.flag("do_layer_norm_before", config.do_layer_norm_before);
+  file.flag("_remove_final_layer_norm", config.remove_final_layer_norm);
+  file.flag("enable_bias", config.enable_bias);
+  file.flag("layer_norm_elementwise_affine", config.layer_norm_elementwise_affine);
+  file.number("pad_token_id", config.pad_token_id, 0);
+  file.number("bos_token_id", config.bos_token_id, 0);
+  file.require("tie_word_embeddings", true);
+  const auto generation = ConfigFile::of_generation(path);
+  generation.number("bos_token_id", config.bos_token_id, 0);
+  generation.tokens("eos_token_id", config.eos_token_id);
+  config.origin = read_origin(path, known_fields(config));
+  return config;
+}
+
+std::string OptConfig::to_json() const {
+  return config_text(origin.get(), "OPTForCausalLM", known_fields(*this));
+}
+
+ModelConfig model_config_of(const OptConfig& config) {
+  return {.model_type = "opt",
+          .vocab_size = config.vocab_size,
+          .max_position_embeddings = config.max_position_embeddings,
+          .pad_token_id = config.pad_token_id,
+          .bos_token_id = config.bos_token_id,
+          .eos_token_id = config.eos_token_id};
+}
+
+namespace {
+
+using torch::nn::Embedding;
+using torch::nn::LayerNorm;
+using torch::nn::Linear;
+
+/// Offset of positions in the files' embedding tables.
+constexpr std::int64_t kFirstOptPlace = 2;
+
+void check(const OptConfig& config) {
+  if (config.num_attention_heads < 1 || config.hidden_size % config.num_attention_heads != 0) {
+    throw UsageError(
+        fmt::format("an OPT's hidden_size ({}) must be a multiple of its num_attention_heads ({})",
+                    config.hidden_size, config.num_attention_heads));
+  }
+}
+
+BartLayerOptions layer_options(const OptConfig& config) {
+  return {.width = config.hidden_size,
+          .heads = config.num_attention_heads,
+          .inner = config.ffn_dim,
+          .activation = config.activation_function,
+          .dropout = config.dropout,
+          .attention_dropout = config.attention_dropout,
+          .norm_first = config.do_layer_norm_before,
+          .bias = config.enable_bias,
+          .affine = config.layer_norm_elementwise_affine,
+          .has_source = false};
+}
+
+}  // namespace
+
+/// The layers, with the embeddings.
+class OptDecoderImpl : public torch::nn::Module {
+ public:
+  explicit OptDecoderImpl(const OptConfig& config) : layerdrop_(config.layerdrop) {
+    const std::int64_t width = config.hidden_size;
+    const std::int64_t narrow = config.word_embed_proj_dim > 0 ? config.word_embed_proj_dim : width;
+    const auto words = torch::nn::EmbeddingOptions(config.vocab_size, narrow);
+    tokens_ = register_module("embed_tokens",
+                              Embedding(torch::nn::EmbeddingOptions(words).padding_idx(config.pad_token_id)));
+    places_ =
+        register_module("embed_positions", Embedding(config.max_position_embeddings + kFirstOptPlace, width));
+    if (narrow != width) {
+      out_ = register_module("project_out", Linear(torch::nn::LinearOptions(width, narrow).bias(false)));
+      in_ = register_module("project_in", Linear(torch::nn::LinearOptions(narrow, width).bias(false)));
+    }
+    if (config.do_layer_norm_before && !config.remove_final_layer_norm) {
+      const auto norm =
+          torch::nn::LayerNormOptions({width}).elementwise_affine(config.layer_norm_elementwise_affine);
+      norm_ = register_module("final_layer_norm", LayerNorm(norm));
+    }
+    layers_ = register_module("layers", torch::nn::ModuleList());
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+      layers_->push_back(made(BartDecoderLayer(layer_options(config))));
+  }
+
+  /// Returns the logits.
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& positions, const BartContext& context) {
+    at::Tensor states = tokens_(ids);
+    if (in_) states = in_(states);
+    states = states + places_(positions + kFirstOptPlace);
+    std::size_t number = 0;
+    for (const auto& layer : *layers_) {
+      const bool skipped = draw_skip(*this, layerdrop_);
+      states = unless_skipped(layer->as<BartDecoderLayerImpl>()->forward(states, context, number++), states,
+                              skipped);
+    }
+    if (norm_) states = norm_(states);
+    if (out_) states = out_(states);
+    return at::linear(states, tokens_->weight);
+  }
+
+ private:
+  double layerdrop_;
+  Embedding tokens_{nullptr}, places_{nullptr};
+  Linear in_{nullptr}, out_{nullptr};
+  LayerNorm norm_{nullptr};
+  torch::nn::ModuleList layers_{nullptr};
+};
+TORCH_MODULE(OptDecoder);
+
+class OptBodyImpl : public torch::nn::Module {
+ public:
+  explicit OptBodyImpl(const OptConfig& config) { decoder = register_module("decoder", OptDecoder(config)); }
+  OptDecoder decoder{nullptr};
+};
+
+OptForCausalLMImpl::OptForCausalLMImpl(const OptConfig& config) : config_(config) {
+  check(config);
+  model_ = register_module("model", std::make_shared<OptBodyImpl>(config));
+  apply([&](torch::nn::Module& module) { initialize(module, config_.init_std); });
+}
+
+OptForCausalLMImpl::~OptForCausalLMImpl() = default;
+
+at::Tensor OptForCausalLMImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                       const at::Tensor& position_ids) {
+  check_tokens("OPT", input_ids, position_ids, config_.max_position_embeddings);
+  const bool has_positions = position_ids.defined();
+  const bool has_texts = has_positions && !attention_mask.defined();
+  const auto mask = has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask);
+  return model_->decoder(input_ids,
+                         has_positions ? position_ids : positions_after(0, input_ids, attention_mask, -1),
+                         BartContext{.mask = mask});
+}
+
+at::Tensor OptForCausalLMImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
+                                                  const at::Tensor& attention_mask) {
+  const std::int64_t begin = cache.length();
+  check_next_tokens("OPT", begin, input_ids, config_.max_position_embeddings);
+  return model_->decoder(input_ids, positions_after(begin, input_ids, attention_mask, -1),
+                         BartContext{.mask = causal_mask_after(begin, attention_mask), .cache = &cache});
+}
+
+ModelConfig OptForCausalLMImpl::model_config() const { return model_config_of(config_); }
+
+OptForCausalLM load_opt(const std::filesystem::path& folder, PretrainedReport* report) {
+  OptForCausalLM model(OptConfig::from_file(folder));
+  const PretrainedNames names = {
+      .base_prefix = "model.",
+      .other_heads = {"lm_head.", "score.", "qa_outputs."},
+      .sizes = {{"decoder.embed_tokens.", "weight", {"vocab_size", "word_embed_proj_dim"}},
+                {"decoder.embed_positions.", "weight", {"max_position_embeddings", "hidden_size"}},
+                {"decoder.", ".fc1.weight", {"ffn_dim", "hidden_size"}},
+                {"decoder.", ".fc1.bias", {"ffn_dim"}},
+                {"decoder.", ".fc2.weight", {"hidden_size", "ffn_dim"}},
+                {"decoder.project_in.", "weight", {"hidden_size", "word_embed_proj_dim"}},
+                {"decoder.project_out.", "weight", {"word_embed_proj_dim", "hidden_size"}},
+                {"", "", {"hidden_size", "hidden_size"}}},
+      .layers = {{"decoder.layers.", "num_hidden_layers"}}};
+  load_weights(*model, folder, names, report);
+  return model;
+}
+
+}  // namespace lockstep::models

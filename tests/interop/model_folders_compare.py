@@ -1,0 +1,151 @@
+"""Folders of models as their authors publish them, against transformers: model_folders_compare.py PEER
+
+For each family a tiny folder is written in the published layout: its names of weights, dtype and fields. PEER (model_folders_peer)
+loads it, says its logits and texts, and saves it. transformers must say the same of the folder, and
+load what PEER saved: no name missing or unexpected, the same logits and texts, the same configuration and generation settings.
+Leaves with 77 (skipped) where transformers is not installed.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+except ImportError:
+    sys.exit(77)
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+SMALL = dict(vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
+             encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=40)
+TENSORFLOW = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+
+def tf_norms(tensors):
+    for new, old in TENSORFLOW.items():
+        tensors = {name.replace(new, old): tensor for name, tensor in tensors.items()}
+    return {**tensors, "bert.embeddings.position_ids": torch.arange(40)[None]}
+
+
+def bare(prefix, more=()):
+    return lambda tensors: {**{name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, **dict(more)}
+
+
+def every_name(tensors):
+    words = tensors["model.shared.weight"]
+    names = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"]
+    return {**tensors, **{name: words.clone() for name in names}}
+
+
+def cases():
+    """Name, task, model, what the published file has otherwise, fields of config.json, generation_config.json."""
+    bert = transformers.BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+                                   max_position_embeddings=40)
+    yield ("bert", "encoder", transformers.BertForPreTraining(bert), tf_norms,
+           {"gradient_checkpointing": False, "transformers_version": "4.6.0.dev0"}, None)
+    gpt2 = transformers.GPT2Config(vocab_size=60, n_positions=40, n_embd=16, n_layer=2, n_head=2, bos_token_id=59, eos_token_id=59)
+    masks = [(f"h.{i}.attn.bias", torch.ones(1, 1, 40, 40).tril()) for i in range(2)]
+    yield ("gpt2", "causal", transformers.GPT2LMHeadModel(gpt2), bare("transformer.", masks),
+           {"n_ctx": 40, "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}},
+           {"_from_model_config": True, "bos_token_id": 59, "eos_token_id": 59, "transformers_version": "4.26.0.dev0"})
+    opt = transformers.OPTConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, ffn_dim=24, num_attention_heads=2,
+                                 max_position_embeddings=40)
+    yield ("opt", "causal", transformers.OPTForCausalLM(opt), bare("model."), {"prefix": "</s>", "activation_dropout": 0.0},
+           {"_from_model_config": True, "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1})
+    m2m = transformers.M2M100Config(**SMALL)
+    yield ("nllb", "seq2seq", transformers.M2M100ForConditionalGeneration(m2m), every_name,
+           {"max_length": 200, "tokenizer_class": "NllbTokenizer", "num_hidden_layers": 2},
+           {"bos_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 2, "max_length": 200, "pad_token_id": 1})
+    mbart = transformers.MBartConfig(**SMALL, scale_embedding=True, decoder_start_token_id=5)
+    yield ("mbart", "seq2seq", transformers.MBartForConditionalGeneration(mbart), every_name,
+           {"normalize_before": True, "add_final_layer_norm": True, "static_position_embeddings": False}, None)
+    marian = transformers.MarianConfig(**SMALL, pad_token_id=59, decoder_start_token_id=59, activation_function="swish", scale_embedding=True)
+    yield ("marian", "seq2seq", transformers.MarianMTModel(marian), every_name, {"static_position_embeddings": True, "extra_pos_embeddings": 58101},
+           {"bad_words_ids": [[59]], "bos_token_id": 0, "decoder_start_token_id": 59, "eos_token_id": 0, "forced_eos_token_id": 0,
+            "max_length": 40, "pad_token_id": 59, "num_beams": 1})
+
+
+def publish(folder, model, change, fields, generation):
+    model.save_pretrained(folder)
+    tensors = {name: tensor.contiguous() for name, tensor in change(load_file(f"{folder}/model.safetensors")).items()}
+    save_file(tensors, f"{folder}/model.safetensors", metadata={"format": "pt"})
+    with open(f"{folder}/config.json") as file:
+        config = json.load(file)
+    config.pop("dtype", None)
+    config.update({"torch_dtype": "float32", **fields})
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump(config, file)
+    if generation is None:
+        if os.path.exists(f"{folder}/generation_config.json"):
+            os.remove(f"{folder}/generation_config.json")
+    else:
+        with open(f"{folder}/generation_config.json", "w") as file:
+            json.dump(generation, file)
+
+
+def answers(folder, task):
+    kinds = {"encoder": transformers.AutoModel, "causal": transformers.AutoModelForCausalLM, "seq2seq": transformers.AutoModelForSeq2SeqLM}
+    model, report = kinds[task].from_pretrained(folder, output_loading_info=True)
+    model.eval()
+    tokens = torch.tensor([[5, 9, 12, 33, 4, 7, 2]])
+    with torch.no_grad():
+        if task == "encoder":
+            return report, {"logits": model(tokens).last_hidden_state}
+        if task == "causal":
+            out = {"logits": model(tokens).logits}
+        else:
+            out = {"logits": model(input_ids=tokens, decoder_input_ids=tokens).logits}
+        # Settings that Lockstep has as well; the others of generation_config.json are compared as text.
+        out["texts"] = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=8, do_sample=False, num_beams=2,
+                                      bad_words_ids=None)
+    return report, out
+
+
+def same(one, other):
+    return one.shape == other.shape and torch.allclose(one.float(), other.float(), rtol=1e-4, atol=1e-4)
+
+
+def compare(peer, root, name, task, model, change, fields, generation):
+    folder, out = f"{root}/{name}", f"{root}/{name}-again"
+    publish(folder, model, change, fields, generation)
+    subprocess.run([peer, task, folder, out], check=True)
+    _, theirs = answers(folder, task)
+    ours = load_file(f"{out}/answers.safetensors")
+    problems = [f"{name}: {key} differ: {theirs[key].flatten()[:8].tolist()} {ours[key].flatten()[:8].tolist()}"
+                for key in theirs if not same(theirs[key], ours[key])]
+    report, again = answers(out, task)
+    problems += [f"{name}: {kind} of the saved folder: {sorted(names)}" for kind, names in report.items()
+                 if names and "pooler" not in str(names)]
+    problems += [f"{name}: {key} of the saved folder differ" for key in theirs if not same(theirs[key], again[key])]
+    for file in ("config.json", "generation_config.json"):
+        exists = [os.path.exists(f"{place}/{file}") for place in (folder, out)]
+        if exists != [exists[0]] * 2:
+            problems.append(f"{name}: {file} exists {exists}")
+        elif exists[0]:
+            before, after = (json.load(open(f"{place}/{file}")) for place in (folder, out))
+            before.pop("architectures", None), after.pop("architectures", None)
+            if before != after:
+                problems.append(f"{name}: {file} changed: {before} {after}")
+    return problems
+
+
+def main(peer):
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    problems = []
+    with tempfile.TemporaryDirectory() as root:
+        for case in cases():
+            # Larger weights than new ones, so that texts differ.
+            with torch.no_grad():
+                for parameter in case[2].parameters():
+                    if parameter.requires_grad and parameter.dim() > 1:
+                        parameter.mul_(20)
+            problems += compare(peer, root, *case)
+    print("\n".join(problems) or "the folders are the same")
+    return 1 if problems else 0
+
+
+sys.exit(main(sys.argv[1]))
