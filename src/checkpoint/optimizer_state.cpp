@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "optimizer_fields.hpp"
 
@@ -208,7 +209,7 @@ OptimizerState optimizer_state(const Optimizer& optimizer, const std::vector<Nam
   OptimizerState result;
   const Groups groups = groups_of(optimizer, names);
   require_kind(optimizer, [&](auto kind) {
-    result.options = describe(kind, optimizer, groups).dump(2) + "\n";
+    result.options = json_text(describe(kind, optimizer, groups), 2) + "\n";
     collect(kind, optimizer, groups, result.tensors);
   });
   return result;

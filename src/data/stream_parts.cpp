@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -82,7 +83,7 @@ PartPositions first_positions(int num_replicas, int rank, int num_workers) {
 std::string parts_to_text(const PartPositions& parts, int num_replicas, int rank) {
   json list = json::array();
   for (const auto& part : parts) list.push_back(to_json(part));
-  return json{{"ranks", num_replicas}, {"rank", rank}, {"parts", list}}.dump();
+  return json_text(json{{"ranks", num_replicas}, {"rank", rank}, {"parts", list}});
 }
 
 PartPositions deal_parts(std::span<const std::string> entries, int num_replicas, int rank, bool equally) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
 
@@ -39,7 +40,7 @@ const nlohmann::ordered_json* ConfigFile::find(const char* field) const {
 
 void ConfigFile::fail(const char* field, const std::string& what) const {
   throw DataError(
-      fmt::format("{}: the field '{}' is {}, expected {}", file_, field, json_.at(field).dump(), what));
+      fmt::format("{}: the field '{}' is {}, expected {}", file_, field, json_text(json_.at(field)), what));
 }
 
 void ConfigFile::require_type(const std::string& type) const {

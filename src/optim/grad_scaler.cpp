@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "recorded_step.hpp"
 
@@ -100,7 +101,7 @@ void GradScaler::update() {
 double GradScaler::get_scale() const { return scale_.item<float>(); }
 
 std::string GradScaler::state_dict() const {
-  return nlohmann::json{{"scale", get_scale()}, {"growth_tracker", growth_.item<int>()}}.dump();
+  return json_text(nlohmann::json{{"scale", get_scale()}, {"growth_tracker", growth_.item<int>()}});
 }
 
 void GradScaler::load_state_dict(const std::string& text) {

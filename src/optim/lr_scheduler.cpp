@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::optim {
@@ -68,7 +69,7 @@ void LrScheduler::step() {
 }
 
 std::string LrScheduler::state_dict() const {
-  return json{{"steps", steps_}, {"full_rates", full_rates_}}.dump();
+  return json_text(json{{"steps", steps_}, {"full_rates", full_rates_}});
 }
 
 void LrScheduler::load_state_dict(const std::string& text) {
@@ -102,13 +103,12 @@ void ReduceLrOnPlateau::step(double metric) {
 std::string ReduceLrOnPlateau::state_dict() const {
   // JSON has no infinity: null is that of before the first metric.
   const bool is_first = rule_.best == PlateauRule(rule_.options()).best;
-  return json{{"best", is_first                    ? json()
-                       : std::isfinite(rule_.best) ? json(rule_.best)
-                                                   : json(rule_.best > 0 ? "inf" : "-inf")},
-              {"bad_epochs", rule_.bad_epochs},
-              {"cooldown_left", rule_.cooldown_left},
-              {"rates", last_lr()}}
-      .dump();
+  return json_text(json{{"best", is_first                    ? json()
+                                 : std::isfinite(rule_.best) ? json(rule_.best)
+                                                             : json(rule_.best > 0 ? "inf" : "-inf")},
+                        {"bad_epochs", rule_.bad_epochs},
+                        {"cooldown_left", rule_.cooldown_left},
+                        {"rates", last_lr()}});
 }
 
 void ReduceLrOnPlateau::load_state_dict(const std::string& text) {

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {
@@ -144,7 +145,7 @@ void check_agreement(const ProcessGroup& group, const Proposal& proposal) {
       {"tensors", describe(proposal)}, {"options", proposal.options}, {"complaint", proposal.complaint}};
   // Usually only a hash is sent; the descriptions follow if the hashes differ, or if no rank can train.
   const std::string hash =
-      proposal.complaint.empty() ? std::to_string(std::hash<std::string>{}(mine.dump())) : "";
+      proposal.complaint.empty() ? std::to_string(std::hash<std::string>{}(json_text(mine))) : "";
   const auto hashes = group.all_gather_object(hash);
   const bool same =
       std::all_of(hashes.begin(), hashes.end(), [&](const auto& other) { return other == hashes.front(); });

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "byte_alphabet.hpp"
+#include "core/json_text.hpp"
 #include "encoding.hpp"
 #include "json_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -137,7 +138,7 @@ std::string TokenizerTrainer::train(TrainerOptions options) const {
   for (std::size_t id = 0; id < options.special_tokens.size(); ++id)
     added.push_back(special_token(options.special_tokens[id], id));
   document["added_tokens"] = std::move(added);
-  return document.dump(2);
+  return json_text(document, 2);
 }
 
 std::string byte_level_bpe(bool add_prefix_space) {
@@ -163,7 +164,7 @@ std::string byte_level_bpe(bool add_prefix_space) {
                        {"ignore_merges", false},
                        {"vocab", ordered_json::object()},
                        {"merges", ordered_json::array()}};
-  return document.dump();
+  return json_text(document);
 }
 
 std::string bert_word_piece(bool lowercase) {
@@ -184,7 +185,7 @@ std::string bert_word_piece(bool lowercase) {
                        {"continuing_subword_prefix", "##"},
                        {"max_input_chars_per_word", 100},
                        {"vocab", ordered_json::object()}};
-  return document.dump();
+  return json_text(document);
 }
 
 std::vector<std::string> byte_level_alphabet() {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/utf8_check.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/lease.hpp"
@@ -120,7 +121,8 @@ void Checkpoints::State::resume_from_path() {
   started_from = accelerator.process_group().broadcast_object(fs::weakly_canonical(options.resume).string());
   if (is_on()) {
     const auto comes_from_it = [this](const CheckpointInfo& info) {
-      return info.started_from == started_from;
+      // As the manifest writes a path that is not UTF-8.
+      return info.started_from == utf8_text(started_from);
     };
     const auto latest = accelerator.load_newest(options.folder, comes_from_it, /*must_load=*/false);
     bad = latest.passed_over;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "broadcast_tensors.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/structures.hpp"
@@ -22,7 +23,7 @@ json wire_form(const at::Tensor& tensor) {
 
 std::string to_text(const json& form) {
   const std::string device = form.at("device");
-  return form.at("dtype").get<std::string>() + " " + form.at("sizes").dump() +
+  return form.at("dtype").get<std::string>() + " " + json_text(form.at("sizes")) +
          (device == "cpu" ? "" : " on " + device);
 }
 

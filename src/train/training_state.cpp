@@ -9,6 +9,7 @@
 #include "broadcast_tensors.hpp"
 #include "checkpoint_writer.hpp"
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "host_copies.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -62,7 +63,7 @@ DataLoaderState loader_state_from(const json& document) {
 }
 
 FileDigest write_json(const std::filesystem::path& path, const json& document) {
-  return write_atomically(path, document.dump(2) + "\n");
+  return write_atomically(path, json_text(document, 2) + "\n");
 }
 
 namespace {
@@ -392,7 +393,7 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
     const auto file = path / optimizer_file(i, ".safetensors");
     TensorSource tensors = safe_open(file);
     content.optimizers.push_back(
-        {tensors.forms, read_json_document(path / optimizer_file(i, ".json")).dump()});
+        {tensors.forms, json_text(read_json_document(path / optimizer_file(i, ".json")))});
     check_optimizer_state(described(*optimizers_[i]), names, content.optimizers[i], "'" + file.string() + "'",
                           whole_forms(sharded_models(), names));
     // Without sharded models, the state is read immediately, so that an unreadable file changes nothing.
@@ -403,9 +404,9 @@ TrainingState::Content TrainingState::read_files(const Checkpoint& checkpoint) c
     }
   }
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
-    content.schedulers.push_back(read_json_document(path / scheduler_file(i)).dump());
+    content.schedulers.push_back(json_text(read_json_document(path / scheduler_file(i))));
   if (scaling_ != nullptr && fs::exists(path / kScalerFile)) {
-    content.scaler = read_json_document(path / kScalerFile).dump();
+    content.scaler = json_text(read_json_document(path / kScalerFile));
   }
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
     content.loaders.push_back(read_position(path / sampler_file(i)));

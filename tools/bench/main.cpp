@@ -8,6 +8,7 @@
 #include "bench_options.hpp"
 #include "collectives.hpp"
 #include "core/commands.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/environment.hpp"
@@ -101,7 +102,7 @@ int run(const std::vector<std::string>& words) {
                          world.group_world_size, options.backend, group.device().str(), surroundings(group)));
   const auto all = measure_all(group, options);
   if (!options.json.empty() && group.rank() == 0)
-    write_atomically(options.json, json_of(all, options, group.size()).dump(2) + "\n");
+    write_atomically(options.json, json_text(json_of(all, options, group.size()), 2) + "\n");
   for (const auto& measurement : all) bench::require_right(measurement, group.rank());
   group.barrier();
   return 0;

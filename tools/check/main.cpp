@@ -11,6 +11,7 @@
 #include <set>
 
 #include "bench/collectives.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/store.hpp"
 #include "lockstep/core/error.hpp"
@@ -52,7 +53,7 @@ std::string named(int rank, const json& facts) {
 
 /// Publishes `own` under this key, and returns the values of all ranks.
 std::vector<json> exchanged(const World& world, const Store& store, const std::string& key, const json& own) {
-  store.set(fmt::format("{}/{}", key, world.rank), own.dump());
+  store.set(fmt::format("{}/{}", key, world.rank), json_text(own));
   std::vector<json> all;
   for (int rank = 0; rank < world.world_size; ++rank) {
     const std::string theirs = fmt::format("{}/{}", key, rank);

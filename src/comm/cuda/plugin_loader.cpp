@@ -17,6 +17,7 @@
 #include "comm/cuda/plugin.hpp"
 #include "comm/cuda/rules.hpp"
 #include "core/cuda_driver.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -158,7 +159,6 @@ json library_facts() {
 /// Called by `lockstep env` after it has loaded this library. Returns a JSON list of pairs of strings, valid
 /// as long as the library is loaded.
 extern "C" const char* lockstep_library_facts() {
-  static const std::string text =
-      lockstep::library_facts().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  static const std::string text = lockstep::json_text(lockstep::library_facts());
   return text.c_str();
 }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -94,7 +95,7 @@ void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const Ro
 
 bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
   const std::string key = fmt::to_string(number);
-  store_.append(key, json(call).dump() + "\n");
+  store_.append(key, json_text(json(call)) + "\n");
   const bool last = store_.add(key + "/count", 1) == members_.size();
   if (last) {
     store_.set(key + "/all", "1");

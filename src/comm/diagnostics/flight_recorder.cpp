@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/host_name.hpp"
+#include "core/json_text.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -211,7 +212,7 @@ json FlightRecorder::dump(const std::string& reason) const {
               {"spans", json::array()}};
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     result["pg_config"][fmt::to_string(i)] = {
-        {"name", fmt::to_string(i)}, {"desc", groups_[i].name}, {"ranks", json(groups_[i].ranks).dump()}};
+        {"name", fmt::to_string(i)}, {"desc", groups_[i].name}, {"ranks", json_text(json(groups_[i].ranks))}};
     result["pg_status"][fmt::to_string(i)] = {{"last_enqueued_collective", progress_[i].collectives},
                                               {"finished_operations", progress_[i].finished}};
   }
