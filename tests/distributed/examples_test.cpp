@@ -75,7 +75,8 @@ TEST(Examples, MapWithRank) {
   data << "text\n";
   for (int i = 0; i < 50; ++i) data << "sentence number " << i << "\n";
   data.close();
-  const Words words = {example("map_with_rank"), "--data", folder.file("texts.csv"), "--folder"};
+  const Words words = {
+      example("map_with_rank"), "--data", folder.file("texts.csv"), "--max-new-tokens", "8", "--folder"};
   const auto run = [&](const std::string& name, int ranks) {
     Words all = words;
     all.push_back(folder.file(name));
