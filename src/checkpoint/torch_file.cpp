@@ -32,7 +32,7 @@ using Kind = PickleValue::Kind;
 
 /// The longest pickle: some 200,000 tensors.
 constexpr std::uint64_t kLongestPickle = 64U << 20U;
-constexpr std::size_t kShown = 200;
+constexpr std::size_t kNameLength = 200;
 /// "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19": the number that begins a file of the older format.
 constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr std::int64_t kLegacyVersion = 1001;
@@ -83,7 +83,7 @@ constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor",
                            kRebuildTensor2 = "torch._utils._rebuild_tensor_v2",
                            kRebuildTensor3 = "torch._utils._rebuild_tensor_v3",
                            kRebuildParameter = "torch._utils._rebuild_parameter", kSize = "torch.Size",
-                           kOrderedDict = "collections.OrderedDict";
+                           kOrderedDictClass = "collections.OrderedDict";
 
 const char* find_dtype_name(std::string_view torch) {
   const auto found = std::find_if(kDtypes.begin(), kDtypes.end(),
@@ -93,7 +93,7 @@ const char* find_dtype_name(std::string_view torch) {
 
 bool is_allowed(const std::string& global) {
   for (const auto known :
-       {kRebuildTensor, kRebuildTensor2, kRebuildTensor3, kRebuildParameter, kSize, kOrderedDict}) {
+       {kRebuildTensor, kRebuildTensor2, kRebuildTensor3, kRebuildParameter, kSize, kOrderedDictClass}) {
     if (global == known) return true;
   }
   return find_dtype_name(global) != nullptr;
@@ -166,7 +166,7 @@ class StateDict {
   [[noreturn]] void fail(const std::string& what) const {
     throw DataError(fmt::format(
         "'{}' cannot be read: {}{}.", path_.string(),
-        name_.empty() ? "" : fmt::format("the entry '{}' is wrong: ", name_.substr(0, kShown)), what));
+        name_.empty() ? "" : fmt::format("the entry '{}' is wrong: ", name_.substr(0, kNameLength)), what));
   }
 
   std::string read_name(const PickleValue& key) {
@@ -290,7 +290,7 @@ Storage take_part(const std::filesystem::path& path, const StorageId& id, const 
   const auto available = storage.bytes / id.element_bytes;
   if (id.offset > available || id.elements > available - id.offset) {
     fail(path, fmt::format("its storage '{}' should have {} elements of {} bytes, but has {} bytes",
-                           id.key.substr(0, kShown), id.elements, id.element_bytes, storage.bytes));
+                           id.key.substr(0, kNameLength), id.elements, id.element_bytes, storage.bytes));
   }
   return {.begin = storage.begin + id.offset * id.element_bytes, .bytes = id.elements * id.element_bytes};
 }
@@ -315,7 +315,7 @@ std::map<std::string, TorchTensor> read_archive(const std::filesystem::path& pat
   if (archive.find(folder + "constants.pkl") != nullptr)
     fail(path, "it is a TorchScript program, not a state dictionary");
   if (const auto* order = archive.find(folder + "byteorder");
-      order != nullptr && order->bytes < kShown &&
+      order != nullptr && order->bytes < kNameLength &&
       read_text(archive.file(), archive.find_data(*order), order->bytes) != "little")
     fail(path, "a machine with another order of bytes wrote it");
 
@@ -327,8 +327,8 @@ std::map<std::string, TorchTensor> read_archive(const std::filesystem::path& pat
                    [&](const StorageId& id) {
                      const auto found = by_name.find(folder + "data/" + id.key);
                      if (found == by_name.end())
-                       fail(path,
-                            fmt::format("it has no record of the storage '{}'", id.key.substr(0, kShown)));
+                       fail(path, fmt::format("it has no record of the storage '{}'",
+                                              id.key.substr(0, kNameLength)));
                      return take_part(path, id, {archive.find_data(*found->second), found->second->bytes});
                    })
       .read(content.root());
@@ -346,7 +346,7 @@ class LegacyStorages {
     for (const auto* key : keys.items) {
       const auto known = element_bytes.find(key->text);
       if (known == element_bytes.end())
-        fail(path_, fmt::format("no tensor refers to its storage '{}'", key->text.substr(0, kShown)));
+        fail(path_, fmt::format("no tensor refers to its storage '{}'", key->text.substr(0, kNameLength)));
       std::uint64_t elements = 0, bytes = 0;
       if (begin > file_.size() || file_.size() - begin < sizeof(elements)) fail_truncated(key->text);
       file_.read_at(begin, &elements, sizeof(elements));
@@ -361,14 +361,14 @@ class LegacyStorages {
   Storage find(const StorageId& id) const {
     const auto found = storages_.find(id.key);
     if (found == storages_.end())
-      fail(path_, fmt::format("it has no bytes of the storage '{}'", id.key.substr(0, kShown)));
+      fail(path_, fmt::format("it has no bytes of the storage '{}'", id.key.substr(0, kNameLength)));
     return take_part(path_, id, found->second);
   }
 
  private:
   [[noreturn]] void fail_truncated(const std::string& key) const {
     fail(path_, fmt::format("it has {} bytes and ends before its storage '{}' does: it may be truncated",
-                            file_.size(), key.substr(0, kShown)));
+                            file_.size(), key.substr(0, kNameLength)));
   }
 
   const std::filesystem::path& path_;
@@ -385,7 +385,7 @@ std::map<std::string, std::uint64_t> find_element_sizes(const std::filesystem::p
     const auto id = StateDict::read_identifier(value, [&](const char* what) { fail(path, what); });
     const auto [known, is_new] = sizes.emplace(id.key, id.element_bytes);
     if (!is_new && known->second != id.element_bytes)
-      fail(path, fmt::format("its storage '{}' has two dtypes", id.key.substr(0, kShown)));
+      fail(path, fmt::format("its storage '{}' has two dtypes", id.key.substr(0, kNameLength)));
   });
   return sizes;
 }
