@@ -3,36 +3,63 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "recorded_step.hpp"
+#include "unscaled_gradients.hpp"
 
 namespace lockstep::optim {
 namespace {
 
 using DtypeAndDevice = std::pair<at::ScalarType, std::string>;
+/// Gradients, of sparse ones the values, grouped by kernel call.
+using GradientLists = std::map<DtypeAndDevice, std::vector<at::Tensor>>;
 
-/// The gradients, of sparse ones the values, grouped by kernel call.
-std::map<DtypeAndDevice, std::vector<at::Tensor>> gradients_of(torch::optim::Optimizer& optimizer) {
-  std::map<DtypeAndDevice, std::vector<at::Tensor>> lists;
-  for (auto& group : optimizer.param_groups()) {
-    for (auto& parameter : group.params()) {
+void add(GradientLists& lists, const at::Tensor& gradient) {
+  if (gradient.scalar_type() == at::kHalf) {
+    throw UsageError(
+        "GradScaler: the optimizer has float16 gradients. Keep the parameters in float32; autocast "
+        "computes in float16.");
+  }
+  lists[{gradient.scalar_type(), gradient.device().str()}].push_back(
+      gradient.is_sparse() ? gradient._values() : gradient);
+}
+
+struct Gradients {
+  GradientLists scaled, unscaled;
+  /// To which scaled ones may have been added when they were unscaled.
+  std::vector<at::Tensor> mixed;
+};
+
+Gradients gradients_of(const torch::optim::Optimizer& optimizer, const UnscaledGradients& known) {
+  Gradients result;
+  std::size_t index = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const auto state = known.state_of(index++, parameter);
       const at::Tensor gradient = parameter.grad();
       if (!gradient.defined()) continue;
-      if (gradient.scalar_type() == at::kHalf) {
-        throw UsageError(
-            "GradScaler: the optimizer has float16 gradients. Keep the parameters in float32; autocast "
-            "computes in float16.");
-      }
-      lists[{gradient.scalar_type(), gradient.device().str()}].push_back(
-          gradient.is_sparse() ? gradient._values() : gradient);
+      if (state == UnscaledGradients::State::mixed) result.mixed.push_back(gradient);
+      add(state == UnscaledGradients::State::unscaled ? result.unscaled : result.scaled, gradient);
     }
   }
-  return lists;
+  return result;
+}
+
+/// Multiplies by `inverse` and adds to `found` whether any result is not finite.
+void unscale_lists(const GradientLists& lists, const at::Tensor& inverse, const at::Tensor& found) {
+  for (const auto& [kind, gradients] : lists) {
+    at::Tensor here = at::zeros({1}, gradients.front().options().dtype(at::kFloat));
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, here, inverse.to(here.device()));
+    found.add_(here.to(found.device()));
+  }
 }
 
 void check_scaler_options(const GradScalerOptions& options) {
@@ -53,24 +80,77 @@ GradScaler::GradScaler(const GradScalerOptions& options, std::optional<ProcessGr
   growth_ = at::zeros({1}, at::kInt);
 }
 
+UnscaledGradients& GradScaler::known_of(const torch::optim::Optimizer& optimizer) {
+  for (auto& [one, known] : known_) {
+    if (one == &optimizer) return *known;
+  }
+  return *known_.emplace_back(&optimizer, std::make_shared<UnscaledGradients>()).second;
+}
+
+bool GradScaler::drop_left_out_steps() {
+  bool any = false;
+  std::erase_if(known_, [&](const auto& entry) {
+    // After a step, gradients are cleared; those that are not count as scaled, as in PyTorch.
+    if (entry.second->has_stepped()) return true;
+    if (is_true_on_any(!entry.second->were_cleared())) return false;
+    seen_[entry.first].found_inf.reset();
+    return any = true;
+  });
+  return any;
+}
+
 at::Tensor GradScaler::scale(const at::Tensor& loss) {
+  drop_left_out_steps();
+  for (auto& entry : known_) entry.second->loss_was_scaled();
+  for (auto& entry : seen_) entry.second.newer_loss = true;
+  has_scaled_ = true;
   scale_ = scale_.to(loss.device());
   growth_ = growth_.to(loss.device());
   return loss * scale_.squeeze();
 }
 
+bool GradScaler::is_true_on_any(bool here) const {
+  if (!group_) return here;
+  const at::Tensor flag = at::full({1}, here ? 1 : 0, at::TensorOptions(group_->object_device()).dtype(at::kInt));
+  group_->all_reduce(flag, ReduceOp::max);
+  return flag.item<int>() != 0;
+}
+
 void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
   Seen& seen = seen_[&optimizer];
-  if (seen.found_inf.defined()) return;
+  if (seen.stepped && seen.newer_loss) {
+    throw UsageError(
+        "GradScaler: a loss was scaled after the optimizer's step(), without update(): call update() after the "
+        "steps of all optimizers.");
+  }
+  if (seen.found_inf.defined() && !seen.newer_loss) return;
+  UnscaledGradients& known = known_of(optimizer);
+  const Gradients gradients = gradients_of(optimizer, known);
+  if (known.waits_for_step_after_loss() && is_true_on_any(have_values(gradients.mixed))) {
+    throw UsageError(
+        "GradScaler: gradients that were unscaled (or clipped, which unscales) before a further loss was scaled "
+        "have changed since, so they are a mixture. Step the optimizer or clear its gradients before the next "
+        "backward.");
+  }
+  if (!has_scaled_ && !gradients.scaled.empty()) {
+    throw UsageError(
+        "GradScaler: the optimizer has gradients, but no loss was scaled: backward needs scale(loss), in an "
+        "Accelerator backward(loss).");
+  }
   // In double precision: the reciprocal of a large scale would otherwise lose bits.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
-  seen.found_inf = at::zeros({1}, scale_.options());
-  for (auto& [kind, gradients] : gradients_of(optimizer)) {
-    at::Tensor found = at::zeros({1}, gradients.front().options().dtype(at::kFloat));
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse.to(found.device()));
-    seen.found_inf.add_(found.to(seen.found_inf.device()));
-  }
-  if (group_) group_->all_reduce(seen.found_inf, ReduceOp::max);
+  const at::Tensor found = at::zeros({1}, scale_.options());
+  unscale_lists(gradients.scaled, inverse, found);
+  unscale_lists(gradients.unscaled, at::ones_like(inverse), found);
+  if (group_) group_->all_reduce(found, ReduceOp::max);
+  // After the step, for example to log a norm: the step was not left out.
+  const bool after_step = known.has_stepped() && gradients.scaled.empty();
+  known.remember(optimizer);
+  if (after_step) known.mark_stepped();
+  seen.found_inf = found;
+  seen.newer_loss = false;
+  if (!gradients.scaled.empty() || !gradients.unscaled.empty())
+    found_inf_ = found_inf_.defined() ? found_inf_.to(found.device()).add_(found) : found.clone();
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -79,23 +159,43 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
         "GradScaler: a step waits until the device knows whether all gradients are finite, so a CUDA graph "
         "cannot record it. Use bf16, which needs no scaling.");
   }
+  if (seen_[&optimizer].stepped)
+    throw UsageError("GradScaler: step() was called twice for an optimizer before update().");
   unscale(optimizer);
   Seen& seen = seen_[&optimizer];
-  if (seen.stepped) throw UsageError("GradScaler: step() was called twice for an optimizer before update().");
+  const bool steps = seen.found_inf.item<float>() == 0;
+  if (steps) optimizer.step();
   seen.stepped = true;
-  if (seen.found_inf.item<float>() != 0) return false;
-  optimizer.step();
-  return true;
+  seen.skipped = !steps;
+  UnscaledGradients& known = known_of(optimizer);
+  known.remember(optimizer);
+  known.mark_stepped();
+  return steps;
 }
 
 void GradScaler::update() {
-  at::Tensor found = at::zeros({1}, scale_.options());
-  for (const auto& entry : seen_) {
-    if (entry.second.found_inf.defined()) found.add_(entry.second.found_inf.to(found.device()));
+  if (seen_.empty() && !found_inf_.defined())
+    throw UsageError("GradScaler: update() without a step() or an unscale() since the last one.");
+  if (found_inf_.defined()) {
+    at::_amp_update_scale_(scale_, growth_, found_inf_.to(scale_.device()), options_.growth_factor,
+                           options_.backoff_factor, options_.growth_interval);
   }
-  at::_amp_update_scale_(scale_, growth_, found, options_.growth_factor, options_.backoff_factor,
-                         options_.growth_interval);
+  const bool skipped = std::any_of(seen_.begin(), seen_.end(), [](const auto& entry) {
+    return entry.second.skipped;
+  });
   seen_.clear();
+  found_inf_.reset();
+  // Its reciprocal would soon be infinite. Only looked at after a step that has waited for the device anyway.
+  if (!skipped || get_scale() >= std::numeric_limits<float>::min()) return;
+  throw Error(
+      "GradScaler: the gradients of all the last steps were not finite, although the loss scale has fallen to "
+      "2^-127: the loss or the gradients are NaN or infinite whatever the scale. Look at the data and at what "
+      "the model computes in float16");
+}
+
+void GradScaler::forget(const torch::optim::Optimizer& optimizer) {
+  seen_.erase(&optimizer);
+  std::erase_if(known_, [&](const auto& entry) { return entry.first == &optimizer; });
 }
 
 double GradScaler::get_scale() const { return scale_.item<float>(); }
@@ -113,6 +213,8 @@ void GradScaler::load_state_dict(const std::string& text) {
     throw DataError(std::string("the state of a GradScaler cannot be read: ") + error.what());
   }
   seen_.clear();
+  known_.clear();
+  found_inf_.reset();
 }
 
 }  // namespace lockstep::optim

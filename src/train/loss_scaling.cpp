@@ -20,6 +20,7 @@ void LossScaling::keep_first(std::size_t count) {
   if (count >= optimizers_.size()) return;
   for (auto entry = optimizers_.begin() + static_cast<std::ptrdiff_t>(count); entry != optimizers_.end();
        ++entry) {
+    scaler_.forget(*entry->optimizer);
     done_.erase(entry->optimizer);
     skipped_.erase(entry->optimizer);
   }
@@ -35,6 +36,8 @@ std::vector<torch::optim::Optimizer*> LossScaling::living() const {
 }
 
 at::Tensor LossScaling::scale(const at::Tensor& loss) {
+  // An overflow lowers the scale even if the program leaves out the step because of it.
+  if (scaler_.drop_left_out_steps() && done_.empty()) scaler_.update();
   update();
   return scaler_.scale(loss);
 }

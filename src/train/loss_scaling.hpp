@@ -16,7 +16,8 @@ namespace lockstep::train {
 
 /// The loss scale of float16 for all optimizers of a program. The scale is updated once, after the last
 /// optimizer has stepped. If not all of them step (a program that trains two models in turn), it is updated
-/// before the next loss is scaled. A step that one optimizer skipped does not affect another optimizer.
+/// before the next loss is scaled; so it is if a program leaves out a step and clears the gradients instead. A
+/// step that one optimizer skipped does not affect another optimizer.
 class LossScaling {
  public:
   /// `group`: its ranks hold parts of the gradients and skip a step together.

@@ -4,12 +4,18 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/comm/process_group.hpp"
 
 namespace lockstep::optim {
+
+/// Internal: the gradients that were divided already.
+class UnscaledGradients;
 
 /// Names, defaults and meaning as in torch.amp.GradScaler.
 struct GradScalerOptions {
@@ -28,27 +34,46 @@ struct GradScalerOptions {
 ///     scaler.step(optimizer);
 ///     scaler.update();
 ///
+/// unscale() divides gradients once, in whatever order the functions are called. A step may be left out: clear
+/// the gradients instead, and the next loss begins anew. What cannot be right is a UsageError, where PyTorch
+/// raises, or divides twice, or not at all: gradients to which a further backward has added after unscale(),
+/// a step without update() before the next loss, gradients of a loss that was never scaled.
+///
 /// *Local*. Ranks agree without communication, because averaged gradients are finite on all ranks or on none.
 /// If each rank only has a part of them, as in a fully sharded model, pass its process group; unscale() and
-/// step() are then *Collective* (PyTorch's ShardedGradScaler). One thread at a time.
+/// step() are then *Collective* (PyTorch's ShardedGradScaler), and so is the scale() after a step that was
+/// left out. One thread at a time.
 class GradScaler {
  public:
   /// Throws UsageError if an option is out of range.
   explicit GradScaler(const GradScalerOptions& options = {}, std::optional<ProcessGroup> group = {});
 
-  /// The loss multiplied by the scale.
+  /// The loss multiplied by the scale. If an optimizer's step was left out after unscale() and its gradients
+  /// are not simply gone, waits for the device to know whether they are zero.
   at::Tensor scale(const at::Tensor& loss);
 
   /// Divides the optimizer's gradients by the scale, for example to clip them before the step. Further calls
-  /// before update() do nothing. Throws UsageError for float16 gradients: parameters must be float32.
+  /// do nothing until the next loss is scaled. Throws UsageError for float16 gradients (parameters must be
+  /// float32), and as described above.
   void unscale(torch::optim::Optimizer& optimizer);
 
   /// Steps the optimizer unless a gradient is not finite; returns whether it did. Throws UsageError if it is
-  /// called twice before update().
+  /// called twice before update(), and as unscale().
   bool step(torch::optim::Optimizer& optimizer);
 
-  /// Computes the next scale; call it after the steps of all optimizers.
+  /// Computes the next scale; call it after the steps of all optimizers. Throws UsageError if no optimizer
+  /// has stepped or was unscaled since the last call; Error once so many steps in a row were skipped that the
+  /// scale has fallen below 2^-126: no scale makes such gradients finite.
   void update();
+
+  /// Looks for optimizers whose step was left out: unscaled, not stepped, and cleared since. Their next
+  /// gradients are scaled ones. Returns whether there were any; update() then takes account of what they
+  /// found. scale() does this too.
+  bool drop_left_out_steps();
+
+  /// Call it before an optimizer that was given to unscale() or step() is destroyed, if another one may be
+  /// created in its place.
+  void forget(const torch::optim::Optimizer& optimizer);
 
   double get_scale() const;
 
@@ -59,15 +84,25 @@ class GradScaler {
  private:
   /// State of an optimizer since the last update().
   struct Seen {
+    /// Of the gradients as they are; undefined before unscale().
     at::Tensor found_inf;
     bool stepped = false;
+    bool skipped = false;
+    bool newer_loss = false;
   };
+  UnscaledGradients& known_of(const torch::optim::Optimizer& optimizer);
+  bool is_true_on_any(bool here) const;
 
   GradScalerOptions options_;
   std::optional<ProcessGroup> group_;
   at::Tensor scale_;
   at::Tensor growth_;
+  bool has_scaled_ = false;
   std::map<const torch::optim::Optimizer*, Seen> seen_;
+  /// In the order of their first unscale(), which is the same on all ranks.
+  std::vector<std::pair<const torch::optim::Optimizer*, std::shared_ptr<UnscaledGradients>>> known_;
+  /// What all gradients that were looked at since the last update() had; undefined if there were none.
+  at::Tensor found_inf_;
 };
 
 }  // namespace lockstep::optim

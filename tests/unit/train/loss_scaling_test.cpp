@@ -6,9 +6,11 @@
 #include <torch/types.h>
 
 #include <limits>
+#include <optional>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/grad_scaler.hpp"
+#include "support/ranks.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep {
@@ -141,6 +143,140 @@ TEST_F(TwoOptimizers, MayStepInTurnOrNotAtAll) {
     EXPECT_FALSE(scaling_.step(first_)) << "the other one does not step";
   }
   EXPECT_EQ(scaling_.get_scale(), scale / 4);
+}
+
+/// Otherwise a training whose loss is NaN would skip its steps for ever.
+TEST(GradScaler, GivesUpWhenNoScaleHelps) {
+  const at::Tensor weight = torch::ones({2}).requires_grad_();
+  torch::optim::SGD sgd({weight}, 1.0);
+  optim::GradScaler scaler;
+  int steps = 0;
+  const auto train = [&] {
+    for (; steps < 1000; ++steps) {
+      weight.mutable_grad().reset();
+      scaler.scale((weight * std::numeric_limits<double>::quiet_NaN()).sum()).backward();
+      EXPECT_FALSE(scaler.step(sgd));
+      scaler.update();
+    }
+  };
+  EXPECT_THROWS(train(), Error, "not finite", "2^-127");
+  EXPECT_EQ(steps, 16 + 127 - 1) << "from 2^16";
+}
+
+/// One optimizer, whose gradient is the loss's factor.
+class OneOptimizer : public ::testing::Test {
+ protected:
+  OneOptimizer() { scaling_.add_optimizer(sgd_); }
+
+  void backward(double factor) { scaling_.scale((weight_ * factor).sum()).backward(); }
+  void expect_gradient(double value) { EXPECT_TRUE(torch::equal(weight_.grad(), torch::full({2}, value))); }
+
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  at::Tensor weight_ = torch::ones({2}).requires_grad_();
+  torch::optim::SGD sgd_{{weight_}, 1.0};
+  train::LossScaling scaling_{{.init_scale = 8, .growth_interval = 2}};
+};
+
+/// As a program does whose norm is too large. In place as well, as in bucket views.
+TEST_F(OneOptimizer, MayLeaveOutItsStepAfterClipping) {
+  for (const bool in_place : {false, true}) {
+    backward(1);
+    scaling_.unscale({weight_});
+    expect_gradient(1);
+    in_place ? void(weight_.grad().zero_()) : weight_.mutable_grad().reset();
+  }
+  backward(0.5);
+  scaling_.unscale({weight_});
+  scaling_.unscale({weight_});
+  expect_gradient(0.5);
+  EXPECT_TRUE(scaling_.step(sgd_));
+  EXPECT_TRUE(torch::equal(weight_, torch::full({2}, 0.5)));
+}
+
+/// Otherwise a program that leaves out steps of infinite norm would never step again.
+TEST_F(OneOptimizer, LowersTheScaleByAnOverflowWhoseStepWasLeftOut) {
+  for (int i = 0; i < 2; ++i) {
+    backward(kInfinity);
+    scaling_.unscale({weight_});
+    weight_.mutable_grad().reset();
+  }
+  backward(0.25);
+  EXPECT_EQ(scaling_.get_scale(), 2);
+  EXPECT_TRUE(scaling_.step(sgd_));
+  EXPECT_TRUE(torch::equal(weight_, torch::full({2}, 0.75)));
+}
+
+TEST_F(OneOptimizer, DoesNotDivideAgainAfterItsStep) {
+  backward(0.25);
+  EXPECT_TRUE(scaling_.step(sgd_));
+  scaling_.unscale({weight_});
+  expect_gradient(0.25);
+  EXPECT_TRUE(scaling_.step(sgd_)) << "with the same gradient, as without a scale";
+  EXPECT_TRUE(torch::equal(weight_, torch::full({2}, 0.5)));
+}
+
+TEST_F(OneOptimizer, RefusesWhatNoFactorMends) {
+  const at::Tensor other = torch::zeros({2}).requires_grad_();
+  (weight_ * 0.25).sum().backward();
+  EXPECT_THROWS(scaling_.step(sgd_), UsageError, "no loss was scaled");
+  weight_.mutable_grad().reset();
+  backward(0.25);
+  scaling_.unscale({weight_});
+  backward(0.25);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROWS(scaling_.unscale({weight_}), UsageError, "before the next backward");
+    EXPECT_THROWS(scaling_.step(sgd_), UsageError, "mixture");
+    scaling_.scale(other.sum()).backward();
+  }
+  weight_.mutable_grad().reset();
+  backward(0.25);
+  EXPECT_TRUE(scaling_.step(sgd_));
+}
+
+/// Two networks that are clipped together; the loss of the one does not reach the other.
+TEST_F(TwoOptimizers, AreClippedBeforeTheOthersLoss) {
+  backward(one_, 0.25);
+  scaling_.unscale({one_});
+  backward(other_, 0.5);
+  scaling_.unscale({other_});
+  EXPECT_TRUE(scaling_.step(first_));
+  EXPECT_TRUE(scaling_.step(second_));
+  EXPECT_TRUE(torch::equal(one_, torch::full({2}, 0.75)));
+  EXPECT_TRUE(torch::equal(other_, torch::full({2}, 0.5)));
+}
+
+/// An optimizer in the place of one that was destroyed has gradients of its own.
+TEST(LossScaling, ForgetsOptimizers) {
+  train::LossScaling scaling({.init_scale = 8});
+  std::optional<torch::optim::SGD> sgd;
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor weight = torch::ones({2}).requires_grad_();
+    sgd.emplace(std::vector<at::Tensor>{weight}, 1.0);
+    scaling.add_optimizer(*sgd);
+    scaling.scale((weight * 0.25).sum()).backward();
+    scaling.unscale_all();
+    EXPECT_TRUE(torch::equal(weight.grad(), torch::full({2}, 0.25)));
+    scaling.clear();
+  }
+}
+
+/// Each rank has a part of the gradients: here the first one's is zero.
+TEST(GradScaler, LeavesOutStepsOnAllRanks) {
+  testing::run_group(2, [](const ProcessGroup& group) {
+    const double factor = group.rank();
+    const at::Tensor weight = torch::ones({2}).requires_grad_();
+    torch::optim::SGD sgd({weight}, 1.0);
+    optim::GradScaler scaler({.init_scale = 8}, group);
+    scaler.scale((weight * factor).sum()).backward();
+    scaler.unscale(sgd);
+    scaler.scale((weight * factor).sum()).backward();
+    EXPECT_THROWS(scaler.step(sgd), UsageError, "mixture");
+    weight.mutable_grad().reset();
+    scaler.scale((weight * factor).sum() * 0.5).backward();
+    EXPECT_TRUE(scaler.step(sgd));
+    scaler.update();
+    EXPECT_TRUE(torch::equal(weight, torch::full({2}, 1 - factor / 2)));
+  });
 }
 
 }  // namespace
