@@ -1,6 +1,7 @@
 #include "gradient_state.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <fmt/core.h>
 
@@ -51,27 +52,42 @@ std::vector<at::Tensor> gradients_of(const std::vector<WrappedModel>& models) {
 }
 
 /// dividend / weight as a scalar on the weight's device; 0 if the weight is 0.
-at::Tensor share_of(double dividend, const at::Tensor& weight) {
-  const at::Tensor share = at::full_like(weight, dividend) / weight;
+at::Tensor share_of(const at::Tensor& dividend, const at::Tensor& weight) {
+  const at::Tensor share = dividend / weight;
   return share.masked_fill(weight.gt(0).logical_not(), 0).reshape({});
 }
 
-/// Multiplies the gradients by share_of() without synchronizing with the device: one operation per dtype and
-/// device.
-void multiply_by_share(const std::vector<at::Tensor>& gradients, double dividend, const at::Tensor& weight) {
+/// Without synchronizing with the device: one operation per dtype and device.
+void multiply(const std::vector<at::Tensor>& gradients, const at::Tensor& factor) {
   const at::NoGradGuard no_grad;
-  const at::Tensor share = share_of(dividend, weight);
   std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> groups;
   for (const auto& gradient : gradients)
     groups[{gradient.device().str(), gradient.scalar_type()}].push_back(gradient);
   for (const auto& [kind, list] : groups)
-    at::_foreach_mul_(list, share.to(list.front().device(), kind.second, /*non_blocking=*/true));
+    at::_foreach_mul_(list, factor.to(list.front().device(), kind.second, /*non_blocking=*/true));
+}
+
+/// Changes when a backward adds to the optimizer's gradients, or one is replaced.
+std::uint64_t gradients_mark(const torch::optim::Optimizer& optimizer) {
+  std::uint64_t mark = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const at::Tensor& gradient = parameter.grad();
+      const auto address = reinterpret_cast<std::uintptr_t>(gradient.unsafeGetTensorImpl());
+      const std::int64_t version = gradient.defined() && !gradient.is_inference() ? gradient._version() : 0;
+      constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+      mark = (mark ^ address ^ static_cast<std::uint64_t>(version)) * kOdd;
+    }
+  }
+  return mark;
 }
 
 }  // namespace
 
 GradientState::GradientState(const ProcessGroup& group, const AcceleratorOptions& options)
-    : group_(group), options_(options.gradient_accumulation), steps_(options.gradient_accumulation_steps) {
+    : group_(group), options_(options.gradient_accumulation),
+      sharded_(options.fsdp_plugin.has_value()),
+      steps_(options.gradient_accumulation_steps) {
   check_precision(group.device(), options.mixed_precision);
   check_accumulation(options_);
   check_steps(steps_);
@@ -118,14 +134,19 @@ void GradientState::clear() {
   models_.clear();
   owners_.clear();
   if (scaling_) scaling_->clear();
+  optimizers_.clear();
+  at_begin_.clear();
+  stepped_.clear();
   loaders_.clear();
+  passes_ = {};
   done_ = 0;
+  syncs_ = true;
 }
 
 GradientState::Mark GradientState::mark() const noexcept {
   return {.models = models_.size(),
           .loaders = loaders_.size(),
-          .optimizers = scaling_ ? scaling_->optimizers() : 0,
+          .optimizers = optimizers_.size(),
           .steps = steps_,
           .global_batch_size = options_.global_batch_size};
 }
@@ -137,38 +158,48 @@ void GradientState::return_to(const Mark& mark) {
   keep_first(models_, mark.models);
   keep_first(owners_, mark.models);
   keep_first(loaders_, mark.loaders);
+  keep_first(optimizers_, mark.optimizers);
+  at_begin_.clear();
+  stepped_.clear();
+  passes_ = {};
   if (scaling_) scaling_->keep_first(mark.optimizers);
   options_.global_batch_size = mark.global_batch_size;
   done_ = 0;
+  syncs_ = true;
   set_steps(mark.steps);
 }
 
-/// Progress of the pass that began last.
-std::optional<DataLoaderProgress> GradientState::progress() const {
-  std::optional<DataLoaderProgress> latest;
-  for (const auto& loader : loaders_) {
-    const auto progress = loader.progress();
-    if (progress && (!latest || progress->pass > latest->pass)) latest = progress;
+void GradientState::begin_step() {
+  const bool follows = options_.sync_with_dataloader;
+  if (follows) {
+    passes_.look(loaders_);
+    if (done_ > 0 && passes_.is_abandoned()) discard_window();
   }
-  return latest;
-}
-
-void GradientState::begin_step() { begin(progress()); }
-
-void GradientState::begin(const std::optional<DataLoaderProgress>& progress) {
-  const bool follows = options_.sync_with_dataloader && progress.has_value();
-  // If a pass is abandoned in the middle of a window, the window is discarded.
-  if (follows && progress->pass != pass_ && done_ > 0) discard_window();
   if (done_ == 0) {
+    passes_.begin_window();
     length_ = steps_;
-    if (follows) length_ = std::min(length_, progress->size - progress->position + 1);
+    if (follows) length_ = std::min(length_, passes_.remaining().value_or(length_));
     weighted_.reset();
     weight_.reset();
+    divided_by_.reset();
   }
-  if (follows) pass_ = progress->pass;
+  weighted_losses_ = 0;
   ++done_;
   inside_ = true;
-  syncs_ = done_ >= length_ || (follows && progress->position >= progress->size);
+  syncs_ = done_ >= length_ || (follows && passes_.at_end());
+  stepped_.clear();
+  if (done_ > 1 && !syncs_) return;
+  at_begin_.clear();
+  for (const auto& [optimizer, alive] : optimizers_) {
+    if (!alive.expired()) at_begin_[optimizer] = gradients_mark(*optimizer);
+  }
+}
+
+bool GradientState::may_clear(const torch::optim::Optimizer& optimizer) const {
+  const auto begin = at_begin_.find(&optimizer);
+  if (!inside_ || begin == at_begin_.end() || stepped_.contains(&optimizer)) return syncs_;
+  const bool changed = gradients_mark(optimizer) != begin->second;
+  return changed ? syncs_ : done_ == 1;
 }
 
 /// Its gradients would become part of the next step, divided by another number or weight.
@@ -179,14 +210,16 @@ void GradientState::discard_window() {
 
 void GradientState::end() noexcept {
   if (syncs_) done_ = 0;
-  // Outside a window, every backward is a step.
   inside_ = false;
-  syncs_ = true;
 }
 
 /// A sum of means and a weighted sum cannot be mixed.
 void GradientState::demand_kind(bool weighted) {
-  if (!inside_) return;
+  if (!inside_) {
+    // Outside a window, every backward is a step.
+    syncs_ = true;
+    return;
+  }
   if (weighted_.value_or(weighted) != weighted) {
     throw UsageError(
         "backward(loss) and backward(sum, weight) cannot be mixed in one accumulation window: the one is a "
@@ -201,34 +234,62 @@ at::Tensor GradientState::scaled(const at::Tensor& loss) { return scaling_ ? sca
 void GradientState::backward(const at::Tensor& loss) {
   demand_kind(false);
   scaled(inside_ && length_ > 1 ? loss / length_ : loss).backward();
+  if (!inside_ || !syncs_ || done_ >= length_) return;
+  // The loop has ended before the window was full.
+  const double part = static_cast<double>(length_) / static_cast<double>(done_);
+  multiply(gradients_of(models_), at::scalar_tensor(part, at::kDouble));
+  length_ = done_;
 }
 
 /// A weight on the device stays there, and one of the host is sent without waiting for the forward pass.
-void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
-  demand_kind(true);
+at::Tensor GradientState::weight_so_far(const at::Tensor& weight) {
   at::Tensor all = weight.detach().to(at::kDouble).reshape({1});
   if (all.is_cpu()) all = all.to(group_.object_device(), /*non_blocking=*/true);
-  if (inside_) {
-    weight_ = weight_.defined() ? weight_ + all.to(weight_.device()) : all;
-    all = weight_;
+  if (!inside_) return all;
+  weight_ = weight_.defined() && weighted_losses_ == 1 ? weight_ + all.to(weight_.device()) : all;
+  return weight_;
+}
+
+/// Gradients are divided before they are sent, not after: sums over thousands of tokens would overflow in
+/// float16, and mislead hooks that keep the errors of earlier steps. What other backwards have computed is
+/// not touched.
+void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
+  demand_kind(true);
+  if (inside_ && ++weighted_losses_ > 1 && std::max(length_, done_) > 1) {
+    throw UsageError(fmt::format(
+        "backward(sum, weight) was called twice for a micro-batch of a window of {}: their gradients are "
+        "divided by the weights when the window ends, and cannot be told apart. Add the sums and give their "
+        "common weight, or set gradient_accumulation_steps to 1.",
+        std::max(length_, done_)));
   }
-  if (!syncs_) return scaled(sum).backward();
-  if (!options_.weights_of_all_ranks) return backward_by_own(sum, all);
-  all = all.clone();
+  const at::Tensor all = weight_so_far(weight);
+  if (!syncs_ && !options_.sync_each_batch) return scaled(sum).backward();
+  if (sharded_ && !options_.sync_each_batch && inside_ && done_ > 1) return backward_of_sharded(sum, all);
+  backward_divided(sum, all);
+}
+
+void GradientState::backward_divided(const at::Tensor& sum, const at::Tensor& weight) {
+  const at::Tensor all = options_.weights_of_all_ranks ? weight.clone() : weight;
+  if (options_.weights_of_all_ranks) group_.all_reduce(all);
+  // DistributedDataParallel divides the sum over all ranks by their number.
+  const double ranks = options_.weights_of_all_ranks ? group_.size() : 1;
+  if (inside_ && done_ > 1) {
+    const at::Tensor before = divided_by_.defined() ? divided_by_ : at::full_like(all, ranks);
+    multiply(gradients_of(models_), share_of(before, all));
+  }
+  if (inside_) divided_by_ = all;
+  const at::Tensor share = share_of(at::full_like(all, ranks), all);
+  scaled(sum * share.to(sum.device(), sum.scalar_type(), /*non_blocking=*/true)).backward();
+}
+
+/// The gradients of the window's earlier micro-batches are reduced in this backward, and not seen before.
+void GradientState::backward_of_sharded(const at::Tensor& sum, const at::Tensor& weight) {
+  const at::Tensor all = weight.clone();
   // Overlaps with backward.
   Work exchange = group_.all_reduce_async(all);
   scaled(sum).backward();
   exchange.wait();
-  // DistributedDataParallel has divided the sum over all ranks by their number.
-  multiply_by_share(gradients_of(models_), group_.size(), all);
-}
-
-/// DistributedDataParallel averages the ranks' means, so accumulated gradients must be divided before it
-/// does.
-void GradientState::backward_by_own(const at::Tensor& sum, const at::Tensor& weight) {
-  multiply_by_share(gradients_of(models_), 1, weight);
-  const at::Tensor share = share_of(1, weight).to(sum.device(), sum.scalar_type(), /*non_blocking=*/true);
-  scaled(sum * share).backward();
+  multiply(gradients_of(models_), share_of(at::full_like(all, static_cast<double>(group_.size())), all));
 }
 
 void GradientState::unscale_all() {
@@ -240,6 +301,7 @@ void GradientState::unscale(const std::vector<at::Tensor>& parameters) {
 }
 
 bool GradientState::step(torch::optim::Optimizer& optimizer) {
+  stepped_.insert(&optimizer);
   if (scaling_) return scaling_->step(optimizer);
   optimizer.step();
   return true;

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/train/gradient_accumulation.hpp"
 #include "loss_scaling.hpp"
+#include "window_passes.hpp"
 
 namespace lockstep::train {
 
@@ -27,7 +30,8 @@ class GradientState {
   }
   /// `alive` expires when the optimizer may no longer be used.
   void add_optimizer(torch::optim::Optimizer& optimizer, std::weak_ptr<const void> alive) {
-    if (scaling_) scaling_->add_optimizer(optimizer, std::move(alive));
+    if (scaling_) scaling_->add_optimizer(optimizer, alive);
+    optimizers_.emplace_back(&optimizer, std::move(alive));
   }
   /// The first loader determines the number of steps that `global_batch_size` means. Throws UsageError if it
   /// is not a whole number.
@@ -53,6 +57,7 @@ class GradientState {
   /// Begins and ends a micro-batch.
   void begin_step();
   void end() noexcept;
+  /// After the end, still that of the last micro-batch, until a backward outside of one.
   bool syncs() const noexcept { return syncs_; }
   bool sends_each_batch() const noexcept { return options_.sync_each_batch; }
 
@@ -65,6 +70,9 @@ class GradientState {
   void unscale(const std::vector<at::Tensor>& parameters);
   /// True if the optimizer stepped, false if the step was skipped.
   bool step(torch::optim::Optimizer& optimizer);
+  /// Whether the optimizer's zero_grad() clears: the gradients are those of an earlier window, or this window
+  /// has ended. A program may call it at the top of its loop, also for one of several models.
+  bool may_clear(const torch::optim::Optimizer& optimizer) const;
   /// Whether any optimizer, or this one, skipped its last step.
   bool skipped() const noexcept { return scaling_ && scaling_->any_skipped(); }
   bool skipped(const torch::optim::Optimizer& optimizer) const {
@@ -76,28 +84,39 @@ class GradientState {
  private:
   void derive_steps(std::int64_t batch_size);
   void look_ahead() const;
-  std::optional<DataLoaderProgress> progress() const;
-  void begin(const std::optional<DataLoaderProgress>& progress);
   void discard_window();
   void demand_kind(bool weighted);
-  void backward_by_own(const at::Tensor& sum, const at::Tensor& weight);
+  /// Adds the weight to those of the window; the sum so far.
+  at::Tensor weight_so_far(const at::Tensor& weight);
+  void backward_divided(const at::Tensor& sum, const at::Tensor& weight);
+  void backward_of_sharded(const at::Tensor& sum, const at::Tensor& weight);
   at::Tensor scaled(const at::Tensor& loss);
 
   ProcessGroup group_;
   std::vector<WrappedModel> models_;
   std::vector<std::shared_ptr<void>> owners_;
+  std::vector<std::pair<const torch::optim::Optimizer*, std::weak_ptr<const void>>> optimizers_;
+  /// What their gradients were at the beginning of the micro-batch: see gradients_mark().
+  std::map<const torch::optim::Optimizer*, std::uint64_t> at_begin_;
+  /// Those that have stepped in the micro-batch.
+  std::set<const torch::optim::Optimizer*> stepped_;
   std::vector<DataLoader::Position> loaders_;
+  WindowPasses passes_;
   GradientAccumulationOptions options_;
+  bool sharded_ = false;
   std::int64_t steps_ = 1;
   std::optional<LossScaling> scaling_;
   std::int64_t length_ = 1;
   std::int64_t done_ = 0;
-  std::uint64_t pass_ = 0;
   bool inside_ = false;
   bool syncs_ = true;
   std::optional<bool> weighted_;
+  /// Weighted losses of the micro-batch.
+  int weighted_losses_ = 0;
   /// Weight of the window so far: one element on a device; undefined before the first.
   at::Tensor weight_;
+  /// The weight by which the window's gradients are divided already; undefined if they are sums.
+  at::Tensor divided_by_;
 };
 
 }  // namespace lockstep::train

@@ -20,8 +20,9 @@ class GradientState;
 
 /// One micro-batch, from Accelerator::accumulate(). While it exists, `sync_gradients()` tells whether this
 /// micro-batch ends its window; in the others gradients are not communicated, and prepared optimizers and
-/// schedulers do nothing. It must not outlive the Accelerator and the models. *Local*, but every rank does
-/// the same.
+/// schedulers do nothing. This is still so after its end, until the next one, or a backward outside of any:
+/// steps may follow the scope. It must not outlive the Accelerator and the models. *Local*, but every rank
+/// does the same.
 class [[nodiscard]] AccumulationStep {
  public:
   /// Used by Accelerator::accumulate. Disables communication of the models (see
@@ -72,14 +73,15 @@ class GradientAccumulation {
   // ---- Accumulation
 
   /// Starts a micro-batch: call it at the top of the loop, before forward; see AccumulationStep. Applies to
-  /// `models`, or to all prepared ones. The last batch is that of the loader whose epoch began last. *Local*.
+  /// `models`, or to all prepared ones. With several loaders, the last batch is that of one that is read in
+  /// every micro-batch, or of all that are being read. *Local*.
   template <class... Models>
   AccumulationStep accumulate(Models&... models) {
     return accumulate_for({models...});
   }
 
-  /// Whether this micro-batch ends its window: gradients are averaged and optimizers step. True outside of
-  /// accumulate(). *Local*.
+  /// Whether this micro-batch, or after its end the last one, ends its window: gradients are averaged and
+  /// optimizers step. True for a program without accumulate(). *Local*.
   bool sync_gradients() const noexcept;
 
   /// Micro-batches of one rank per optimizer step; a change takes effect in the next window. *Local*.
@@ -101,10 +103,11 @@ class GradientAccumulation {
   /// The same for a sum of losses and its weight, such as the losses of tokens and their number. At the end
   /// of the window, the gradients of all prepared models become those of the sum over all ranks and
   /// micro-batches divided by the sum of all weights, however the samples were distributed (but see
-  /// GradientAccumulationOptions::weights_of_all_ranks). If all weights are 0, the gradients are 0. Throws
-  /// UsageError if a weight is below 0, or if the window has losses without a weight. Not with
-  /// optim::step_in_backward, which has already stepped by then. A weight that is a tensor is neither waited
-  /// for nor checked: it must be 0 or more.
+  /// GradientAccumulationOptions::weights_of_all_ranks). If all weights are 0, the gradients are 0. Further
+  /// losses of the same micro-batch are divided by their own weights and added, as means would be, if the
+  /// window has no other micro-batch. Throws UsageError if it has, if a weight is below 0, or if the window
+  /// has losses without a weight. A weight that is a tensor is neither waited for nor checked: it must be 0
+  /// or more.
   void backward(const at::Tensor& sum, const LossWeight& weight);
 
   // ---- Precision
@@ -122,7 +125,8 @@ class GradientAccumulation {
   /// Divides the gradients of all prepared optimizers by the loss scale (fp16), once per step. The clipping
   /// functions below do it themselves, for the optimizers of the given parameters. The next scale is computed
   /// once, after the last prepared optimizer has stepped; if not all of them step, before the next backward.
-  /// *Local*.
+  /// After it, a step may be left out if the gradients are cleared; the step throws UsageError if a further
+  /// backward has added to them. *Local*.
   void unscale_gradients();
 
   // ---- Clipping: at the end of a window, before the optimizers' steps

@@ -6,6 +6,7 @@
 #include <torch/optim.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "lockstep/core/error.hpp"
@@ -100,6 +101,269 @@ TEST(Gradients, OutsideOfWindowsAreStepsOfTheirOwn) {
         }
       },
       accumulating(3));
+}
+
+enum class Place : std::uint8_t { top, top_inside, bottom, after_scope };
+
+/// Where programs clear the gradients, and where they step.
+TEST_P(Worlds, WindowsAreTheSameWhereverGradientsAreCleared) {
+  const auto train = [&](Place place) {
+    at::Tensor weight;
+    run_accelerators(
+        GetParam(),
+        [&](Accelerator& accelerator) {
+          auto model = make_model(), other = make_model();
+          torch::optim::SGD sgd(model->parameters(), 0.01), second(other->parameters(), 0.01);
+          auto [ddp, ddp_2, opt, opt_2] = accelerator.prepare(model, other, sgd, second);
+          for (int i = 0; i < 9; ++i) {
+            const at::Tensor x = rows(i + 1 + accelerator.process_index());
+            if (place == Place::top) {
+              opt.zero_grad();
+              opt_2.zero_grad();
+            }
+            {
+              const auto step = accelerator.accumulate();
+              EXPECT_EQ(accelerator.sync_gradients(), i % 3 == 2);
+              if (place == Place::top_inside) opt.zero_grad();
+              accelerator.backward(loss_of(ddp(x)).mean());
+              if (place == Place::bottom) {
+                opt.step();
+                opt.zero_grad();
+              }
+              // Between the backwards of two models, as in adversarial training.
+              if (place == Place::top_inside) {
+                opt.step();
+                opt_2.zero_grad();
+              }
+              accelerator.backward(loss_of(ddp_2(x)).mean() * 2);
+              if (place == Place::bottom || place == Place::top_inside) opt_2.step();
+              if (place == Place::bottom) opt_2.zero_grad();
+            }
+            EXPECT_EQ(accelerator.sync_gradients(), i % 3 == 2);
+            if (place == Place::top || place == Place::after_scope) {
+              opt.step();
+              opt_2.step();
+            }
+            if (place == Place::after_scope) {
+              opt.zero_grad();
+              opt_2.zero_grad();
+            }
+          }
+          if (accelerator.is_main_process()) weight = at::cat({model->weight, other->weight}).detach().clone();
+        },
+        accumulating(3));
+    return weight;
+  };
+  const at::Tensor wanted = train(Place::bottom);
+  for (const auto place : {Place::top, Place::top_inside, Place::after_scope})
+    EXPECT_TRUE(torch::equal(train(place), wanted)) << static_cast<int>(place);
+}
+
+/// Micro-batches of a loop over several loaders: their losses' gradients are 1, 2, 3 and so on.
+class CountedWindows {
+ public:
+  explicit CountedWindows(Accelerator& accelerator)
+      : accelerator_(accelerator), ddp_(accelerator.prepare(model_)) {}
+
+  void run() {
+    const auto step = accelerator_.accumulate();
+    accelerator_.backward(ddp_(torch::zeros({1, 3})).sum() * ++micro_batches_);
+    ++in_window_;
+    if (!accelerator_.sync_gradients()) return;
+    // The mean over the window times its length.
+    sum_ += model_->bias.grad().item<double>() * static_cast<double>(in_window_);
+    lengths_.push_back(in_window_);
+    in_window_ = 0;
+    ddp_.zero_grad();
+  }
+  /// All micro-batches were part of a step, each with the weight of its window.
+  void expect_windows(const std::vector<std::int64_t>& lengths) {
+    EXPECT_EQ(lengths_, lengths);
+    EXPECT_EQ(in_window_, 0);
+    const auto all = static_cast<double>(micro_batches_);
+    EXPECT_NEAR(sum_, all * (all + 1) / 2, 1e-4);
+  }
+  std::int64_t micro_batches() const { return micro_batches_; }
+
+ private:
+  Accelerator& accelerator_;
+  torch::nn::Linear model_ = make_model();
+  AcceleratedModel<torch::nn::Linear> ddp_;
+  std::int64_t micro_batches_ = 0, in_window_ = 0;
+  double sum_ = 0;
+  std::vector<std::int64_t> lengths_;
+};
+
+/// A program with two loaders in windows of four.
+void run_two_loaders(std::int64_t first, std::int64_t second,
+                     const std::function<void(DataLoader&, DataLoader&, CountedWindows&)>& loop,
+                     const std::vector<std::int64_t>& lengths) {
+  SCOPED_TRACE(::testing::Message() << first << " and " << second << " batches");
+  run_accelerators(
+      1,
+      [&](Accelerator& accelerator) {
+        auto [one, other] = accelerator.prepare(make_loader(first, 1), make_loader(second, 1));
+        CountedWindows windows(accelerator);
+        loop(one, other, windows);
+        windows.expect_windows(lengths);
+      },
+      accumulating(4));
+}
+
+TEST(SeveralLoaders, AreReadSideBySide) {
+  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
+    auto second = other.begin();
+    for (auto first = one.begin(); first != one.end(); ++first, ++second) windows.run();
+  };
+  run_two_loaders(20, 20, loop, {4, 4, 4, 4, 4});
+  run_two_loaders(22, 22, loop, {4, 4, 4, 4, 4, 2});
+}
+
+/// As in Accelerate, a loader's last batch ends a window. Here its losses are divided by what the window had.
+TEST(SeveralLoaders, AreReadSideBySideTheShorterOneAnew) {
+  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
+    auto second = other.begin();
+    for (auto first = one.begin(); first != one.end(); ++first) {
+      windows.run();
+      if (++second == other.end()) second = other.begin();
+    }
+  };
+  run_two_loaders(20, 7, loop, {4, 3, 4, 3, 4, 2});
+  run_two_loaders(20, 3, loop, {3, 3, 3, 3, 3, 3, 2});
+}
+
+TEST(SeveralLoaders, AreReadInTurn) {
+  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
+    auto first = one.begin(), second = other.begin();
+    while (first != one.end()) {
+      if (windows.micro_batches() > 0) ++first;
+      if (first == one.end()) break;
+      windows.run();
+      if (windows.micro_batches() > 1) ++second;
+      windows.run();
+    }
+  };
+  run_two_loaders(10, 10, loop, {4, 4, 4, 4, 4});
+}
+
+/// Each pass is left after one batch, and the next one continues.
+TEST(SeveralLoaders, AreReadInTurnOneBatchAPass) {
+  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
+    for (int i = 0; i < 10; ++i) {
+      for (auto* const loader : {&one, &other}) {
+        for ([[maybe_unused]] auto& batch : *loader) {
+          windows.run();
+          break;
+        }
+      }
+    }
+  };
+  run_two_loaders(30, 30, loop, {4, 4, 4, 4, 4});
+}
+
+TEST(SeveralLoaders, MayBeginAnewInEveryMicroBatch) {
+  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
+    for (auto first = one.begin(); first != one.end(); ++first) {
+      other.rewind();
+      const auto second = other.begin();
+      windows.run();
+    }
+  };
+  run_two_loaders(20, 9, loop, {4, 4, 4, 4, 4});
+}
+
+TEST(SeveralLoaders, AreReadOneInsideOfTheOther) {
+  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
+    for ([[maybe_unused]] auto& outer : one) {
+      for ([[maybe_unused]] auto& inner : other) windows.run();
+    }
+  };
+  run_two_loaders(3, 6, loop, {4, 2, 4, 2, 4, 2});
+}
+
+/// A batch that the program passes over does not make the last step smaller.
+TEST(Gradients, OfAWindowThatEndsEarlyAreDividedByItsLength) {
+  run_accelerators(
+      1,
+      [](Accelerator& accelerator) {
+        auto loader = accelerator.prepare(make_loader(20, 1));
+        CountedWindows windows(accelerator);
+        for (const auto& batch : loader) {
+          if (batch["number"].item<int>() != 18) windows.run();
+        }
+        windows.expect_windows({4, 4, 4, 4, 3});
+      },
+      accumulating(4));
+}
+
+/// Like two networks that are trained by losses of their own: neither changes the other's gradients.
+TEST_P(Worlds, EachWeightedLossIsDividedByItsOwnWeight) {
+  for (const bool accumulates : {true, false}) {
+    for (const bool of_all : {true, false}) {
+      run_accelerators(
+          GetParam(),
+          [&](Accelerator& accelerator) {
+            auto one = make_model(), other = make_model();
+            auto [first, second] = accelerator.prepare(one, other);
+            const auto backward = [&] {
+              accelerator.backward(first(rows(4)).sum(), 4);
+              accelerator.backward(second(rows(2)).sum(), 2);
+              accelerator.backward(second(rows(8)).sum() * 3, torch::full({}, 8));
+            };
+            for (int i = 0; i < 2; ++i) {
+              if (accumulates) {
+                const auto step = accelerator.accumulate();
+                backward();
+              } else {
+                backward();
+              }
+              EXPECT_EQ(one->bias.grad().item<double>(), 1);
+              EXPECT_EQ(other->bias.grad().item<double>(), 4);
+              EXPECT_TRUE(torch::allclose(one->weight.grad(), rows(4).mean(0, true)));
+              first.zero_grad();
+              second.zero_grad();
+            }
+          },
+          {.gradient_accumulation = {.weights_of_all_ranks = of_all}});
+    }
+  }
+  run_accelerators(
+      GetParam(),
+      [](Accelerator& accelerator) {
+        auto model = make_model();
+        auto ddp = accelerator.prepare(model);
+        const auto step = accelerator.accumulate();
+        accelerator.backward(ddp(rows(4)).sum(), 4);
+        EXPECT_THROWS(accelerator.backward(ddp(rows(4)).sum(), 4), UsageError, "window of 2", "Add the sums");
+      },
+      accumulating(2));
+}
+
+/// The gradient of a sum over many tokens does not fit float16; that of their mean does.
+TEST(WeightedLosses, AreDividedBeforeAHookMakesThemNarrow) {
+  for (const char* hook : {"fp16", "power_sgd"}) {
+    for (const bool each : {false, true}) {
+      for (const std::int64_t steps : {1, 3}) {
+        run_accelerators(
+            2,
+            [&](Accelerator& accelerator) {
+              auto model = make_model();
+              auto ddp = accelerator.prepare(model);
+              const double tokens = 300'000 * (accelerator.process_index() + 1);
+              for (std::int64_t i = 0; i < steps; ++i) {
+                const auto step = accelerator.accumulate();
+                accelerator.backward(ddp(rows(1)).sum() * tokens, tokens);
+              }
+              EXPECT_NEAR(model->bias.grad().item<double>(), 1, 1e-3) << hook << each << steps;
+              EXPECT_TRUE(torch::allclose(model->weight.grad(), rows(1), 1e-3));
+            },
+            {.gradient_accumulation_steps = steps,
+             .gradient_accumulation = {.sync_each_batch = each},
+             .comm_hook = hook,
+             .comm_wrapper = std::string(hook) == "fp16" ? "no" : "fp16"});
+      }
+    }
+  }
 }
 
 struct Split {
