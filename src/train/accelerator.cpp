@@ -139,6 +139,11 @@ std::shared_ptr<void> Accelerator::even_batches_as(std::optional<bool> even_batc
   });
 }
 
+bool Accelerator::is_frozen(const std::vector<NamedTensor>& parameters) {
+  return std::none_of(parameters.begin(), parameters.end(),
+                      [](const NamedTensor& entry) { return entry.tensor.requires_grad(); });
+}
+
 parallel::ShardGroups Accelerator::shard_groups() const {
   if (!options().fsdp_plugin->hybrid_shard) return process_group();
   return ParallelContext(process_group(), {.shard_size = world().local_world_size});

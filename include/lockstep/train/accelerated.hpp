@@ -10,16 +10,18 @@
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
+#include "lockstep/train/frozen_model.hpp"
 #include "lockstep/train/mixed_precision.hpp"
 #include "lockstep/train/wrapped_model.hpp"
 
 namespace lockstep {
 
 /// The result of Accelerator::prepare for a model: a DistributedDataParallel, or a FullyShardedDataParallel
-/// if AcceleratorOptions::fsdp_plugin is set. Its forward runs under the Accelerator's mixed precision and
-/// returns float32 even if it computed in float16 or bfloat16. Copies are handles to the same model.
+/// if AcceleratorOptions::fsdp_plugin is set, or a FrozenModel if no parameter requires a gradient. Its
+/// forward runs under the Accelerator's mixed precision and returns float32 even if it computed in float16 or
+/// bfloat16. Copies are handles to the same model.
 ///
-/// Converts to a DistributedDataParallel, unless it is fully sharded (UsageError); a copy made in this way
+/// Converts to a DistributedDataParallel, unless it has another wrapper (UsageError); a copy made in this way
 /// loses the mixed precision. The graph keeps the dtypes that forward chose, so backward needs no autocast.
 /// One thread at a time.
 template <class Module>
@@ -30,6 +32,8 @@ class AcceleratedModel {
       : ddp_(std::move(model)), precision_(precision) {}
   AcceleratedModel(FullyShardedDataParallel<Module> model, MixedPrecision precision)
       : fsdp_(std::move(model)), precision_(precision) {}
+  AcceleratedModel(FrozenModel<Module> model, MixedPrecision precision)
+      : frozen_(std::move(model)), precision_(precision) {}
 
   /// Forward of the wrapper, with its errors. float16 and bfloat16 tensors in the output (see
   /// parallel::visit_tensors) become float32, so that losses are computed in full precision. *Collective*.
@@ -44,34 +48,44 @@ class AcceleratedModel {
   }
 
   /// The module itself.
-  Module& module() { return ddp_ ? ddp_->module() : fsdp_->module(); }
-  const Module& module() const { return ddp_ ? ddp_->module() : fsdp_->module(); }
+  Module& module() { return frozen_ ? frozen_->module() : ddp_ ? ddp_->module() : fsdp_->module(); }
+  const Module& module() const {
+    return frozen_ ? frozen_->module() : ddp_ ? ddp_->module() : fsdp_->module();
+  }
   /// Members of the module: `model->train()`.
   auto* operator->() { return &parallel::module_of(module()); }
 
   bool is_fully_sharded() const noexcept { return fsdp_.has_value(); }
+  bool is_frozen() const noexcept { return frozen_.has_value(); }
   /// The wrapper itself. Throws UsageError if the model has the other wrapper.
   DistributedDataParallel<Module>& ddp() {
+    refuse_frozen();
     if (!ddp_) throw UsageError("the model is fully sharded: this needs a DistributedDataParallel");
     return *ddp_;
   }
   FullyShardedDataParallel<Module>& fsdp() {
+    refuse_frozen();
     if (!fsdp_) throw UsageError("the model is a DistributedDataParallel: this needs a fully sharded one");
     return *fsdp_;
   }
   operator DistributedDataParallel<Module>&() { return ddp(); }  // NOLINT(google-explicit-constructor)
   operator WrappedModel() { return wrapped(); }                  // NOLINT(google-explicit-constructor)
 
-  // The same in both wrappers.
+  // The same in all wrappers.
 
-  const ProcessGroup& process_group() const { return ddp_ ? ddp_->process_group() : fsdp_->process_group(); }
+  const ProcessGroup& process_group() const {
+    if (frozen_) return frozen_->process_group();
+    return ddp_ ? ddp_->process_group() : fsdp_->process_group();
+  }
+  /// The trained parameters.
   const std::vector<NamedTensor>& parameters() const {
+    if (frozen_) return FrozenModelBase::parameters();
     return ddp_ ? ddp_->parameters() : fsdp_->parameters();
   }
   WrappedModel::NoSync no_sync() { return WrappedModel::NoSync(wrapped()); }
   void zero_grad(bool set_to_none = true) { wrapped().zero_grad(set_to_none); }
 
-  // The same as in DistributedDataParallel. They throw UsageError if the model is fully sharded.
+  // The same as in DistributedDataParallel. They throw UsageError if the model has another wrapper.
 
   template <class Body>
   void join(Body&& body, const JoinOptions& options = {}) {
@@ -87,12 +101,20 @@ class AcceleratedModel {
     if constexpr (parallel::Shardable<Module>) {
       if (fsdp_) return (*fsdp_)(std::forward<Inputs>(inputs)...);
     }
+    if (frozen_) return (*frozen_)(std::forward<Inputs>(inputs)...);
     return (*ddp_)(std::forward<Inputs>(inputs)...);
   }
-  WrappedModel wrapped() { return ddp_ ? WrappedModel(*ddp_) : WrappedModel(*fsdp_); }
+  void refuse_frozen() const {
+    if (frozen_) throw UsageError("the model has no parameter that requires a gradient, so it has no wrapper");
+  }
+  WrappedModel wrapped() {
+    if (frozen_) return WrappedModel(*frozen_);
+    return ddp_ ? WrappedModel(*ddp_) : WrappedModel(*fsdp_);
+  }
 
   std::optional<DistributedDataParallel<Module>> ddp_;
   std::optional<FullyShardedDataParallel<Module>> fsdp_;
+  std::optional<FrozenModel<Module>> frozen_;
   MixedPrecision precision_;
 };
 
@@ -116,7 +138,7 @@ class AcceleratedOptimizer {
   void step();
 
   /// Clears the gradients, including bucket views (see lockstep::zero_grad). Does nothing in the middle of an
-  /// accumulation window. *Local*.
+  /// accumulation window, so that it may stand at the top of the loop as well as at its end. *Local*.
   void zero_grad(bool set_to_none = true);
 
   /// Whether the last step was skipped because a gradient was not finite. *Local*.

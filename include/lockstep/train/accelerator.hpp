@@ -116,7 +116,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// Prepares each object for this job and returns them in the same order (one object, or a tuple):
   ///
   /// - A module moves to the device and becomes an AcceleratedModel, which wraps it in a
-  ///   DistributedDataParallel, or with AcceleratorOptions::fsdp_plugin in a FullyShardedDataParallel.
+  ///   DistributedDataParallel, or with AcceleratorOptions::fsdp_plugin in a FullyShardedDataParallel. One
+  ///   without a parameter that requires a gradient (a teacher) only gets rank 0's values: see FrozenModel.
   /// - An optimizer becomes an AcceleratedOptimizer that refers to it. It must be a variable of the program.
   ///   Checkpoints need both: an optimizer without any AcceleratedOptimizer left is an error when saving.
   /// - A scheduler (optim::LrScheduler, optim::ReduceLrOnPlateau) becomes an AcceleratedScheduler, likewise.
@@ -436,6 +437,9 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
 
   template <class Module>
   AcceleratedModel<Module> wrapped(const Module& module) {
+    Module handle = module;
+    if (is_frozen(parallel::named_parameters_of(handle)))
+      return {FrozenModel<Module>(handle, process_group()), mixed_precision()};
     if (const auto& plugin = options().fsdp_plugin) {
       if constexpr (parallel::Shardable<Module>) {
         if (plugin->activation_checkpointing) set_activation_checkpointing(module);
@@ -470,6 +474,8 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
     return parallel::named_state_of(model);
   }
 
+  /// Whether no parameter requires a gradient.
+  static bool is_frozen(const std::vector<NamedTensor>& parameters);
   parallel::ShardGroups shard_groups() const;
   MixedPrecisionPolicy mixed_precision_policy() const;
   /// AcceleratorOptions::channels_last.

@@ -5,35 +5,35 @@
 
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
+#include "lockstep/train/frozen_model.hpp"
 
 namespace lockstep {
 
-/// A reference to a model in either wrapper, as the functions of an Accelerator take it. A handle; the
-/// wrapper must outlive it.
+/// A reference to a model in either wrapper, or to a frozen model, as the functions of an Accelerator take
+/// it. A handle; the wrapper must outlive it.
 class WrappedModel {
  public:
-  // Both convert, so that a function takes either.
+  // They convert, so that a function takes any.
   WrappedModel(DistributedDataParallelBase& model) : ddp_(&model) {}    // NOLINT(google-explicit-constructor)
   WrappedModel(FullyShardedDataParallelBase& model) : fsdp_(&model) {}  // NOLINT(google-explicit-constructor)
+  WrappedModel(const FrozenModelBase& /*model*/) {}                     // NOLINT(google-explicit-constructor)
 
-  /// The wrapper; null if it is the other one.
+  /// The wrapper; null if it is the other one, or none.
   DistributedDataParallelBase* ddp() const noexcept { return ddp_; }
   FullyShardedDataParallelBase* fsdp() const noexcept { return fsdp_; }
 
   /// The trained parameters, each once, in the order of registration.
   const std::vector<NamedTensor>& parameters() const {
-    return fsdp_ != nullptr ? fsdp_->parameters() : ddp_->parameters();
+    if (fsdp_ != nullptr) return fsdp_->parameters();
+    return ddp_ != nullptr ? ddp_->parameters() : FrozenModelBase::parameters();
   }
 
-  /// The no_sync() of either wrapper, while it exists. *Local*, but every rank must do the same.
+  /// The no_sync() of the wrapper, if there is one, while it exists. *Local*, but every rank must do the same.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(WrappedModel model) {
-      if (model.fsdp_ != nullptr) {
-        fsdp_.emplace(*model.fsdp_);
-      } else {
-        ddp_.emplace(*model.ddp_);
-      }
+      if (model.fsdp_ != nullptr) fsdp_.emplace(*model.fsdp_);
+      if (model.ddp_ != nullptr) ddp_.emplace(*model.ddp_);
     }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
@@ -45,7 +45,8 @@ class WrappedModel {
 
   NoSync no_sync() const { return NoSync(*this); }
   void zero_grad(bool set_to_none = true) const {
-    fsdp_ != nullptr ? fsdp_->zero_grad(set_to_none) : ddp_->zero_grad(set_to_none);
+    if (fsdp_ != nullptr) fsdp_->zero_grad(set_to_none);
+    if (ddp_ != nullptr) ddp_->zero_grad(set_to_none);
   }
 
  private:

@@ -1,0 +1,66 @@
+#include "lockstep/train/frozen_model.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/core.h>
+
+#include "lockstep/core/error.hpp"
+#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/module_agreement.hpp"
+
+namespace lockstep {
+namespace {
+
+std::string complaint_about(const std::vector<NamedTensor>& parameters) {
+  for (const auto& entry : parameters) {
+    if (!parallel::ShardedParameters::contain(entry.tensor)) continue;
+    return fmt::format(
+        "parameter '{}' is fully sharded, but no parameter of its model requires a gradient: create a frozen "
+        "model outside of sharded_init()",
+        entry.name);
+  }
+  return "";
+}
+
+/// Through a copy, because the ranks' tensors may differ in their strides.
+void copy_from_first_rank(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+  const at::NoGradGuard no_grad;
+  for (const auto& entry : parallel::without_repeats(tensors)) {
+    const at::Tensor values = entry.tensor.detach().clone(at::MemoryFormat::Contiguous);
+    group.broadcast(values, 0);
+    if (group.rank() != 0) entry.tensor.detach().copy_(values);
+  }
+}
+
+}  // namespace
+
+FrozenModelBase::FrozenModelBase(std::vector<NamedTensor> frozen, const std::vector<NamedTensor>& buffers,
+                                 const ProcessGroup& group)
+    : group_(group), frozen_(std::move(frozen)) {
+  const std::string complaint = complaint_about(frozen_);
+  if (group.size() == 1) {
+    if (!complaint.empty()) throw UsageError(complaint);
+    return;
+  }
+  parallel::check_agreement(group, {frozen_, buffers, "no parameter requires a gradient", complaint});
+  copy_from_first_rank(group, frozen_);
+  copy_from_first_rank(group, buffers);
+}
+
+const std::vector<NamedTensor>& FrozenModelBase::parameters() noexcept {
+  static const std::vector<NamedTensor> none;
+  return none;
+}
+
+void FrozenModelBase::check_frozen() const {
+  if (group_.size() == 1 || !at::GradMode::is_enabled()) return;
+  for (const auto& entry : frozen_) {
+    if (!entry.tensor.requires_grad()) continue;
+    throw UsageError(
+        fmt::format("rank {} of {}: parameter '{}' requires a gradient, but no parameter did when the model was "
+                    "prepared, so that nothing averages it: prepare the model after unfreezing",
+                    group_.rank(), group_.size(), entry.name));
+  }
+}
+
+}  // namespace lockstep
