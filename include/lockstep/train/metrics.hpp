@@ -44,7 +44,9 @@ class Accuracy {
  public:
   /// `predictions` are class numbers in the shape of `labels` (integers), or scores with one more dimension,
   /// [..., classes] (floating point), of which the largest is the prediction. Labels equal to kIgnoredLabel
-  /// are not counted. Throws UsageError for other shapes.
+  /// are not counted. Throws UsageError for other shapes, and for a single score per sample: whether that is
+  /// a logit or a probability is not known (torchmetrics guesses by its values), so compare it with 0 or 0.5
+  /// first. Throws DataError for a label that is not a whole number.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
   /// Adds samples that were counted elsewhere. Throws UsageError if the numbers contradict each other.
   void update(std::int64_t correct, std::int64_t samples);

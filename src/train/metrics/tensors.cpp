@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 
 #include "lockstep/comm/process_group.hpp"
@@ -23,6 +24,29 @@ void check_shapes(const char* metric, const at::Tensor& predictions, const at::T
   throw UsageError(std::string(metric) + ": predictions " + shape_of(predictions) + " do not fit labels " +
                    shape_of(labels) + ": expected class numbers of the labels' shape, or scores with one " +
                    "dimension more for the classes.");
+}
+
+/// Labels are class numbers, but may be stored as numbers of any kind, such as the 0.0 and 1.0 of binary
+/// losses. In int64, which kIgnoredLabel fits.
+at::Tensor whole_labels(const char* metric, const at::Tensor& labels) {
+  if (labels.is_complex()) throw UsageError(std::string(metric) + ": labels are complex: expected class numbers.");
+  const at::Tensor here = labels.detach();
+  if (!here.is_floating_point()) return here.to(at::kLong);
+  const at::Tensor odd = here.isfinite().logical_and(here == here.trunc()).logical_not().flatten();
+  if (odd.any().item<bool>()) {
+    const auto place = odd.nonzero()[0].item<std::int64_t>();
+    throw DataError(fmt::format("{}: label {} of sample {} is not a class: expected whole numbers.", metric,
+                                here.flatten()[place].item<double>(), place));
+  }
+  return here.to(at::kLong);
+}
+
+/// The largest of a single score says nothing.
+void check_has_classes(const char* metric, const at::Tensor& predictions) {
+  if (!predictions.is_floating_point() || predictions.size(-1) > 1) return;
+  throw UsageError(std::string(metric) + ": predictions " + shape_of(predictions) +
+                   " have one score each, of which the largest is always class 0. Of two classes, give the "
+                   "predicted one: (logits > 0).to(kLong).squeeze(-1), of probabilities with > 0.5.");
 }
 
 /// Class numbers: the argmax of scores, or the predictions themselves if they are integers.
@@ -54,8 +78,10 @@ void add_up(std::span<Value> sums, const ProcessGroup& group) {
 
 void Accuracy::update(const at::Tensor& predictions, const at::Tensor& labels) {
   check_shapes("Accuracy", predictions, labels);
-  const at::Tensor counts = labels != kIgnoredLabel;
-  const at::Tensor right = (classes_of(predictions) == labels).logical_and(counts);
+  check_has_classes("Accuracy", predictions);
+  const at::Tensor truth = whole_labels("Accuracy", labels);
+  const at::Tensor counts = truth != kIgnoredLabel;
+  const at::Tensor right = (classes_of(predictions) == truth).logical_and(counts);
   const at::Tensor sums = at::stack({right.sum(), counts.sum()}).cpu();
   update(sums[0].item<std::int64_t>(), sums[1].item<std::int64_t>());
 }
@@ -70,13 +96,14 @@ Accuracy Accuracy::of_all_ranks(const ProcessGroup& group) const {
 
 void Classification::update(const at::Tensor& predictions, const at::Tensor& labels) {
   check_shapes("Classification", predictions, labels);
+  check_has_classes("Classification", predictions);
   const auto classes = static_cast<std::int64_t>(hits_.size());
   if (predictions.is_floating_point() && predictions.size(-1) != classes) {
     throw UsageError(
         fmt::format("Classification: scores {} are not of {} classes.", shape_of(predictions), classes));
   }
   const at::Tensor answers = on_host(classes_of(predictions), at::kLong);
-  const at::Tensor truth = on_host(labels, at::kLong);
+  const at::Tensor truth = on_host(whole_labels("Classification", labels), at::kLong);
   update(values_of<std::int64_t>(answers), values_of<std::int64_t>(truth));
 }
 
@@ -99,10 +126,11 @@ void Perplexity::update(const at::Tensor& logits, const at::Tensor& labels, bool
   if (!logits.is_floating_point() || labels.dim() != 2)
     throw UsageError("Perplexity: expected logits [rows, tokens, vocabulary] in floating point, got " +
                      shape_of(logits) + ".");
-  const auto kept = labels.size(1) - (shift ? 1 : 0);
-  const at::Tensor targets = (shift ? labels.narrow(1, 1, kept) : labels).reshape({-1});
+  const auto kept = std::max<std::int64_t>(0, labels.size(1) - (shift ? 1 : 0));
+  const at::Tensor all = whole_labels("Perplexity", labels);
+  const at::Tensor targets = (shift ? all.narrow(1, all.size(1) - kept, kept) : all).reshape({-1});
   const at::Tensor scores = logits.detach().narrow(1, 0, kept).reshape({-1, logits.size(-1)});
-  const at::Tensor losses = at::cross_entropy_loss(scores.to(at::kFloat), targets.to(at::kLong), {},
+  const at::Tensor losses = at::cross_entropy_loss(scores.to(at::kFloat), targets, {},
                                                    at::Reduction::None, kIgnoredLabel);
   update(losses.sum(at::kDouble).item<double>(), (targets != kIgnoredLabel).sum().item<std::int64_t>());
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/metrics.hpp"
@@ -106,6 +107,77 @@ TEST(MetricTensors, ThatDoNotFitAreRefused) {
   EXPECT_THROWS(errors.update(at::zeros({4}), at::zeros({4})), UsageError, "[rows, 2]", "[4]");
   Perplexity perplexity;
   EXPECT_THROWS(perplexity.update(at::zeros({2}), at::zeros({}, at::kLong)), UsageError, "vocabulary");
+}
+
+/// Which of two classes a single score means, torchmetrics guesses by its values; nobody does here.
+TEST(MetricsOfTwoClasses, RefuseASingleScore) {
+  const at::Tensor labels = at::tensor({1, 1, 0}, at::kLong);
+  for (const at::Tensor& scores : {at::tensor({2.0, 0.3, -1.0}).view({3, 1}), at::ones({3, 1}, at::kHalf)}) {
+    EXPECT_THROWS(Accuracy().update(scores, labels), UsageError, "[3, 1]", "(logits > 0)", "0.5");
+    EXPECT_THROWS(Classification(2).update(scores, labels), UsageError, "(logits > 0)");
+  }
+  Accuracy right;
+  right.update((at::tensor({2.0, 0.3, -1.0}).view({3, 1}) > 0).to(at::kLong).squeeze(-1), labels);
+  EXPECT_EQ(right.compute(), 1);
+}
+
+TEST(MetricsOfLabels, TakeWholeNumbersOfAnyKind) {
+  const at::Tensor scores = at::tensor({0.0, 1.0, 1.0, 0.0, 0.0, 1.0}).view({3, 2});
+  for (const auto type : {at::kFloat, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool}) {
+    const at::Tensor labels = at::tensor({1, 0, 0}, at::kLong).to(type);
+    Accuracy right;
+    right.update(scores, labels);
+    EXPECT_NEAR(right.compute(), 2 / 3.0, 1e-12) << type;
+    Classification both(2);
+    both.update(scores, labels);
+    EXPECT_EQ(both.accuracy(), right.compute()) << type;
+  }
+  // -100 as a byte is 156, which is a class.
+  Accuracy bytes;
+  bytes.update(at::full({2}, 156, at::kLong), at::full({2}, 156, at::kByte));
+  EXPECT_EQ(bytes.samples(), 2);
+}
+
+TEST(MetricsOfLabels, RefuseParts) {
+  const at::Tensor scores = at::zeros({2, 2});
+  for (const double odd : {0.9, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const at::Tensor labels = at::tensor({1.0, odd});
+    EXPECT_THROWS(Accuracy().update(scores, labels), DataError, "Accuracy", "sample 1", "whole numbers");
+    EXPECT_THROWS(Classification(2).update(scores, labels), DataError, "sample 1");
+    EXPECT_THROWS(Perplexity().update(scores.view({1, 2, 2}), labels.view({1, 2})), DataError, "sample 1");
+  }
+}
+
+/// A masked batch may be empty, and a text too short for a label to follow.
+TEST(MetricsOfNothing, CountNothing) {
+  Accuracy right;
+  right.update(at::zeros({0, 3}), at::zeros({0}, at::kLong));
+  right.update(at::zeros({0}, at::kLong), at::zeros({0}, at::kLong));
+  EXPECT_EQ(right.samples(), 0);
+  Classification classes(3);
+  classes.update(at::zeros({0, 3}), at::zeros({0}, at::kLong));
+  EXPECT_EQ(classes.samples(), 0);
+  for (const std::int64_t tokens : {0, 1}) {
+    Perplexity perplexity;
+    perplexity.update(at::zeros({2, tokens, 5}), at::zeros({2, tokens}, at::kLong));
+    perplexity.update(at::zeros({0, 4, 5}), at::zeros({0, 4}, at::kLong));
+    EXPECT_EQ(perplexity.tokens(), 0);
+  }
+}
+
+TEST(MetricsOfHalfScores, AreThoseOfFloats) {
+  const at::Tensor scores = at::sin(at::arange(2 * 7 * 5).view({2, 7, 5}) * 0.9);
+  const at::Tensor labels = (at::arange(14) % 5).view({2, 7}).masked_fill(at::arange(14).view({2, 7}) == 3, -100);
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    Classification half(5), whole(5);
+    half.update(scores.to(type), labels);
+    whole.update(scores.to(type).to(at::kFloat), labels);
+    EXPECT_EQ(half.f1(), whole.f1());
+    Perplexity perplexity, wide;
+    perplexity.update(scores.to(type), labels);
+    wide.update(scores.to(type).to(at::kFloat), labels);
+    EXPECT_EQ(perplexity.compute(), wide.compute());
+  }
 }
 
 }  // namespace
