@@ -2,6 +2,7 @@
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "broadcast_tensors.hpp"
@@ -158,6 +159,19 @@ std::vector<std::string> Accelerator::gather_object(const std::vector<std::strin
   return all;
 }
 
+namespace {
+
+/// Whether tensors of this type can have the value.
+bool can_hold(at::ScalarType type, double value) {
+  if (!at::isIntegralType(type, /*includeBool=*/true)) return true;
+  if (type == at::kBool) return value == 0 || value == 1;
+  const int bits = static_cast<int>(at::elementSize(type)) * 8 - (at::isSignedType(type) ? 1 : 0);
+  const double limit = std::ldexp(1.0, bits);
+  return value == std::trunc(value) && value < limit && value >= (at::isSignedType(type) ? -limit : 0);
+}
+
+}  // namespace
+
 at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
                                              bool pad_first) const {
   if (num_processes() == 1) return tensor;
@@ -174,6 +188,15 @@ at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int6
     sizes[place] = std::max(sizes[place], form["sizes"][place].get<std::int64_t>());
   const auto axis = static_cast<std::int64_t>(place);
   const auto missing = sizes[place] - tensor.size(axis);
+  const bool pads = std::any_of(forms.begin(), forms.end(), [&](const json& form) {
+    return form["sizes"][place].get<std::int64_t>() != sizes[place];
+  });
+  // On every rank, also on those that need no padding.
+  if (pads && !can_hold(tensor.scalar_type(), pad_index)) {
+    throw UsageError(fmt::format("pad_across_processes: {} cannot hold pad_index {}: convert the tensor, or pad "
+                                 "with another value",
+                                 c10::toString(tensor.scalar_type()), pad_index));
+  }
   // Needs no value to fill with, which a dtype may not have: bytes have no -100.
   if (missing == 0) return tensor.detach();
   at::Tensor result = at::full(sizes, pad_index, tensor.options().requires_grad(false));

@@ -22,8 +22,8 @@ namespace lockstep {
 using Metrics = LogValues;
 
 /// All samples of an evaluation, one row per sample in the order of the data set, on the host. If batches
-/// differ in dimension 1, rows are padded with -100. Hugging Face's EvalPrediction, whose `label_ids` are
-/// `inputs["labels"]`.
+/// differ in dimension 1, rows are padded with -100 (unsigned integers become signed), Booleans with false.
+/// Hugging Face's EvalPrediction, whose `label_ids` are `inputs["labels"]`.
 struct EvaluationPrediction {
   /// The model's outputs by name, after preprocess_logits_for_metrics.
   const Batch& predictions;

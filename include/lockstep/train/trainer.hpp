@@ -56,7 +56,8 @@ class EvaluationInterrupted final : public Error {
 /// The result of predict().
 struct PredictionOutput {
   /// The outputs by name, one row per sample in the order of the data set, on the host, on every rank. If
-  /// batches differ in dimension 1, rows are padded with -100. `indices` are those of the samples.
+  /// batches differ in dimension 1, rows are padded with -100 (unsigned integers become signed), Booleans
+  /// with false. `indices` are those of the samples.
   Batch predictions;
   /// test_loss if there is one, the metrics, test_runtime and so on.
   LogValues metrics;
@@ -81,6 +82,10 @@ struct TrainerComponents {
   /// Computes the loss of the outputs for a batch, instead of the output "loss". As Hugging Face's
   /// compute_loss_func, but the number of items is part of its result: `Loss{sum, number_of_tokens}`.
   std::function<Loss(const Batch& outputs, const Batch& batch)> compute_loss = nullptr;
+  /// For label_smoothing_factor, which computes the loss from "logits" and "labels": whether the logits of a
+  /// token predict the label after it, as those of causal language models do (true), or its own label
+  /// (false). Must be set if there are logits per token; transformers knows it by the model's class.
+  std::optional<bool> shift_labels = std::nullopt;
   /// Reduces outputs before they are collected, for example logits to classes.
   std::function<Batch(const Batch& outputs, const Batch& batch)> preprocess_logits_for_metrics = nullptr;
   ComputeMetrics compute_metrics = nullptr;

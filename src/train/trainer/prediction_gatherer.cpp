@@ -14,22 +14,33 @@ namespace {
 /// transformers' padding value for predictions.
 constexpr double kFill = -100;
 
-void check_can_be_padded(const std::string& name, at::ScalarType type) {
-  if (!at::isIntegralType(type, /*includeBool=*/false) || at::isSignedType(type)) return;
-  throw UsageError("evaluation: the rows of '" + name +
-                   "' differ in length and are padded with -100, which " + c10::toString(type) +
-                   " cannot hold: convert it, for example to int64");
+/// A type that holds the values of `type` and the padding. Booleans are masks: what was not there is false.
+at::ScalarType padded_type(const std::string& name, at::ScalarType type) {
+  switch (type) {
+    case at::kByte:
+      return at::kShort;
+    case at::kUInt16:
+      return at::kInt;
+    case at::kUInt32:
+      return at::kLong;
+    case at::kUInt64:
+      throw UsageError("evaluation: the rows of '" + name +
+                       "' differ in length and are padded with -100, which UInt64 cannot hold: convert it, "
+                       "for example to int64");
+    default:
+      return type;
+  }
 }
 
 /// Appends tensors to `rows`, padded to its width if they have one.
 at::Tensor joined(const at::Tensor& rows, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> all{rows};
   for (const auto& tensor : tensors) {
-    all.push_back(tensor);
+    all.push_back(tensor.to(rows.scalar_type()));
     if (rows.dim() < 2 || tensor.dim() != rows.dim() || tensor.size(1) == rows.size(1)) continue;
     std::vector<std::int64_t> sides(2 * static_cast<std::size_t>(tensor.dim() - 1));
     sides.back() = rows.size(1) - tensor.size(1);
-    all.back() = at::constant_pad_nd(tensor, sides, kFill);
+    all.back() = at::constant_pad_nd(all.back(), sides, tensor.scalar_type() == at::kBool ? 0 : kFill);
   }
   return at::cat(all);
 }
@@ -85,8 +96,8 @@ at::Tensor PredictionGatherer::gathered(const std::string& name) {
   auto forms = accelerator_.gather_object(std::vector<nlohmann::json>{form});
   std::erase_if(forms, [](const nlohmann::json& one) { return one.is_null(); });
   for (const auto& one : forms) widths.merge(one["widths"].get<std::set<std::int64_t>>());
-  const auto type = static_cast<at::ScalarType>(forms.front()["type"].get<int>());
-  if (widths.size() > 1) check_can_be_padded(name, type);
+  auto type = static_cast<at::ScalarType>(forms.front()["type"].get<int>());
+  if (widths.size() > 1) type = padded_type(name, type);
   std::vector<std::int64_t> shape = forms.front()["shape"];
   shape[0] = 0;
   if (shape.size() > 1) shape[1] = *widths.rbegin();

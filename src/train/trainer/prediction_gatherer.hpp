@@ -23,7 +23,8 @@ class PredictionGatherer {
   /// Copies the tensors added since the last call to the host. *Local*.
   void move_to_host();
   /// All ranks' rows in this order, on the host, of the tensors that had as many rows as each batch. Rows of
-  /// different sizes in dimension 1 are padded with -100. *Collective*.
+  /// different sizes in dimension 1 are padded with -100, for which unsigned integers become signed ones;
+  /// Booleans with false. *Collective*.
   Batch gathered(const at::Tensor& order);
 
  private:

@@ -6,15 +6,26 @@
 #include <cmath>
 #include <limits>
 #include "lockstep/core/error.hpp"
+#include "lockstep/optim/zero_grad.hpp"
 
 #include "training_loop.hpp"
 
 namespace lockstep {
 namespace {
 
-Loss smoothed(const Batch& outputs, const Batch& batch, double smoothing) {
-  const at::Tensor& logits = outputs["logits"];
-  const at::Tensor labels = batch["labels"].reshape({-1});
+/// Cross entropy with label smoothing; with `shift`, the logits of a token predict the label after it.
+Loss smoothed(at::Tensor logits, at::Tensor labels, double smoothing, std::optional<bool> shift) {
+  if (!shift && labels.dim() > 1 && logits.dim() == labels.dim() + 1) {
+    throw UsageError(
+        "label_smoothing_factor: the model's logits are those of tokens, and whether they predict the token's "
+        "own label or the one after it is not known: set TrainerComponents::shift_labels to true for a causal "
+        "language model that shifts its labels itself, otherwise to false");
+  }
+  if (shift.value_or(false)) {
+    logits = logits.narrow(-2, 0, logits.size(-2) - 1);
+    labels = labels.narrow(-1, 1, labels.size(-1) - 1);
+  }
+  labels = labels.reshape({-1});
   const auto options =
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
   const at::Tensor sum =
@@ -47,7 +58,8 @@ void TrainingRun::discard_window() {
   if (micro_batches_in_step_ == 0) return;
   micro_batches_in_step_ = 0;
   meter_->discard_step();
-  impl_.accelerated_optimizer->zero_grad();
+  // The prepared optimizer would wait for the step.
+  zero_grad(impl_.accelerated_optimizer->optimizer());
 }
 
 void TrainingRun::finish_step() {
@@ -102,7 +114,7 @@ Loss Trainer::compute_loss(const Batch& outputs, const Batch& batch) {
   if (impl_->parts.compute_loss) return impl_->parts.compute_loss(outputs, batch);
   const double smoothing = impl_->args.label_smoothing_factor;
   if (smoothing > 0 && outputs.contains("logits") && batch.contains("labels"))
-    return smoothed(outputs, batch, smoothing);
+    return smoothed(outputs["logits"], batch["labels"], smoothing, impl_->parts.shift_labels);
   if (outputs.contains("loss_sum")) return {outputs["loss_sum"], outputs["loss_weight"]};
   return {outputs.contains("loss") ? outputs["loss"] : at::Tensor()};
 }

@@ -269,6 +269,19 @@ TEST_P(AnyWorld, PadsToTheLargest) {
   });
 }
 
+/// On all ranks, also on the one whose tensor is the longest.
+TEST(DataRules, PaddingRefusesAValueThatTheTypeLacks) {
+  run(2, [](const Accelerator& accelerator) {
+    const auto mine = [&](at::ScalarType type) { return at::ones({accelerator.process_index() + 1}, type); };
+    EXPECT_THROWS(accelerator.pad_across_processes(mine(at::kBool), 0, -100), UsageError, "Bool", "-100");
+    EXPECT_THROWS(accelerator.pad_across_processes(mine(at::kByte), 0, -100), UsageError, "Byte");
+    EXPECT_THROWS(accelerator.pad_across_processes(mine(at::kLong), 0, 0.5), UsageError, "0.5");
+    EXPECT_EQ(accelerator.pad_across_processes(mine(at::kBool), 0, 0).size(0), 2);
+    EXPECT_EQ(accelerator.pad_across_processes(mine(at::kChar), 0, -100).size(0), 2);
+    EXPECT_EQ(accelerator.pad_across_processes(at::ones({1}, at::kByte), 0, -100).size(0), 1);
+  });
+}
+
 TEST(DataRules, PaddingRefusesATensorThatLacksTheDimensionOnOneRank) {
   run(2, [](const Accelerator& accelerator) {
     const at::Tensor mine = at::zeros(accelerator.is_main_process() ? Indices{2} : Indices{2, 3});

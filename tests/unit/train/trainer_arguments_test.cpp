@@ -5,8 +5,10 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/rmsprop.h>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "support/throws.hpp"
 #include "unit/train/small_trainings.hpp"
 
 namespace lockstep {
@@ -238,6 +240,22 @@ TEST(TrainerArguments, SmoothLabels) {
   EXPECT_EQ(loss.weight->item(), 2);
   args.label_smoothing_factor = 0;
   EXPECT_EQ(Trainer(args, {.model = small_model()}).compute_loss(outputs, batch).value.item<double>(), 0);
+}
+
+/// The values of transformers' LabelSmoother with and without shift_labels.
+TEST(TrainerArguments, SmoothLabelsOfTokens) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.label_smoothing_factor = 0.3;
+  const Batch outputs{{"logits", at::sin(at::arange(40, at::kDouble).view({2, 4, 5}) * 1.3) * 3}};
+  const Batch batch{{"labels", at::tensor({1, -100, 4, 0, 2, 3, -100, 1}, at::kLong).view({2, 4})}};
+  const auto loss = [&](std::optional<bool> shift) {
+    const Loss sum = Trainer(args, {.model = small_model(), .shift_labels = shift}).compute_loss(outputs, batch);
+    return sum.value.item<double>() / sum.weight->item();
+  };
+  EXPECT_NEAR(loss(false), 3.1721974342698824, 1e-12);
+  EXPECT_NEAR(loss(true), 3.613673276425945, 1e-12);
+  EXPECT_THROWS(loss({}), UsageError, "label_smoothing_factor", "shift_labels");
 }
 
 }  // namespace
