@@ -168,7 +168,8 @@ class LearningRateMonitor final : public TrainerCallback {
 
 /// Keeps an exponential moving average of the weights: those after the first step, and then with weight `1 -
 /// decay` those after each step, as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, which does
-/// not average buffers either. The averages are saved in checkpoints. They are the same on every rank, as the
+/// not average buffers either. Averages of float16 and bfloat16 weights are float32, because small steps of
+/// the average would be rounded away. They are saved in checkpoints, and the same on every rank, as the
 /// weights are.
 class EmaCallback final : public TrainerCallback {
  public:

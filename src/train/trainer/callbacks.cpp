@@ -284,8 +284,11 @@ void EmaCallback::on_prepare(CallbackContext& event) {
         "EmaCallback: at the end its averages would replace the weights that load_best_model_at_end loads: "
         "leave out the moving average (--ema-decay) or load_best_model_at_end");
   means_.tensors.clear();
-  for (const auto& entry : event.trainer.model().parameters())
-    means_.tensors.push_back(entry.tensor.detach().clone());
+  for (const auto& entry : event.trainer.model().parameters()) {
+    const at::Tensor weight = entry.tensor.detach();
+    means_.tensors.push_back(c10::isReducedFloatingType(weight.scalar_type()) ? weight.to(at::kFloat)
+                                                                              : weight.clone());
+  }
   event.trainer.accelerator().register_for_checkpointing("ema", means_);
 }
 
@@ -299,8 +302,10 @@ void EmaCallback::on_train_begin(CallbackContext& event) {
 
 void EmaCallback::on_optimizer_step(CallbackContext& event) {
   const at::NoGradGuard no_grad;
+  const auto parameters = event.trainer.model().parameters();
   std::vector<at::Tensor> weights;
-  for (const auto& entry : event.trainer.model().parameters()) weights.push_back(entry.tensor);
+  for (std::size_t i = 0; i < means_.tensors.size(); ++i)
+    weights.push_back(parameters[i].tensor.to(means_.tensors[i].scalar_type()));
   // Like AveragedModel, the averages begin with the weights after the first step.
   at::_foreach_lerp_(means_.tensors, weights, event.state.global_step == 0 ? 1 : 1 - decay_);
 }

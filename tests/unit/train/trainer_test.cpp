@@ -329,6 +329,33 @@ class EndsEpoch final : public TrainerCallback {
   bool done_ = false;
 };
 
+/// In bfloat16, a thousandth of a small change would always be rounded away.
+TEST(Trainer, AveragesHalfWideWeightsInFloat) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.learning_rate = 0.5;
+  torch::nn::Linear net(3, 1);
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : net->parameters()) parameter.fill_(1);
+  }
+  net->to(at::kBFloat16);
+  const auto ema = std::make_shared<EmaCallback>(0.999, /*apply_at_end=*/false);
+  train_on(1, args, [&](const Accelerator&) {
+    TrainerComponents parts{.train_dataset = samples(44)};
+    parts.model = wrap_model(net, [](auto& model, const Batch& batch) {
+      const at::Tensor prediction = model(batch["x"].to(at::kBFloat16)).to(at::kFloat);
+      return Batch{{"loss", torch::mse_loss(prediction, batch["y"])}};
+    });
+    parts.callbacks = {ema};
+    return parts;
+  });
+  const at::Tensor mean = ema->means().front(), weight = net->weight.detach().to(at::kFloat);
+  EXPECT_EQ(mean.scalar_type(), at::kFloat);
+  EXPECT_TRUE(mean.ne(mean.to(at::kBFloat16).to(at::kFloat)).any().item<bool>()) << mean;
+  EXPECT_TRUE(mean.ne(weight).all().item<bool>());
+}
+
 TEST(Trainer, DiscardsAStepThatTheEpochEndsIn) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
