@@ -20,7 +20,11 @@ namespace lockstep {
 struct StreamOptions {
   /// The format and the columns of the files. `trusted` as for ArrowDataset::load.
   LoadOptions load = {};
-  /// Skip the rest of a file that cannot be read: see IterableDataset::bad_files. Otherwise it is an error.
+  /// Leave out what cannot be read: see IterableDataset::bad_files. Otherwise it is an error. In formats of
+  /// lines (JSON lines, CSV, text) a broken line costs that line alone: one that is not valid, not UTF-8, or
+  /// does not fit the types of the lines before it. Elsewhere the rest of the file is left out, from the
+  /// damage on; in a truncated .gz or .zst file, after the last whole line. The rows that are left do not
+  /// depend on the number of CPUs.
   bool skip_bad = false;
   /// Maximum total size of the members of one sample of a tar file, headers included. A larger sample is an
   /// error: a guard against files that claim any size, and against compressed ones that decompress without
@@ -28,10 +32,16 @@ struct StreamOptions {
   std::uint64_t max_sample_bytes = std::uint64_t{1} << 30;
 };
 
-/// A file that `skip_bad` has skipped, and why.
+/// A file of which `skip_bad` has left something out.
 struct BadFile {
-  std::filesystem::path path;
-  std::string reason;
+  std::filesystem::path path = {};
+  /// Why the rest of the file was left out, if it was; otherwise what is wrong with the first such line,
+  /// which it names.
+  std::string reason = {};
+  /// How many lines were left out alone, in one pass over the file.
+  std::int64_t bad_lines = 0;
+  /// Whether the rest of the file was left out.
+  bool is_abandoned = false;
 };
 
 /// How split_dataset_by_node splits a stream, in the terms of `datasets`.
@@ -158,8 +168,9 @@ class IterableDataset {
   /// of this rank. A worker without a shard returns no rows. A nonempty `state` resumes from there.
   RowStream open(int num_workers = 1, int worker = 0, const std::string& state = {}) const;
 
-  /// The files that `skip_bad` has skipped since load(), in any stream derived from it, in the order of the
-  /// first occurrence, each once. Any thread.
+  /// The files of which `skip_bad` has left something out since load(), in any stream derived from it, in the
+  /// order of the first occurrence, each once. Lines count when the rows around them are read, up to a
+  /// megabyte ahead. Any thread.
   std::vector<BadFile> bad_files() const;
 
   /// Names the files (not their folders or contents) and the operations (not their functions): a state is

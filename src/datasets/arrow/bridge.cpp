@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "lockstep/core/error.hpp"
+#include "validation.hpp"
 
 namespace lockstep::arrow_file {
 namespace {
@@ -227,7 +228,12 @@ ArrayPointer cast(const ArrayPointer& array, const DataType& to) {
   const auto target = with_parts(to, byte_for_null);
   const auto made = arrow::compute::Cast(array, target.arrow());
   if (!made.ok()) throw UsageError(made.status().message());
-  return target == to ? made->make_array() : arrow::MakeArray(with_nulls(*made->array(), to));
+  const auto result = target == to ? made->array() : with_nulls(*made->array(), to);
+  const auto damage = damage_of(*result);
+  if (!damage.empty())
+    throw Error(
+        fmt::format("Arrow's conversion to {} has returned an invalid array: {}.", to.text(), damage));
+  return arrow::MakeArray(result);
 }
 
 ArrayPointer rows_of(const Column& column, std::int64_t start, std::int64_t count) {

@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <string>
 #include <string_view>
@@ -12,131 +13,15 @@
 
 #include "core/utf8_check.hpp"
 #include "core/variables.hpp"
+#include "csv_parser.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "readers.hpp"
+#include "rounding.hpp"
 
 namespace lockstep::readers {
-
-/// Parses comma-separated values row by row.
-class CsvParser {
- public:
-  struct Cell {
-    std::string text;
-    bool quoted = false;
-  };
-
-  /// `name` is the file's, for errors. Throws UsageError for contradictory options.
-  CsvParser(std::string_view text, const CsvOptions& options, std::string name);
-
-  /// Reads the next row into `cells`; false at the end. Skips empty lines and lines of blanks. Throws
-  /// DataError, with the line, for a quote that is not closed or is followed by other characters.
-  bool next(std::vector<Cell>& cells);
-  /// The first line of the row that was read last, counted from 1.
-  std::int64_t line() const noexcept { return row_line_; }
-
- private:
-  bool at_end() const noexcept { return place_ == text_.size(); }
-  bool at_line_end() const noexcept { return text_[place_] == '\n' || text_[place_] == '\r'; }
-  void pass_line_end();
-  void pass_blank_lines();
-  void read_cell(Cell& cell);
-  void read_quoted(Cell& cell);
-  [[noreturn]] void fail(const std::string& what) const;
-
-  std::string_view text_;
-  char delimiter_;
-  char quote_;
-  std::string name_;
-  std::size_t place_ = 0;
-  std::int64_t line_ = 1;
-  std::int64_t row_line_ = 0;
-};
-
-CsvParser::CsvParser(std::string_view text, const CsvOptions& options, std::string name)
-    : text_(text), delimiter_(options.delimiter), quote_(options.quote), name_(std::move(name)) {
-  const auto is_line_end = [](char one) { return one == '\n' || one == '\r'; };
-  if (delimiter_ == quote_ || delimiter_ == CsvOptions::kNoQuotes || is_line_end(delimiter_) ||
-      is_line_end(quote_)) {
-    throw UsageError(
-        "the delimiter and the quote of comma-separated values must be different characters, and no line "
-        "ends.");
-  }
-  // Skips a UTF-8 byte order mark, which some programs write.
-  if (text_.starts_with("\xEF\xBB\xBF")) place_ = 3;
-}
-
-void CsvParser::fail(const std::string& what) const {
-  throw DataError(fmt::format("'{}' cannot be read as CSV: line {}: {}.", name_, line_, what));
-}
-
-void CsvParser::pass_line_end() {
-  if (text_[place_] == '\r' && place_ + 1 < text_.size() && text_[place_ + 1] == '\n') ++place_;
-  ++place_;
-  ++line_;
-}
-
-void CsvParser::pass_blank_lines() {
-  while (!at_end()) {
-    auto end = place_;
-    while (end < text_.size() && (text_[end] == ' ' || text_[end] == '\t') && text_[end] != delimiter_) ++end;
-    if (end < text_.size() && text_[end] != '\n' && text_[end] != '\r') return;
-    place_ = end;
-    if (!at_end()) pass_line_end();
-  }
-}
-
-bool CsvParser::next(std::vector<Cell>& cells) {
-  pass_blank_lines();
-  if (at_end()) return false;
-  row_line_ = line_;
-  std::size_t count = 0;
-  for (bool more = true; more;) {
-    if (count == cells.size()) cells.emplace_back();
-    read_cell(cells[count++]);
-    more = !at_end() && text_[place_] == delimiter_;
-    if (more) ++place_;
-  }
-  cells.resize(count);
-  if (!at_end()) pass_line_end();
-  return true;
-}
-
-void CsvParser::read_cell(Cell& cell) {
-  cell.text.clear();
-  cell.quoted = quote_ != CsvOptions::kNoQuotes && !at_end() && text_[place_] == quote_;
-  if (cell.quoted) return read_quoted(cell);
-  const auto begin = place_;
-  while (!at_end() && !at_line_end() && text_[place_] != delimiter_) ++place_;
-  cell.text = text_.substr(begin, place_ - begin);
-}
-
-void CsvParser::read_quoted(Cell& cell) {
-  const auto first_line = line_;
-  for (++place_;;) {
-    const auto close = text_.find(quote_, place_);
-    if (close == std::string_view::npos) {
-      fail(fmt::format(
-          "the quote that was opened on line {} is not closed. If quotes are ordinary characters in "
-          "this file, set CsvOptions::quote to kNoQuotes",
-          first_line));
-    }
-    for (auto place = place_; place < close; ++place) line_ += text_[place] == '\n' ? 1 : 0;
-    cell.text += text_.substr(place_, close - place_);
-    place_ = close + 1;
-    if (at_end() || text_[place_] != quote_) break;
-    cell.text += quote_;
-    ++place_;
-  }
-  if (!at_end() && !at_line_end() && text_[place_] != delimiter_) {
-    fail("behind a closing quote comes '" + utf8_text(text_.substr(place_, 1)) +
-         "' instead of a delimiter. If quotes are ordinary characters in this file, set CsvOptions::quote to "
-         "kNoQuotes");
-  }
-}
-
 namespace {
 
 using Cells = std::vector<CsvParser::Cell>;
@@ -173,6 +58,15 @@ Value cell_value(std::string_view text, const Feature& feature) {
   return number && (*number == 0 || *number == 1) ? Value(*number == 1) : Value(text);
 }
 
+/// Whether float64 has fewer digits than the integer.
+bool is_rounded(std::int64_t integer) {
+  constexpr std::int64_t kExact = std::int64_t{1} << 53;
+  if (integer >= -kExact && integer <= kExact) return false;
+  const auto number = static_cast<double>(integer);
+  // 2^63 is outside of int64.
+  return number >= 9223372036854775808.0 || static_cast<std::int64_t>(number) != integer;
+}
+
 /// The types that all cells of a column so far fit.
 class CellTypes {
  public:
@@ -181,15 +75,20 @@ class CellTypes {
     value_ = true;
     const auto cell = variables::stripped(text);
     negative_ = negative_ || cell.starts_with('-');
-    if (number_ && !table::parse_integer(cell)) add_other(cell, text);
+    if (number_) {
+      const auto integer = table::parse_integer(cell);
+      rounded_ = rounded_ || (integer && is_rounded(*integer));
+      if (!integer) add_other(cell, text);
+    }
     boolean_ = boolean_ && table::parse_boolean(text);
   }
+  bool has_nulls() const { return null_; }
 
-  /// Like pandas in `datasets`: a column of integers with a null is float64; integers that no type holds
-  /// together are text, as doubles would lose digits.
+  /// Like pandas in `datasets`: a column of integers with a null is float64. But integers that float64 would
+  /// round stay what they are beside nulls, and those that no type holds together are text.
   TypeKind kind() const {
     if (!value_ && !null_) return TypeKind::utf8;
-    if (integer_ && !large_) return null_ ? TypeKind::float64 : TypeKind::int64;
+    if (integer_ && !large_) return null_ && !rounded_ ? TypeKind::float64 : TypeKind::int64;
     if (integer_) return negative_ || null_ || huge_ ? TypeKind::utf8 : TypeKind::uint64;
     if (number_) return huge_ ? TypeKind::utf8 : TypeKind::float64;
     return boolean_ ? TypeKind::boolean : TypeKind::utf8;
@@ -214,6 +113,8 @@ class CellTypes {
   bool number_ = true;
   bool boolean_ = true;
   bool negative_ = false;
+  /// Integers that float64 rounds.
+  bool rounded_ = false;
   /// Integers above the range of int64, and outside that of uint64 too.
   bool large_ = false;
   bool huge_ = false;
@@ -269,12 +170,18 @@ class Table {
 
   const std::vector<std::string>& names() const noexcept { return names_; }
 
+  /// Reads the next row; false at the end. After a DataError, which names the row, goes on with the next one.
   bool next() {
     if (!parser_.next(cells_)) return false;
     ++row_;
     check_width();
+    for (std::size_t column = 0; column < cells_.size(); ++column) {
+      if (first_not_utf8(cells_[column].text) != std::string_view::npos) fail_at(column, kNotUtf8);
+    }
     return true;
   }
+
+  std::int64_t line() const noexcept { return parser_.line(); }
 
   std::string_view text(std::size_t column) const { return cells_[column].text; }
 
@@ -290,6 +197,12 @@ class Table {
 
   [[noreturn]] void fail_at(std::size_t column, const std::string& what) const {
     fail(name_, fmt::format("{}, column '{}': {}", place(), names_[column], what));
+  }
+
+  /// Says once that the cell's integer is rounded.
+  void warn(std::size_t column, double number) const {
+    warn_rounded(name_, fmt::format("{} of '{}'", place(), name_), names_[column],
+                 variables::stripped(text(column)), number);
   }
 
  private:
@@ -315,6 +228,8 @@ class Table {
   }
 
   void check_width() const {
+    if (parser_.is_careful() && cells_.size() != names_.size())
+      fail(name_, fmt::format("{} is a part of the broken row before it, or not complete", place()));
     if (cells_.size() <= names_.size()) return;
     fail(name_,
          fmt::format("{} has {} cells, but there are {} columns", place(), cells_.size(), names_.size()));
@@ -332,10 +247,18 @@ class Table {
   std::int64_t row_ = -1;
 };
 
-Features inferred(const TextFile& file, const CsvOptions& options, Types types) {
+/// The types of the cells of each column.
+std::vector<CellTypes> types_of_cells(const TextFile& file, const CsvOptions& options, Types types) {
   Table table(file, options);
   std::vector<CellTypes> found(table.names().size());
-  for (std::int64_t row = 0; (types == Types::of_all_rows || row < kFirstRows) && table.next(); ++row) {
+  for (std::int64_t row = 0; types == Types::of_all_rows || row < kFirstRows; ++row) {
+    try {
+      if (!table.next()) break;
+    } catch (const DataError&) {
+      // Whoever reads the rows leaves it out, too, and reports it.
+      if (file.take_bad) continue;
+      throw;
+    }
     for (std::size_t column = 0; column < found.size(); ++column) {
       if (table.is_null(column)) {
         found[column].add_null();
@@ -344,10 +267,7 @@ Features inferred(const TextFile& file, const CsvOptions& options, Types types) 
       }
     }
   }
-  std::vector<std::pair<std::string, Feature>> items;
-  for (std::size_t column = 0; column < found.size(); ++column)
-    items.emplace_back(table.names()[column], Feature(DataType(found[column].kind())));
-  return Features(std::move(items));
+  return found;
 }
 
 class CsvRows final : public RowSource {
@@ -355,6 +275,7 @@ class CsvRows final : public RowSource {
   CsvRows(const TextFile& file, CsvOptions options, const std::optional<Features>& features, Types types)
       : options_(std::move(options)),
         types_(types),
+        take_bad_(file.take_bad),
         table_(file, options_),
         features_(known(file, features)),
         pieces_(features_) {}
@@ -362,21 +283,43 @@ class CsvRows final : public RowSource {
   const Features& features() const override { return features_; }
 
   std::vector<ArrayPointer> next() override {
-    while (!pieces_.is_full() && table_.next()) {
-      for (std::size_t column = 0; column < features_.size(); ++column) add(column);
+    for (bool more = true; more && !failure_;) {
+      while (!failure_ && more && !pieces_.is_full()) more = add_row();
+      auto arrays = pieces_.take();
+      if (!arrays.empty()) return arrays;
     }
-    return pieces_.take();
+    // The rows before what cannot be read come first.
+    if (failure_) std::rethrow_exception(failure_);
+    return {};
   }
 
  private:
+  /// Adds the next row, if it can be read; false at the end.
+  bool add_row() {
+    const auto row = pieces_.rows();
+    try {
+      if (!table_.next()) return false;
+      for (std::size_t column = 0; column < features_.size(); ++column) add(column);
+    } catch (const DataError& error) {
+      pieces_.leave_out(row);
+      if (take_bad_) {
+        take_bad_(table_.line(), error.what());
+      } else {
+        failure_ = std::current_exception();
+      }
+    }
+    return true;
+  }
+
   /// The given features; for the file's other columns, inferred ones.
   Features known(const TextFile& file, const std::optional<Features>& given) try {
-    const auto found = inferred(file, options_, types_);
-    if (!given) return found;
-    auto items = found.items();
-    for (auto& [name, feature] : items) {
-      given_.push_back(given->contains(name));
-      if (given_.back()) feature = (*given)[name];
+    const auto found = types_of_cells(file, options_, types_);
+    std::vector<std::pair<std::string, Feature>> items;
+    for (std::size_t column = 0; column < found.size(); ++column) {
+      const auto& name = table_.names()[column];
+      given_.push_back(given && given->contains(name));
+      has_nulls_.push_back(found[column].has_nulls());
+      items.emplace_back(name, given_.back() ? (*given)[name] : Feature(DataType(found[column].kind())));
     }
     return Features(std::move(items));
   } catch (const UsageError& error) {
@@ -386,16 +329,29 @@ class CsvRows final : public RowSource {
   void add(std::size_t column) {
     auto& builder = pieces_.column(column);
     const auto& feature = features_.items()[column].second;
-    const bool given = column < given_.size() && given_[column];
     if (table_.is_null(column)) {
-      // Integers were inferred; a null makes the column float64.
-      if (!given && feature.type().is_integer()) narrow(column);
+      // Integers without nulls were inferred; a null may make the column float64.
+      if (!given_[column] && feature.type().is_integer() && !has_nulls_[column]) narrow(column);
       return builder.append_null();
     }
     const auto text = table_.text(column);
-    if (first_not_utf8(text) != std::string_view::npos) table_.fail_at(column, kNotUtf8);
-    if (given) return add_given(builder, column, feature);
+    if (feature.type().kind() == TypeKind::float64) check_digits(column, text);
+    if (given_[column]) return add_given(builder, column, feature);
     if (!add_found(builder, feature.type().kind(), text)) narrow(column);
+  }
+
+  /// An integer that float64 rounds makes a column of other integers and nulls one of integers; beside other
+  /// numbers it is rounded.
+  void check_digits(std::size_t column, std::string_view text) const {
+    constexpr std::size_t kExactDigits = 15;
+    const auto cell = variables::stripped(text);
+    if (cell.size() <= kExactDigits) return;
+    const bool sign = cell.starts_with('-') || cell.starts_with('+');
+    if (cell.find_first_not_of("0123456789", sign ? 1 : 0) != std::string_view::npos) return;
+    const auto number = table::parse_number(cell);
+    if (!number || is_exact(cell, *number)) return;
+    if (!given_[column] && types_ == Types::of_the_beginning) narrow(column);
+    table_.warn(column, *number);
   }
 
   static bool add_found(ColumnBuilder& builder, TypeKind kind, std::string_view text) {
@@ -426,10 +382,14 @@ class CsvRows final : public RowSource {
 
   CsvOptions options_;
   Types types_;
+  TakeBadLine take_bad_;
   Table table_;
+  /// Of each column: whether its type was given, and whether inferring it has found nulls.
   std::vector<bool> given_;
+  std::vector<bool> has_nulls_;
   Features features_;
   PieceBuilder pieces_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace

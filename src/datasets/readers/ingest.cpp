@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// Version of the converted files' content; increased whenever that changes.
-constexpr int kLayout = 3;
+constexpr int kLayout = 4;
 /// Reading a file of this size again costs no more than finding it in the cache.
 constexpr std::uintmax_t kSmall = std::uintmax_t{8} << 20;
 

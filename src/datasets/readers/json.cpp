@@ -1,24 +1,32 @@
-#include <arrow/array/array_base.h>
+#include <arrow/array.h>
 #include <arrow/buffer.h>
 #include <arrow/json/options.h>
 #include <arrow/json/reader.h>
 #include <arrow/record_batch.h>
+#include <arrow/type.h>
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <exception>
 
 #include "core/json.hpp"
 #include "core/parallel_for.hpp"
 #include "core/utf8_check.hpp"
 #include "datasets/arrow/bridge.hpp"
-#include "datasets/arrow/mapped_file.hpp"
+#include "datasets/arrow/validation.hpp"
 #include "datasets/table/convert.hpp"
+#include "datasets/table/name_finder.hpp"
 #include "datasets/table/schema_inference.hpp"
+#include "json_blocks.hpp"
+#include "json_settler.hpp"
+#include "json_values.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/processors.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "readers.hpp"
+#include "rounding.hpp"
 
 namespace lockstep::readers {
 namespace {
@@ -31,219 +39,89 @@ constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
-Value value_of(nlohmann::ordered_json& json) {
-  if (json.is_boolean()) return Value(json.get<bool>());
-  if (json.is_number_unsigned()) return Value(json.get<std::uint64_t>());
-  if (json.is_number_integer()) return Value(json.get<std::int64_t>());
-  if (json.is_number()) return Value(json.get<double>());
-  if (json.is_string()) return Value(std::move(json.get_ref<std::string&>()));
-  if (json.is_array()) {
-    Value::List list;
-    for (auto& element : json) list.push_back(value_of(element));
-    return Value(std::move(list));
-  }
-  if (!json.is_object()) return Value();
-  Value::Fields fields;
-  for (auto& [name, field] : json.items()) fields.emplace_back(name, value_of(field));
-  return Value(std::move(fields));
-}
-
-/// Exact parser for text that Arrow rejects. `what` names the text in errors ("line 3 of 'a.jsonl'").
-Value parse_value(std::string_view text, const std::string& what) {
-  auto json = json_tree::parse<nlohmann::ordered_json>(text, what);
-  return value_of(json);
-}
-
-/// Some rows, one per line; for a list, its elements.
-struct Block {
-  std::string_view text;
-  /// Owns `text` if it is not a part of the file.
-  std::shared_ptr<const std::string> own;
-  /// The first row's place in the file: its line number, or its number in the list, from 0.
-  std::int64_t number = 0;
+/// What one pass over a text finds out.
+struct TextFacts {
+  /// Whether Arrow's parser may read the text. It checks neither UTF-8 nor a nesting of a thousand levels,
+  /// and reads invalid memory if a row is null instead of an object. Text rejected here is read by
+  /// parse_json, which is exact.
+  bool is_for_arrow = false;
+  /// Digits of the longest integer; a fraction's may count, too.
+  std::size_t longest_integer = 0;
 };
 
-/// The rows of a file, in blocks of a megabyte or one longer row.
-class Blocks {
- public:
-  explicit Blocks(const TextFile& file) : file_(file.path), name_(file.name) {
-    // A byte order mark.
-    if (text().starts_with("\xEF\xBB\xBF")) place_ = 3;
-    const auto first = text().find_first_not_of(" \t\r\n", place_);
-    if (first == std::string_view::npos) return;
-    is_list_ = text()[first] == '[';
-    if (is_list_) place_ = first + 1;
-    is_one_ = text()[first] == '{' && is_one_object(first);
-  }
-
-  std::optional<Block> next() {
-    if (is_one_) return next_object();
-    return is_list_ ? next_elements() : next_lines();
-  }
-
-  /// Calls `take(row, where)` for each row; `where` is its place in the file.
-  template <typename Take>
-  void each_row(const Block& block, const Take& take) const {
-    auto number = block.number;
-    for (std::size_t begin = 0; begin < block.text.size(); ++number) {
-      const auto end = std::min(block.text.find('\n', begin), block.text.size());
-      const auto row = block.text.substr(begin, end - begin);
-      begin = end + 1;
-      if (is_blank(row)) continue;
-      const auto where = fmt::format("{} {} of '{}'", is_list_ ? "element" : "line", number, name_);
-      take(parse_value(row, where), where);
-    }
-  }
-
-  const std::string& name() const noexcept { return name_; }
-
- private:
-  std::string_view text() const { return file_.text(); }
-
-  /// Whether the file is one object over several lines.
-  bool is_one_object(std::size_t begin) const {
-    const auto over = [&](std::size_t place, int depth) { return depth == 0 && place > begin; };
-    bool goes_on = false;
-    scan(begin, [&](std::size_t place, int depth) {
-      goes_on = depth > 0 && text()[place] == '\n';
-      return goes_on || over(place, depth);
-    });
-    return goes_on && is_blank(text().substr(scan(begin, over)));
-  }
-
-  std::optional<Block> next_object() {
-    if (place_ >= text().size()) return std::nullopt;
-    const auto row = std::make_shared<std::string>(text().substr(place_));
-    std::replace(row->begin(), row->end(), '\n', ' ');
-    place_ = text().size();
-    return Block{*row, row, line_};
-  }
-
-  std::optional<Block> next_lines() {
-    if (place_ >= text().size()) return std::nullopt;
-    const Block block{rest(), nullptr, line_};
-    place_ += block.text.size();
-    line_ += std::count(block.text.begin(), block.text.end(), '\n');
-    return block;
-  }
-
-  /// The next block of whole lines.
-  std::string_view rest() const {
-    const auto left = text().substr(place_);
-    if (left.size() <= kBlockBytes) return left;
-    auto end = left.rfind('\n', kBlockBytes);
-    if (end == std::string_view::npos) end = left.find('\n', kBlockBytes);
-    return left.substr(0, end == std::string_view::npos ? end : end + 1);
-  }
-
-  std::optional<Block> next_elements() {
-    auto rows = std::make_shared<std::string>();
-    const auto first = elements_;
-    while (!ended_ && rows->size() < kBlockBytes) add_element(*rows);
-    if (rows->empty()) return std::nullopt;
-    return Block{*rows, rows, first};
-  }
-
-  /// Appends the next element and consumes what follows it: a comma or the end of the list.
-  void add_element(std::string& rows) {
-    const auto end = element_end();
-    const auto element = text().substr(place_, end - place_);
-    place_ = end + 1;
-    ended_ = text()[end] == ']';
-    if (ended_ && elements_ == 0 && is_blank(element)) return check_end();
-    const auto row = rows.insert(rows.end(), element.begin(), element.end());
-    // A line break between values of an element becomes a space.
-    std::replace(row, rows.end(), '\n', ' ');
-    if (is_blank(element)) static_cast<void>(parse_value(element, element_name()));
-    rows += '\n';
-    ++elements_;
-    if (ended_) check_end();
-  }
-
-  /// The first place outside of texts for which `stop(place, depth)` is true; the file's end if there is
-  /// none.
-  template <typename Stop>
-  std::size_t scan(std::size_t place, const Stop& stop) const {
-    int depth = 0;
-    bool in_text = false;
-    for (; place < text().size(); ++place) {
-      const char one = text()[place];
-      if (in_text) {
-        if (one == '\\') ++place;
-        in_text = one != '"';
-      } else if (stop(place, depth)) {
-        return place;
-      } else {
-        in_text = one == '"';
-        depth += one == '{' || one == '[' ? 1 : one == '}' || one == ']' ? -1 : 0;
-      }
-    }
-    return text().size();
-  }
-
-  std::size_t element_end() const {
-    const auto end = scan(place_, [&](std::size_t place, int depth) {
-      return depth == 0 && (text()[place] == ',' || text()[place] == ']');
-    });
-    if (end < text().size()) return end;
-    static_cast<void>(parse_value(text().substr(place_), element_name()));
-    fail_at("'" + name_ + "'", "it is not valid JSON: its list does not end");
-  }
-
-  void check_end() const {
-    if (!is_blank(text().substr(place_)))
-      fail_at("'" + name_ + "'", "it is not valid JSON: something follows its list");
-  }
-
-  std::string element_name() const { return fmt::format("element {} of '{}'", elements_, name_); }
-
-  arrow_file::MappedFile file_;
-  std::string name_;
-  bool is_list_ = false;
-  bool is_one_ = false;
-  std::size_t place_ = 0;
-  std::int64_t line_ = 1;
-  std::int64_t elements_ = 0;
-  bool ended_ = false;
-};
-
-/// Whether Arrow's parser may read the text. It checks neither UTF-8 nor a nesting of a thousand levels, and
-/// reads invalid memory if a row is null instead of an object. Text rejected here is read by parse_value,
-/// which is exact.
-bool is_for_arrow(std::string_view text) {
+TextFacts facts_of(std::string_view text) {
+  TextFacts facts;
   if (first_not_utf8(text) != std::string_view::npos || text.find('\0') != std::string_view::npos)
-    return false;
+    return facts;
   int depth = 0;
   bool in_text = false;
+  std::size_t digits = 0;
   for (std::size_t place = 0; place < text.size(); ++place) {
     const char one = text[place];
-    if (one == '\n' && (in_text || depth != 0)) return false;
+    if (one == '\n' && (in_text || depth != 0)) return facts;
     if (in_text) {
       if (one == '\\') ++place;
       in_text = one != '"';
-    } else if (depth == 0) {
+      continue;
+    }
+    if (depth == 0) {
       if (one == '{') depth = 1;
-      if (one != '{' && !is_blank({&one, 1})) return false;
+      if (one != '{' && !is_blank({&one, 1})) return facts;
+      continue;
+    }
+    in_text = one == '"';
+    if (one == '{' || one == '[') ++depth;
+    if (one == '}' || one == ']') --depth;
+    if (depth > static_cast<int>(json_tree::kDeepest)) return facts;
+    if (one >= '0' && one <= '9') {
+      ++digits;
     } else {
-      in_text = one == '"';
-      if (one == '{' || one == '[') ++depth;
-      if (one == '}' || one == ']') --depth;
-      if (depth > static_cast<int>(json_tree::kDeepest)) return false;
+      if (one != '.' && one != 'e' && one != 'E')
+        facts.longest_integer = std::max(facts.longest_integer, digits);
+      digits = 0;
     }
   }
-  return depth == 0 && !in_text;
+  facts.is_for_arrow = depth == 0 && !in_text;
+  return facts;
 }
 
-/// The rows as Arrow parses them, with the schema if there is one; null if Arrow rejects them.
-std::shared_ptr<arrow::RecordBatch> parsed(const Block& block, const std::shared_ptr<arrow::Schema>& schema) {
-  if (!is_for_arrow(block.text)) return nullptr;
+/// Whether a float64 in the array, at any depth, is so large that it may be an integer that was rounded.
+bool has_large_reals(const arrow::ArrayData& array) {
+  if (array.type->id() == arrow::Type::DOUBLE) {
+    constexpr double kExact = 9007199254740992.0;
+    const auto* values = array.GetValues<double>(1);
+    return std::any_of(values, values + array.length, [](double one) { return std::fabs(one) >= kExact; });
+  }
+  return std::any_of(array.child_data.begin(), array.child_data.end(),
+                     [](const auto& child) { return has_large_reals(*child); });
+}
+
+/// The rows as Arrow parses them.
+struct ArrowRows {
+  /// Null if Arrow rejects the text, or what it returns is not used.
+  std::shared_ptr<arrow::RecordBatch> batch = nullptr;
+  bool is_rejected = true;
+};
+
+/// Parses by Arrow, with the schema if there is one.
+ArrowRows parse_by_arrow(std::string_view text, const std::shared_ptr<arrow::Schema>& schema) {
+  const auto facts = facts_of(text);
+  if (!facts.is_for_arrow) return {};
   auto options = arrow::json::ParseOptions::Defaults();
   options.explicit_schema = schema;
   if (schema) options.unexpected_field_behavior = arrow::json::UnexpectedFieldBehavior::Error;
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(block.text.data());
-  auto batch = arrow::json::ParseOne(
-      options, std::make_shared<arrow::Buffer>(bytes, static_cast<std::int64_t>(block.text.size())));
-  return batch.ok() ? *std::move(batch) : nullptr;
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+  const auto read = arrow::json::ParseOne(
+      options, std::make_shared<arrow::Buffer>(bytes, static_cast<std::int64_t>(text.size())));
+  if (!read.ok()) return {};
+  arrow::ArrayDataVector columns;
+  for (const auto& column : (*read)->column_data()) {
+    columns.push_back(arrow_file::with_null_lengths(column));
+    if (!arrow_file::damage_of(*columns.back()).empty()) return {nullptr, false};
+    // Integers of 16 digits and more need not be float64s.
+    if (facts.longest_integer >= 16 && has_large_reals(*columns.back())) return {nullptr, false};
+  }
+  return {arrow::RecordBatch::Make((*read)->schema(), (*read)->num_rows(), std::move(columns)), false};
 }
 
 void require_object(const Value& row, const std::string& where) {
@@ -251,51 +129,128 @@ void require_object(const Value& row, const std::string& where) {
     fail_at(where, std::string("a row must be an object, but it is ") + row.kind());
 }
 
-void find_types(const Blocks& blocks, const Block& block, table::SchemaInference& finder) {
-  if (const auto batch = parsed(block, nullptr)) {
-    const arrow_file::Location place(blocks.name(), "its columns");
-    auto found = finder;
+/// Infers the types of a file's columns.
+class JsonTypes {
+ public:
+  explicit JsonTypes(const TextFile& file) : file_(file) {}
+
+  Features find(Types types) {
+    read_blocks(types, true);
+    // Arrow's int64 does not tell whether there are negative numbers, which uint64 does not hold.
+    if (used_arrow_ && has_kind(finder_.type(), TypeKind::uint64)) {
+      finder_ = {};
+      read_blocks(types, false);
+    }
+    return Features::from_fields(finder_.type().fields());
+  }
+
+ private:
+  /// Small, as each object with a name of its own costs Arrow a value in every row of the block.
+  static constexpr std::size_t kLookBytes = std::size_t{1} << 16;
+
+  static bool has_kind(const DataType& type, TypeKind kind) {
+    return type.kind() == kind || std::any_of(type.fields().begin(), type.fields().end(),
+                                              [&](const Field& field) { return has_kind(field.type, kind); });
+  }
+
+  void read_blocks(Types types, bool by_arrow) {
+    blocks_.emplace(file_, kLookBytes);
+    rows_ = 0;
+    std::size_t bytes = 0;
+    for (auto block = next_block(); block; block = next_block()) {
+      if (is_blank(block->text)) continue;
+      if (!by_arrow || !add_by_arrow(*block)) add_rows(*block);
+      bytes += block->text.size();
+      require_bounded(bytes);
+      const bool found = finder_.type().kind() == TypeKind::struct_;
+      if (types == Types::of_the_beginning && found && bytes >= kBlockBytes) break;
+    }
+  }
+
+  /// If lines may be left out, what cannot be cut into rows is the reader's to report, behind the rows
+  /// before.
+  std::optional<JsonBlock> next_block() {
+    try {
+      return blocks_->next();
+    } catch (const DataError&) {
+      if (!file_.take_bad) throw;
+      return std::nullopt;
+    }
+  }
+
+  /// False if Arrow cannot read the block, or its types do not fit: row by row, the error names the line.
+  bool add_by_arrow(const JsonBlock& block) {
+    const auto batch = parse_by_arrow(block.text, nullptr).batch;
+    if (!batch) return false;
+    const arrow_file::Location place(file_.name, "its columns");
+    auto found = finder_;
     try {
       // Text that looks like a time stays text: whether all rows look like that is not known at the
       // beginning.
-      found.add(table::with_times_as_text(
-          DataType::struct_(arrow_file::schema_of(*batch->schema(), place).fields)));
-      finder = std::move(found);
-      return;
+      const auto type =
+          table::with_times_as_text(DataType::struct_(arrow_file::schema_of(*batch->schema(), place).fields));
+      found.add(type);
     } catch (const UsageError&) {
-      // Continue row by row, so that the error names the line.
+      return false;
     }
+    const auto whole = batch->ToStructArray();
+    if (whole.ok()) found.count(*(*whole)->data());
+    finder_ = std::move(found);
+    used_arrow_ = true;
+    rows_ += batch->num_rows();
+    return true;
   }
-  blocks.each_row(block, [&](const Value& row, const std::string& where) {
+
+  void add_rows(const JsonBlock& block) {
+    blocks_->each_row(block, [&](std::string_view text, std::int64_t, const std::string& where) {
+      if (!file_.take_bad) return add_row(finder_, text, where);
+      auto found = finder_;
+      try {
+        add_row(found, text, where);
+        finder_ = std::move(found);
+      } catch (const DataError&) {
+        // The reader leaves out the row, too, and reports it.
+      }
+    });
+  }
+
+  void add_row(table::SchemaInference& finder, std::string_view text, const std::string& where) {
+    const auto row = parse_json(text, where);
     require_object(row, where);
     try {
       finder.add(row);
     } catch (const UsageError& error) {
       fail_at(where, std::string(error.what()) + ". Give the features, or make the file's rows alike");
     }
-  });
-}
-
-Features inferred(const TextFile& file, Types types) {
-  Blocks blocks(file);
-  table::SchemaInference finder;
-  while (const auto block = blocks.next()) {
-    if (is_blank(block->text)) continue;
-    find_types(blocks, *block, finder);
-    if (types == Types::of_the_beginning) break;
+    ++rows_;
   }
-  return Features::from_fields(finder.type().fields());
-}
 
-/// Adds the fields that the features name. Rejects others, so that no data are lost silently.
-void add_row(const Value& row, const Feature& whole, ColumnBuilder& builder, const std::string& where) {
-  require_object(row, where);
-  try {
-    builder.append(table::converted(row, whole));
-  } catch (const UsageError& error) {
-    fail_at(where, error.what());
+  /// Refuses columns that would take far more memory than the text: names that are data.
+  void require_bounded(std::size_t bytes) const {
+    constexpr double kFree = 64 << 20;
+    constexpr double kLargest = 128;
+    const auto needed = static_cast<double>(finder_.cells(rows_)) * sizeof(std::int64_t);
+    if (needed <= std::max(kFree, kLargest * static_cast<double>(bytes))) return;
+    const auto [path, names] = finder_.widest();
+    const auto whose = path.empty() ? "its rows" : "the objects '" + path + "'";
+    const auto* keep =
+        path.empty() ? ""
+                     : ", or give the column the type string in LoadOptions::features, which keeps the text";
+    throw DataError(
+        fmt::format("'{}' does not fit into columns: {} have {} different names in its first {} rows, and "
+                    "few of them each, "
+                    "so that {:.1f} MB of text become {:.1f} GB of columns. Names that are data, such as "
+                    "ids, belong into "
+                    "values: write a list of objects instead ([{{\"id\": ..., \"value\": ...}}, ...]){}.",
+                    file_.name, whose, names, rows_, static_cast<double>(bytes) / 1e6, needed / 1e9, keep));
   }
-}
+
+  const TextFile& file_;
+  std::optional<JsonBlocks> blocks_;
+  table::SchemaInference finder_;
+  std::int64_t rows_ = 0;
+  bool used_arrow_ = false;
+};
 
 bool has_classes(const Feature& feature) {
   const auto& children = feature.children();
@@ -303,12 +258,21 @@ bool has_classes(const Feature& feature) {
          std::any_of(children.begin(), children.end(), has_classes);
 }
 
+/// What was read of a block: some rows, the lines that were left out, and then perhaps a failure.
+struct JsonPiece {
+  std::vector<ArrayPointer> columns = {};
+  std::vector<std::pair<std::int64_t, std::string>> bad_lines = {};
+  std::exception_ptr failure = nullptr;
+};
+
 class JsonRows final : public RowSource {
  public:
-  JsonRows(const TextFile& file, const std::optional<Features>& features, Types types)
-      : may_narrow_(!features && types == Types::of_the_beginning),
-        features_(features ? *features : inferred(file, types)),
-        blocks_(file) {
+  JsonRows(TextFile file, const std::optional<Features>& features, Types types)
+      : file_(std::move(file)),
+        is_given_(features.has_value()),
+        may_narrow_(!features && types == Types::of_the_beginning),
+        features_(features ? *features : JsonTypes(file_).find(types)),
+        blocks_(file_, kBlockBytes) {
     whole_ = Feature::struct_(features_);
     // Arrow does not know class names and their range.
     if (!has_classes(whole_)) schema_ = arrow_file::to_arrow(features_.fields());
@@ -316,39 +280,57 @@ class JsonRows final : public RowSource {
 
   const Features& features() const override { return features_; }
 
-  /// A file without rows has no columns.
+  /// A file without rows has no columns. What goes wrong in a block is thrown behind the rows before it, so
+  /// that they do not depend on how many blocks are read at once.
   std::vector<ArrayPointer> next() override {
-    while (ready_.empty() && read_some()) {
+    while (!ready_.empty() || read_some()) {
+      auto& piece = ready_.front();
+      for (const auto& [line, reason] : std::exchange(piece.bad_lines, {})) file_.take_bad(line, reason);
+      if (!piece.columns.empty()) return std::exchange(piece.columns, {});
+      const auto failure = piece.failure;
+      ready_.pop_front();
+      if (failure) std::rethrow_exception(failure);
     }
-    if (ready_.empty()) return {};
-    auto columns = std::move(ready_.front());
-    ready_.pop_front();
-    return columns;
+    return {};
   }
 
  private:
   /// Reads one block per thread; false at the end.
   bool read_some() {
-    std::vector<Block> some;
-    while (some.size() < threads_) {
-      auto block = blocks_.next();
-      if (!block) break;
-      if (!is_blank(block->text)) some.push_back(*std::move(block));
+    std::vector<JsonBlock> some;
+    std::exception_ptr failure;
+    try {
+      while (some.size() < threads_) {
+        auto block = blocks_.next();
+        if (!block) break;
+        if (!is_blank(block->text)) some.push_back(*std::move(block));
+      }
+    } catch (const DataError&) {
+      failure = std::current_exception();
     }
-    std::vector<std::vector<ArrayPointer>> read(some.size());
+    const auto first = ready_.size();
+    ready_.resize(first + some.size());
     parallel_for(some.size(), 1, threads_,
-                 [&](std::size_t place, std::size_t) { read[place] = columns_of(some[place]); });
-    std::move(read.begin(), read.end(), std::back_inserter(ready_));
-    return !some.empty();
+                 [&](std::size_t place, std::size_t) { ready_[first + place] = piece_of(some[place]); });
+    if (failure) ready_.push_back({.failure = failure});
+    return !ready_.empty();
   }
 
-  std::vector<ArrayPointer> columns_of(const Block& block) const {
-    if (const auto batch = schema_ ? parsed(block, schema_) : nullptr) return columns_of(*batch);
-    if (may_narrow_) throw TypesTooNarrow();
-    ColumnBuilder builder(whole_.type());
-    blocks_.each_row(
-        block, [&](const Value& row, const std::string& where) { add_row(row, whole_, builder, where); });
-    return arrow_file::fields_of(*builder.finish().flatten());
+  JsonPiece piece_of(const JsonBlock& block) const {
+    JsonPiece piece;
+    try {
+      const auto read = schema_ ? parse_by_arrow(block.text, schema_) : ArrowRows();
+      if (read.batch) {
+        piece.columns = columns_of(*read.batch);
+      } else if (may_narrow_ && read.is_rejected && !file_.take_bad) {
+        throw TypesTooNarrow();
+      } else {
+        add_rows(block, piece);
+      }
+    } catch (...) {
+      piece.failure = std::current_exception();
+    }
+    return piece;
   }
 
   std::vector<ArrayPointer> columns_of(const arrow::RecordBatch& batch) const {
@@ -359,13 +341,83 @@ class JsonRows final : public RowSource {
     return columns;
   }
 
+  /// Reads row by row. Throws DataError for the first row that cannot be read, unless such are left out.
+  void add_rows(const JsonBlock& block, JsonPiece& piece) const {
+    ColumnBuilder builder(whole_.type());
+    ColumnBuilder trial(whole_.type());
+    table::SchemaInference types;
+    types.add(whole_.type());
+    blocks_.each_row(block, [&](std::string_view text, std::int64_t number, const std::string& where) {
+      if (!file_.take_bad) return append_or_fail(builder, row_of(text, where), where);
+      try {
+        if (!is_given_) require_types(types, text, where);
+        const auto row = row_of(text, where);
+        // A row that does not fit may leave some of its fields behind.
+        append_or_fail(trial, row, where);
+        builder.append(row);
+      } catch (const DataError& error) {
+        trial = ColumnBuilder(whole_.type());
+        piece.bad_lines.emplace_back(number, error.what());
+      }
+    });
+    if (may_narrow_ && !(types.type() == whole_.type())) {
+      piece.bad_lines.clear();
+      throw TypesTooNarrow();
+    }
+    if (builder.size() > 0) piece.columns = arrow_file::fields_of(*builder.finish().flatten());
+  }
+
+  static void append_or_fail(ColumnBuilder& builder, const Value& row, const std::string& where) try {
+    builder.append(row);
+  } catch (const UsageError& error) {
+    fail_at(where, error.what());
+  }
+
+  /// Adds the row's types to those of the rows before. Throws DataError if they do not fit.
+  static void require_types(table::SchemaInference& types, std::string_view text, const std::string& where) {
+    const auto row = parse_json(text, where);
+    require_object(row, where);
+    auto wider = types;
+    try {
+      wider.add(row);
+    } catch (const UsageError& error) {
+      fail_at(where, error.what());
+    }
+    types = std::move(wider);
+  }
+
+  /// The row with the fields that the features name. Rejects others, so that no data are lost silently.
+  Value row_of(std::string_view text, const std::string& where) const {
+    const auto row = parse_json(text, where, LongIntegers::as_digits);
+    require_object(row, where);
+    const auto& items = features_.items();
+    table::NameFinder columns(items.size(),
+                              [&](std::size_t place) -> std::string_view { return items[place].first; });
+    Value::Fields fields;
+    fields.reserve(row.fields().size());
+    try {
+      for (const auto& [name, field] : row.fields()) {
+        const auto place = columns.find(name);
+        const auto warn = [&, column = &name](std::string_view integer, double number) {
+          warn_rounded(file_.name, where, *column, integer, number);
+        };
+        fields.emplace_back(name, place ? settled_json(field, items[*place].second, warn) : field);
+      }
+      return table::converted(Value(std::move(fields)), whole_);
+    } catch (const UsageError& error) {
+      fail_at(where, error.what());
+    }
+  }
+
+  TextFile file_;
+  bool is_given_;
   bool may_narrow_;
   Features features_;
   Feature whole_;
   std::shared_ptr<arrow::Schema> schema_;
-  Blocks blocks_;
+  JsonBlocks blocks_;
   std::size_t threads_ = static_cast<std::size_t>(available_cpus(process_environment()));
-  std::deque<std::vector<ArrayPointer>> ready_;
+  std::deque<JsonPiece> ready_;
 };
 
 }  // namespace

@@ -67,7 +67,8 @@ std::map<std::string, std::string> fields_of(const char* format, const LoadOptio
   return fields;
 }
 
-readers::RowFile csv_file(const Path& path, const LoadOptions& options) {
+readers::RowFile csv_file(const Path& path, const LoadOptions& options,
+                          const readers::TakeBadLine& take_bad) {
   const auto csv = csv_options(path, options);
   auto fields = fields_of("csv", options);
   fields["csv"] = json_text(Json({{"delimiter", int{csv.delimiter}},
@@ -76,13 +77,14 @@ readers::RowFile csv_file(const Path& path, const LoadOptions& options) {
                                   {"column_names", csv.column_names},
                                   {"null_values", csv.null_values}}));
   return {path, std::move(fields), [=](const Path& unpacked, readers::Types types) {
-            return readers::csv_rows({unpacked, path.string()}, csv, options.features, types);
+            return readers::csv_rows({unpacked, path.string(), take_bad}, csv, options.features, types);
           }};
 }
 
-readers::RowFile json_file(const Path& path, const LoadOptions& options) {
+readers::RowFile json_file(const Path& path, const LoadOptions& options,
+                           const readers::TakeBadLine& take_bad) {
   return {path, fields_of("json", options), [=](const Path& unpacked, readers::Types types) {
-            return readers::json_rows({unpacked, path.string()}, options.features, types);
+            return readers::json_rows({unpacked, path.string(), take_bad}, options.features, types);
           }};
 }
 
@@ -94,11 +96,12 @@ readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
           }};
 }
 
-readers::RowFile text_file(const Path& path, bool keep_linebreaks) {
+readers::RowFile text_file(const Path& path, bool keep_linebreaks,
+                           const readers::TakeBadLine& take_bad = {}) {
   auto fields = fields_of("text", {});
   fields["keep_linebreaks"] = json_text(Json(keep_linebreaks));
   return {path, std::move(fields), [=](const Path& unpacked, readers::Types) {
-            return readers::text_rows({unpacked, path.string()}, keep_linebreaks);
+            return readers::text_rows({unpacked, path.string(), take_bad}, keep_linebreaks);
           }};
 }
 
@@ -220,11 +223,12 @@ FileFormat format_of(const Path& path, const LoadOptions& options) {
   return format == FileFormat::automatic ? format_by_content(path) : format;
 }
 
-RowFile row_file(const Path& path, FileFormat format, const LoadOptions& options) {
-  if (format == FileFormat::csv) return csv_file(path, options);
-  if (format == FileFormat::json) return json_file(path, options);
+RowFile row_file(const Path& path, FileFormat format, const LoadOptions& options,
+                 const TakeBadLine& take_bad) {
+  if (format == FileFormat::csv) return csv_file(path, options, take_bad);
+  if (format == FileFormat::json) return json_file(path, options, take_bad);
   if (format == FileFormat::parquet) return parquet_file(path, options);
-  return text_file(path, false);
+  return text_file(path, false, take_bad);
 }
 
 ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options) {

@@ -234,12 +234,37 @@ std::optional<std::uint64_t> PackedFile::left() const {
   return file_.size() - std::min(file_.size(), place_);
 }
 
-UnpackedFile::UnpackedFile(fs::path path) : path_(std::move(path)) {
+std::uint64_t UnpackedFile::whole_lines(std::uint64_t bytes) const {
+  std::vector<char> piece(kPiece);
+  while (bytes > 0) {
+    const auto begin = bytes - std::min<std::uint64_t>(bytes, kPiece);
+    const auto count = file_system::uninterrupted(
+        [&] { return ::pread(file_.get(), piece.data(), bytes - begin, static_cast<off_t>(begin)); });
+    if (count <= 0) break;
+    const auto end = std::string_view(piece.data(), static_cast<std::size_t>(count)).rfind('\n');
+    if (end != std::string_view::npos) return begin + end + 1;
+    bytes = begin;
+  }
+  return 0;
+}
+
+UnpackedFile::UnpackedFile(fs::path path, bool keep_lines) : path_(std::move(path)) {
   if (!is_packed(path_)) return;
   PackedFile packed(path_);
   file_ = nameless_file();
   std::vector<char> piece(kPiece);
-  while (const auto count = packed.read(piece)) write_all(file_, {piece.data(), count});
+  std::uint64_t bytes = 0;
+  try {
+    while (const auto count = packed.read(piece)) {
+      write_all(file_, {piece.data(), count});
+      bytes += count;
+    }
+  } catch (const DataError&) {
+    if (!keep_lines) throw;
+    damage_ = std::current_exception();
+    if (::ftruncate(file_.get(), static_cast<off_t>(whole_lines(bytes))) < 0)
+      throw Error(fmt::format("unpacking '{}' failed: {}.", path_.string(), reason(errno)));
+  }
   path_ = fmt::format("/proc/self/fd/{}", file_.get());
 }
 

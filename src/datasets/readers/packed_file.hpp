@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -60,14 +61,20 @@ class PackedFile {
 /// as this object.
 class UnpackedFile {
  public:
-  /// Throws DataError for the file, Error if TMPDIR cannot be written.
-  explicit UnpackedFile(std::filesystem::path path);
+  /// Throws DataError for the file, Error if TMPDIR cannot be written. With `keep_lines`, the whole lines
+  /// before a damage are kept, and the DataError is damage().
+  explicit UnpackedFile(std::filesystem::path path, bool keep_lines = false);
 
   const std::filesystem::path& path() const noexcept { return path_; }
+  const std::exception_ptr& damage() const noexcept { return damage_; }
 
  private:
+  /// The offset behind the last whole line; 0 if there is none.
+  std::uint64_t whole_lines(std::uint64_t bytes) const;
+
   net::FileDescriptor file_;
   std::filesystem::path path_;
+  std::exception_ptr damage_;
 };
 
 }  // namespace lockstep::readers

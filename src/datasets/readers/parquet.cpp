@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/validation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
 #include "readers.hpp"
@@ -123,13 +124,16 @@ class ParquetRows final : public RowSource {
 
  private:
   ArrayPointer column_of(const arrow::RecordBatch& batch, int column) const {
-    auto array = arrow_file::plain_array(batch.column_data(column), place_);
-    const auto& type = features_.items()[static_cast<std::size_t>(column)].second.type();
+    const auto& [name, feature] = features_.items()[static_cast<std::size_t>(column)];
+    const auto array = arrow_file::plain_array(batch.column_data(column), place_);
+    const auto damage = arrow_file::damage_of(*array->data());
+    if (!damage.empty()) fail(fmt::format("column '{}': {}", name, damage));
+    const auto& type = feature.type();
     if (array->type()->Equals(type.arrow())) return array;
     try {
       return arrow_file::cast(array, type);
     } catch (const UsageError& error) {
-      fail(fmt::format("column '{}': {}", features_.names()[static_cast<std::size_t>(column)], error.what()));
+      fail(fmt::format("column '{}': {}", name, error.what()));
     }
   }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,10 +27,16 @@ class RowSource {
   virtual std::vector<ArrayPointer> next() = 0;
 };
 
+/// Called for a line that is left out because it cannot be read, in the order of the lines. `line` is its
+/// number, that of the first line of a row of several, or an element's in a list.
+using TakeBadLine = std::function<void(std::int64_t line, const std::string& reason)>;
+
 /// A text file, and its name in errors: the bytes may have been decompressed to another path.
 struct TextFile {
   std::filesystem::path path;
   std::string name;
+  /// If empty, a line that cannot be read is an error.
+  TakeBadLine take_bad = {};
 };
 
 /// Which rows the types of columns are inferred from.
@@ -37,13 +46,14 @@ enum class Types { of_the_beginning, of_all_rows };
 struct TypesTooNarrow {};
 
 /// Comma-separated values (RFC 4180; any line breaks). Column types are those of pandas in `datasets`: the
-/// first of int64 and uint64 (without nulls), float64, bool and string that all cells fit. `features` sets
-/// types instead of inferring them. Errors have the row, the line and the column.
+/// first of int64 and uint64 (without nulls), float64, bool and string that all cells fit; but integers that
+/// float64 would round stay int64 beside nulls. `features` sets types instead of inferring them. Errors have
+/// the row, the line and the column.
 std::unique_ptr<RowSource> csv_rows(const TextFile& file, const CsvOptions& options,
                                     const std::optional<Features>& features, Types types);
 
-/// One object per line, or one list of objects. Integers widen to doubles, fields may be missing. Errors have
-/// the line.
+/// One object per line, objects over several lines one after another, or one list of objects. Integers widen
+/// to doubles, fields may be missing. Errors have the line.
 std::unique_ptr<RowSource> json_rows(const TextFile& file, const std::optional<Features>& features,
                                      Types types);
 
@@ -86,16 +96,43 @@ class PieceBuilder {
     return bytes >= static_cast<std::size_t>(arrow_file::kPieceBytes);
   }
 
+  /// The number of rows begun so far.
+  std::int64_t rows() const { return columns_.front().size(); }
+
+  /// Leaves out a row, the last one, of which some columns may not have a cell yet.
+  void leave_out(std::int64_t row) {
+    bool begun = false;
+    for (auto& column : columns_) begun = begun || column.size() > row;
+    if (!begun) return;
+    for (auto& column : columns_) {
+      if (column.size() == row) column.append_null();
+    }
+    left_out_.push_back(row);
+  }
+
   /// The rows added so far; starts a new piece. Empty if there are none.
   std::vector<ArrayPointer> take() {
     std::vector<ArrayPointer> arrays;
-    if (columns_.front().size() == 0) return arrays;
-    for (auto& column : columns_) arrays.push_back(column.finish().flatten());
+    std::vector<std::int64_t> kept;
+    for (std::int64_t row = 0; !left_out_.empty() && row < rows(); ++row) {
+      if (!std::binary_search(left_out_.begin(), left_out_.end(), row)) kept.push_back(row);
+    }
+    if (rows() == std::ssize(left_out_)) {
+      for (auto& column : columns_) static_cast<void>(column.finish());
+    } else {
+      for (auto& builder : columns_) {
+        const auto column = builder.finish();
+        arrays.push_back((left_out_.empty() ? column : column.select(kept)).flatten());
+      }
+    }
+    left_out_.clear();
     return arrays;
   }
 
  private:
   std::vector<ColumnBuilder> columns_;
+  /// In ascending order.
+  std::vector<std::int64_t> left_out_;
 };
 
 /// The features that `datasets` has stored in a schema; of columns that have none there, or another type by
@@ -126,8 +163,10 @@ struct RowFile {
 /// DataError if none of these determines it.
 FileFormat format_of(const std::filesystem::path& path, const LoadOptions& options);
 
-/// Describes a file of one of the formats that are read row by row (all except Arrow's own).
-RowFile row_file(const std::filesystem::path& path, FileFormat format, const LoadOptions& options);
+/// Describes a file of one of the formats that are read row by row (all except Arrow's own). `take_bad` is
+/// for the formats of text: see TextFile.
+RowFile row_file(const std::filesystem::path& path, FileFormat format, const LoadOptions& options,
+                 const TakeBadLine& take_bad = {});
 
 /// The rows with the columns and types that the options request.
 ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options);

@@ -1,6 +1,8 @@
 #include <arrow/array/array_base.h>
 #include <fmt/core.h>
 
+#include <exception>
+
 #include "core/utf8_check.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -53,19 +55,26 @@ namespace {
 class TextRows final : public RowSource {
  public:
   TextRows(const TextFile& file, bool keep_linebreaks)
-      : file_(file.path), name_(file.name), keep_linebreaks_(keep_linebreaks), pieces_(features_) {}
+      : file_(file.path),
+        name_(file.name),
+        take_bad_(file.take_bad),
+        keep_linebreaks_(keep_linebreaks),
+        pieces_(features_) {}
 
   const Features& features() const override { return features_; }
 
   std::vector<ArrayPointer> next() override {
     const auto text = file_.text();
-    while (place_ < text.size() && !pieces_.is_full()) {
+    while (place_ < text.size() && !pieces_.is_full() && !failure_) {
       const auto end = line_end();
       ++line_;
       add(text.substr(place_, end - place_), end < text.size());
       place_ = end + (text.substr(end).starts_with("\r\n") ? 2 : 1);
     }
-    return pieces_.take();
+    auto arrays = pieces_.take();
+    // The lines before what cannot be read come first.
+    if (arrays.empty() && failure_) std::rethrow_exception(failure_);
+    return arrays;
   }
 
  private:
@@ -77,8 +86,7 @@ class TextRows final : public RowSource {
   }
 
   void add(std::string_view line, bool has_end) {
-    if (first_not_utf8(line) != std::string_view::npos)
-      throw DataError(fmt::format("'{}': line {} is not UTF-8 text.", name_, line_));
+    if (first_not_utf8(line) != std::string_view::npos) return add_bad();
     if (keep_linebreaks_ && has_end) {
       pieces_.column(0).append(std::string(line) + '\n');
     } else {
@@ -86,8 +94,18 @@ class TextRows final : public RowSource {
     }
   }
 
+  void add_bad() {
+    const DataError error(fmt::format("'{}': line {} is not UTF-8 text.", name_, line_));
+    if (take_bad_) {
+      take_bad_(line_, error.what());
+    } else {
+      failure_ = std::make_exception_ptr(error);
+    }
+  }
+
   arrow_file::MappedFile file_;
   std::string name_;
+  TakeBadLine take_bad_;
   bool keep_linebreaks_;
   Features features_{{{"text", Feature(DataType(TypeKind::utf8))}}};
   PieceBuilder pieces_;
@@ -95,6 +113,7 @@ class TextRows final : public RowSource {
   /// The first "\n" from place_ on.
   std::size_t newline_ = 0;
   std::int64_t line_ = 0;
+  std::exception_ptr failure_;
 };
 
 }  // namespace

@@ -220,17 +220,22 @@ IterableDataset IterableDataset::load(std::span<const std::filesystem::path> pat
   for (const auto& file : files) plan->names.push_back(file.filename().string());
   if (options.skip_bad) {
     plan->take_bad = [files, bad = plan->bad_files](std::int64_t shard, const std::string& reason) {
-      bad->add({files[static_cast<std::size_t>(shard)], reason});
+      bad->add(files[static_cast<std::size_t>(shard)], reason);
     };
   }
   plan->name = [files](std::int64_t shard) {
     return fmt::format("'{}'", files[static_cast<std::size_t>(shard)].string());
   };
-  plan->open = [files = std::move(files), options](std::int64_t shard) {
+  plan->open = [files = std::move(files), options, bad = plan->bad_files](std::int64_t shard) {
     const auto& file = files[static_cast<std::size_t>(shard)];
     const auto format = readers::format_of(file, options.load);
-    return format == FileFormat::webdataset ? stream::tar_rows(file, options.max_sample_bytes)
-                                            : stream::table_rows(file, format, options.load);
+    if (format == FileFormat::webdataset) return stream::tar_rows(file, options.max_sample_bytes);
+    stream::TakeBadLine take_bad;
+    if (options.skip_bad)
+      take_bad = [file, bad](std::int64_t line, const std::string& reason) {
+        bad->add_line(file, line, reason);
+      };
+    return stream::table_rows(file, format, options.load, take_bad);
   };
   return IterableDataset(std::move(plan));
 }

@@ -38,15 +38,25 @@ using PassPointer = std::unique_ptr<RowPass>;
 std::int64_t number_in(const Json& state, const char* name,
                        std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
-/// The files that were abandoned, each once. Any thread.
+/// The files with damage, each once. Any thread.
 class BadFiles {
  public:
-  void add(BadFile file);
+  /// The rest of the file was abandoned.
+  void add(const std::filesystem::path& file, const std::string& reason);
+  /// A line was left out. A pass reports the lines of a file in order, from its beginning: one that another
+  /// pass has reported, or passed by, is not counted again.
+  void add_line(const std::filesystem::path& file, std::int64_t line, const std::string& reason);
   std::vector<BadFile> list() const;
 
  private:
+  struct Known {
+    BadFile file;
+    std::int64_t last_line = -1;
+  };
+  Known& known(const std::filesystem::path& file);
+
   mutable std::mutex lock_;
-  std::vector<BadFile> files_;
+  std::vector<Known> files_;
 };
 
 /// The rows of one shard, from its beginning.
@@ -60,9 +70,12 @@ class ShardRows {
 /// Opens a shard. Throws DataError.
 using OpenShard = std::function<std::unique_ptr<ShardRows>(std::int64_t shard)>;
 
-/// A file of a table or of text. A compressed file is decompressed now.
+/// Called for a line that is left out; if empty, it is an error.
+using TakeBadLine = std::function<void(std::int64_t line, const std::string& reason)>;
+
+/// A file of a table or of text. A compressed file is decompressed now; with `take_bad`, up to its damage.
 std::unique_ptr<ShardRows> table_rows(const std::filesystem::path& path, FileFormat format,
-                                      const LoadOptions& options);
+                                      const LoadOptions& options, const TakeBadLine& take_bad);
 /// A WebDataset shard.
 std::unique_ptr<ShardRows> tar_rows(const std::filesystem::path& path, std::uint64_t max_sample_bytes);
 /// Of IterableDataset::from_generator.

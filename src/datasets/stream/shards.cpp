@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "datasets/readers/packed_file.hpp"
@@ -14,12 +15,13 @@ namespace {
 /// A file of a table, one piece of rows at a time.
 class TableRows final : public ShardRows {
  public:
-  TableRows(const std::filesystem::path& path, FileFormat format, const LoadOptions& options)
-      : options_(options), unpacked_(path) {
+  TableRows(const std::filesystem::path& path, FileFormat format, const LoadOptions& options,
+            const TakeBadLine& take_bad)
+      : options_(options), unpacked_(path, take_bad && format != FileFormat::parquet) {
     if (format == FileFormat::arrow) {
       whole_ = readers::read_arrow_file(unpacked_.path(), options.trusted);
     } else {
-      file_ = readers::row_file(path, format, options);
+      file_ = readers::row_file(path, format, options, take_bad);
       source_ = file_.open(unpacked_.path(), readers::Types::of_the_beginning);
     }
   }
@@ -47,6 +49,7 @@ class TableRows final : public ShardRows {
   bool has_row() {
     while (row_ == piece_.num_rows()) {
       auto piece = whole_ ? std::exchange(whole_, std::nullopt) : read_piece();
+      if (!piece && unpacked_.damage()) std::rethrow_exception(unpacked_.damage());
       if (!piece) return false;
       piece_ = readers::with_options(*std::move(piece), options_);
       row_ = 0;
@@ -188,8 +191,8 @@ class ShardsPass final : public RowPass {
 }  // namespace
 
 std::unique_ptr<ShardRows> table_rows(const std::filesystem::path& path, FileFormat format,
-                                      const LoadOptions& options) {
-  return std::make_unique<TableRows>(path, format, options);
+                                      const LoadOptions& options, const TakeBadLine& take_bad) {
+  return std::make_unique<TableRows>(path, format, options, take_bad);
 }
 
 std::unique_ptr<ShardRows> generator_rows(IterableDataset::Generator generator) {
@@ -201,16 +204,33 @@ PassPointer shards_pass(std::vector<std::int64_t> shards, OpenShard open, TakeBa
                                       std::move(name));
 }
 
-void BadFiles::add(BadFile file) {
+BadFiles::Known& BadFiles::known(const std::filesystem::path& file) {
+  const auto found =
+      std::find_if(files_.begin(), files_.end(), [&](const Known& known) { return known.file.path == file; });
+  return found != files_.end() ? *found : files_.emplace_back(Known{{.path = file}});
+}
+
+void BadFiles::add(const std::filesystem::path& file, const std::string& reason) {
   const std::lock_guard guard(lock_);
-  const bool is_known = std::any_of(files_.begin(), files_.end(),
-                                    [&](const BadFile& known) { return known.path == file.path; });
-  if (!is_known) files_.push_back(std::move(file));
+  auto& entry = known(file).file;
+  if (entry.is_abandoned) return;
+  entry.is_abandoned = true;
+  entry.reason = reason;
+}
+
+void BadFiles::add_line(const std::filesystem::path& file, std::int64_t line, const std::string& reason) {
+  const std::lock_guard guard(lock_);
+  auto& entry = known(file);
+  if (line <= entry.last_line) return;
+  entry.last_line = line;
+  if (entry.file.bad_lines++ == 0 && !entry.file.is_abandoned) entry.file.reason = reason;
 }
 
 std::vector<BadFile> BadFiles::list() const {
   const std::lock_guard guard(lock_);
-  return files_;
+  std::vector<BadFile> files;
+  for (const auto& entry : files_) files.push_back(entry.file);
+  return files;
 }
 
 }  // namespace lockstep::stream

@@ -1,7 +1,6 @@
 #include "lockstep/datasets/column.hpp"
 
 #include <arrow/array.h>
-#include <arrow/array/validate.h>
 #include <arrow/util/float16.h>
 #include <arrow/visit_array_inline.h>
 #include <fmt/core.h>
@@ -12,6 +11,7 @@
 
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
+#include "datasets/arrow/validation.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -22,38 +22,6 @@ using table::FileLocation;
 [[noreturn]] void fail(const FileLocation& place, const std::string& what) {
   throw DataError(fmt::format("'{}' is not a valid Arrow file: record batch {}, column '{}': {}.",
                               *place.file, place.record_batch, place.column.substr(0, 100), what));
-}
-
-/// Checks what Arrow's constant-time validation leaves out: that offsets do not decrease. ValidateFull would
-/// also read all text to check UTF-8.
-template <typename Offset>
-void check_offsets(const arrow::ArrayData& array, const FileLocation& place) {
-  if (array.length == 0) return;
-  const auto* offsets = array.GetValues<Offset>(1);
-  for (std::int64_t row = 0; row < array.length; ++row) {
-    if (offsets[row + 1] >= offsets[row]) continue;
-    fail(place,
-         fmt::format("row {}: its offsets go from {} back to {}", row, offsets[row], offsets[row + 1]));
-  }
-}
-
-/// Checks the offsets of the array and all its children.
-void check_all_offsets(const arrow::ArrayData& array, const FileLocation& place) {
-  switch (array.type->id()) {
-    case arrow::Type::STRING:
-    case arrow::Type::BINARY:
-    case arrow::Type::LIST:
-      check_offsets<std::int32_t>(array, place);
-      break;
-    case arrow::Type::LARGE_STRING:
-    case arrow::Type::LARGE_BINARY:
-    case arrow::Type::LARGE_LIST:
-      check_offsets<std::int64_t>(array, place);
-      break;
-    default:
-      break;
-  }
-  for (const auto& child : array.child_data) check_all_offsets(*child, place);
 }
 
 const std::uint8_t* buffer_of(const arrow::ArrayData& array, std::size_t place) {
@@ -128,9 +96,8 @@ ColumnData::ColumnData(DataType type, std::vector<table::Chunk> chunks,
 
 void ColumnData::check(std::size_t chunk) const {
   const auto& [array, place] = chunks_[chunk];
-  const auto status = arrow::internal::ValidateArray(*array->data());
-  if (!status.ok()) fail(*place, status.message());
-  check_all_offsets(*array->data(), *place);
+  const auto damage = arrow_file::damage_of(*array->data());
+  if (!damage.empty()) fail(*place, damage);
   unchecked_[chunk].store(false, std::memory_order_relaxed);
 }
 

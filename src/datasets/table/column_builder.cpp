@@ -12,6 +12,7 @@
 
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
+#include "name_finder.hpp"
 
 namespace lockstep {
 
@@ -33,6 +34,15 @@ namespace {
 [[noreturn]] void refuse(const DataType& type, const std::string& what) {
   throw UsageError("a column of the type " + type.text() + " cannot take " + what +
                    ". Cast the column, or convert the value first.");
+}
+
+/// Refuses a structure with a field that the type does not have.
+void require_fields(const DataType& type, const Value::Fields& fields) {
+  const auto& own = type.fields();
+  table::NameFinder known(own.size(), [&](std::size_t place) -> std::string_view { return own[place].name; });
+  for (const auto& field : fields) {
+    if (!known.find(field.first)) refuse(type, "a structure with the field '" + field.first + "'");
+  }
 }
 
 bool holds_integers(const DataType& type) { return type.is_integer() || type.is_temporal(); }
@@ -206,19 +216,21 @@ void ColumnBuilder::append(const Value& value) {
 
 void ColumnBuilder::append_fields(const Value::Fields& fields) {
   if (type().kind() != TypeKind::struct_) refuse(type(), "a structure");
-  for (const auto& [name, value] : fields) {
-    bool known = false;
-    for (const auto& field : type().fields()) known = known || field.name == name;
-    if (!known) refuse(type(), "a structure with the field '" + name + "'");
+  const auto& own = type().fields();
+  table::NameFinder given(fields.size(),
+                          [&](std::size_t place) -> std::string_view { return fields[place].first; });
+  std::vector<const Value*> found(own.size(), nullptr);
+  std::size_t used = 0;
+  for (std::size_t place = 0; place < own.size(); ++place) {
+    const auto at = given.find(own[place].name);
+    if (at) found[place] = &fields[*at].second;
+    used += at ? 1 : 0;
   }
-  for (std::size_t place = 0; place < node_->children.size(); ++place) {
-    const Value* found = nullptr;
-    for (const auto& [name, value] : fields) {
-      if (name == type().fields()[place].name) found = &value;
-    }
+  if (used < fields.size()) require_fields(type(), fields);
+  for (std::size_t place = 0; place < own.size(); ++place) {
     auto& child = node_->children[place];
-    if (found != nullptr) {
-      child.append(*found);
+    if (found[place] != nullptr) {
+      child.append(*found[place]);
     } else {
       child.append_null();
     }

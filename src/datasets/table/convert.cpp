@@ -13,6 +13,7 @@
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
+#include "name_finder.hpp"
 
 namespace lockstep::table {
 namespace {
@@ -114,23 +115,31 @@ Value as_list(const Value& value, const Feature& feature) {
   return Value(std::move(elements));
 }
 
+/// Throws UsageError for a field that the features do not name.
+void require_known(const Value::Fields& fields, const std::vector<Field>& names) {
+  NameFinder known(names.size(), [&](std::size_t place) -> std::string_view { return names[place].name; });
+  for (const auto& field : fields) {
+    if (!known.find(field.first))
+      throw UsageError("it has the field '" + field.first + "', which the features do not name");
+  }
+}
+
 Value as_structure(const Value& value, const Feature& feature) {
   const auto* fields = std::get_if<Value::Fields>(&value.variant());
   if (fields == nullptr) refuse(value, feature.type());
   const auto& names = feature.type().fields();
-  for (const auto& field : *fields) {
-    const bool known =
-        std::any_of(names.begin(), names.end(), [&](const Field& one) { return one.name == field.first; });
-    if (!known) throw UsageError("it has the field '" + field.first + "', which the features do not name");
-  }
+  NameFinder given(fields->size(),
+                   [&](std::size_t place) -> std::string_view { return (*fields)[place].first; });
+  std::size_t used = 0;
   Value::Fields result;
-  for (std::size_t place = 0; place < feature.children().size(); ++place) {
-    const auto& name = names[place].name;
-    const auto found =
-        std::find_if(fields->begin(), fields->end(), [&](const auto& field) { return field.first == name; });
-    result.emplace_back(
-        name, found == fields->end() ? Value() : converted(found->second, feature.children()[place]));
+  result.reserve(names.size());
+  for (std::size_t place = 0; place < names.size(); ++place) {
+    const auto found = given.find(names[place].name);
+    used += found ? 1 : 0;
+    result.emplace_back(names[place].name,
+                        found ? converted((*fields)[*found].second, feature.children()[place]) : Value());
   }
+  if (used < fields->size()) require_known(*fields, names);
   return Value(std::move(result));
 }
 

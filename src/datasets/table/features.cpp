@@ -255,6 +255,11 @@ Feature parse(const OrderedJson& json, const std::string& place, const DataType*
 
 OrderedJson json_of(const Feature& feature);
 
+/// Adds a member with a new name, without looking through the others.
+void add_member(OrderedJson& json, const std::string& name, OrderedJson value) {
+  json.get_ref<OrderedJson::object_t&>().push_back({name, std::move(value)});
+}
+
 OrderedJson json_of_list(const Feature& feature) {
   OrderedJson json;
   json["feature"] = json_of(feature.children().front());
@@ -265,9 +270,8 @@ OrderedJson json_of_list(const Feature& feature) {
 
 OrderedJson json_of_structure(const Feature& feature) {
   OrderedJson json = OrderedJson::object();
-  for (std::size_t place = 0; place < feature.children().size(); ++place) {
-    json[feature.type().fields()[place].name] = json_of(feature.children()[place]);
-  }
+  for (std::size_t place = 0; place < feature.children().size(); ++place)
+    add_member(json, feature.type().fields()[place].name, json_of(feature.children()[place]));
   return json;
 }
 
@@ -306,7 +310,7 @@ Features Features::from_json(std::string_view text, const std::vector<Field>& fi
 
 std::string Features::to_json() const {
   OrderedJson json = OrderedJson::object();
-  for (const auto& [name, feature] : items_) json[name] = json_of(feature);
+  for (const auto& [name, feature] : items_) add_member(json, name, json_of(feature));
   return json_text(json);
 }
 

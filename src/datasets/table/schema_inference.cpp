@@ -1,8 +1,11 @@
 #include "schema_inference.hpp"
 
+#include <arrow/array/data.h>
+#include <arrow/type.h>
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "lockstep/core/error.hpp"
 
@@ -32,10 +35,25 @@ void SchemaInference::widen(TypeKind found) {
   }
 }
 
+std::size_t SchemaInference::place_of(const std::string& name) {
+  constexpr std::size_t kFew = 16;
+  if (next_ < children_.size() && children_[next_].first == name) return next_;
+  if (children_.size() <= kFew) {
+    const auto found = std::find_if(children_.begin(), children_.end(),
+                                    [&](const auto& child) { return child.first == name; });
+    return static_cast<std::size_t>(found - children_.begin());
+  }
+  for (auto place = places_.size(); place < children_.size(); ++place)
+    places_.emplace(children_[place].first, place);
+  const auto known = places_.find(name);
+  return known == places_.end() ? children_.size() : known->second;
+}
+
 SchemaInference& SchemaInference::child(const std::string& name) {
-  const auto found = std::find_if(children_.begin(), children_.end(),
-                                  [&](const auto& child) { return child.first == name; });
-  return found != children_.end() ? found->second : children_.emplace_back(name, SchemaInference()).second;
+  const auto place = place_of(name);
+  if (place == children_.size()) children_.emplace_back(name, SchemaInference());
+  next_ = place + 1;
+  return children_[place].second;
 }
 
 template <typename Inner>
@@ -50,11 +68,14 @@ void SchemaInference::add_field(const std::string& name, const Inner& inner) {
 void SchemaInference::add(const Value& value) {
   if (value.is_null()) return;
   widen(kKinds[value.variant().index()]);
+  if (const auto* number = std::get_if<std::int64_t>(&value.variant())) negative_ = negative_ || *number < 0;
   if (kind_ == TypeKind::list) {
     auto& elements = child("item");
     for (const auto& element : value.list()) elements.add(element);
+    elements_ += std::ssize(value.list());
   }
   if (kind_ != TypeKind::struct_) return;
+  next_ = 0;
   for (const auto& [name, field] : value.fields()) add_field(name, field);
 }
 
@@ -63,15 +84,49 @@ void SchemaInference::add(const DataType& type) {
   widen(type.kind());
   if (type.is_list()) child("item").add(type.element());
   if (type.kind() != TypeKind::struct_) return;
+  next_ = 0;
   for (const auto& field : type.fields()) add_field(field.name, field.type);
+}
+
+void SchemaInference::count(const arrow::ArrayData& array) {
+  if (kind_ == TypeKind::list && !array.child_data.empty()) {
+    elements_ += array.child_data.front()->length;
+    child("item").count(*array.child_data.front());
+  }
+  if (kind_ != TypeKind::struct_) return;
+  next_ = 0;
+  for (std::size_t place = 0; place < array.child_data.size(); ++place)
+    child(array.type->field(static_cast<int>(place))->name()).count(*array.child_data[place]);
 }
 
 DataType SchemaInference::type() const {
   if (kind_ == TypeKind::list) return DataType::list(children_.front().second.type());
+  // No type of integers holds both.
+  if (kind_ == TypeKind::uint64 && negative_) return DataType(TypeKind::float64);
   if (kind_ != TypeKind::struct_) return DataType(kind_);
   std::vector<Field> fields;
   for (const auto& [name, child] : children_) fields.push_back({name, child.type()});
   return DataType::struct_(std::move(fields));
+}
+
+std::int64_t SchemaInference::cells(std::int64_t rows) const {
+  if (kind_ == TypeKind::list) return rows + children_.front().second.cells(elements_);
+  if (kind_ != TypeKind::struct_) return rows;
+  std::int64_t sum = 0;
+  for (const auto& field : children_) sum += field.second.cells(rows);
+  return sum;
+}
+
+std::pair<std::string, std::size_t> SchemaInference::widest() const {
+  std::pair<std::string, std::size_t> most{"", kind_ == TypeKind::struct_ ? children_.size() : 0};
+  for (const auto& [name, inner] : children_) {
+    auto [path, width] = inner.widest();
+    if (width <= most.second) continue;
+    // An element of a list has no name of its own.
+    if (kind_ == TypeKind::struct_) path = path.empty() ? name : fmt::format("{}.{}", name, path);
+    most = {std::move(path), width};
+  }
+  return most;
 }
 
 }  // namespace lockstep::table

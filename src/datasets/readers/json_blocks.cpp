@@ -1,0 +1,194 @@
+#include "json_blocks.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "json_values.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::readers {
+namespace {
+
+constexpr const char* kBlanks = " \t\r\n";
+
+bool is_blank_json(std::string_view text) {
+  return text.find_first_not_of(kBlanks) == std::string_view::npos;
+}
+
+/// The first place outside of texts for which `stop(place, depth)` is true; the text's end if there is none.
+template <typename Stop>
+std::size_t scan_json(std::string_view text, std::size_t place, const Stop& stop) {
+  int depth = 0;
+  bool in_text = false;
+  for (; place < text.size(); ++place) {
+    const char one = text[place];
+    if (in_text) {
+      if (one == '\\') ++place;
+      in_text = one != '"';
+    } else if (stop(place, depth)) {
+      return place;
+    } else {
+      in_text = one == '"';
+      depth += one == '{' || one == '[' ? 1 : one == '}' || one == ']' ? -1 : 0;
+    }
+  }
+  return text.size();
+}
+
+/// Whether a row has a line break inside a text, where JSON has "\n" for it.
+bool has_broken_text(std::string_view row) {
+  bool in_text = false;
+  for (std::size_t place = 0; place < row.size(); ++place) {
+    const char one = row[place];
+    if (in_text && one == '\n') return true;
+    if (in_text && one == '\\') {
+      ++place;
+    } else if (one == '"') {
+      in_text = !in_text;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+JsonBlocks::JsonBlocks(const TextFile& file, std::size_t block_bytes)
+    : file_(file.path), name_(file.name), block_bytes_(block_bytes) {
+  // A byte order mark.
+  if (text().starts_with("\xEF\xBB\xBF")) place_ = 3;
+  const auto first = text().find_first_not_of(kBlanks, place_);
+  if (first == std::string_view::npos) return;
+  if (text()[first] == '[') {
+    layout_ = Layout::list;
+    place_ = first + 1;
+  } else if (has_object_over_lines(first)) {
+    layout_ = Layout::objects;
+  }
+}
+
+/// Whether one of the first objects goes over several lines. A line that is broken off does not: what its
+/// brackets enclose together with the next lines is not JSON.
+bool JsonBlocks::has_object_over_lines(std::size_t place) const {
+  constexpr std::size_t kLook = std::size_t{1} << 20;
+  const auto most = place + kLook;
+  while (place < std::min(most, text().size()) && text()[place] == '{') {
+    const auto end = object_end(place);
+    if (end == std::string_view::npos) return false;
+    const auto object = text().substr(place, end - place);
+    if (object.find('\n') != std::string_view::npos) return is_json(object);
+    place = std::min(text().find_first_not_of(kBlanks, end), text().size());
+  }
+  return false;
+}
+
+/// The end of the object that begins here; npos if it does not end.
+std::size_t JsonBlocks::object_end(std::size_t place) const {
+  const auto last = scan_json(text(), place, [&](std::size_t here, int depth) {
+    return depth == 1 && (text()[here] == '}' || text()[here] == ']');
+  });
+  return last == text().size() ? std::string_view::npos : last + 1;
+}
+
+std::optional<JsonBlock> JsonBlocks::next() {
+  if (layout_ == Layout::lines) return next_lines();
+  if (layout_ == Layout::objects)
+    return next_rows([&](JsonBlock& block, std::string& rows) { return add_object(block, rows); });
+  return next_rows([&](JsonBlock&, std::string& rows) { return add_element(rows); });
+}
+
+std::string JsonBlocks::place_of(std::int64_t number) const {
+  return fmt::format("{} {} of '{}'", layout_ == Layout::list ? "element" : "line", number, name_);
+}
+
+std::optional<JsonBlock> JsonBlocks::next_lines() {
+  if (place_ >= text().size()) return std::nullopt;
+  JsonBlock block{.text = whole_lines(), .number = line_};
+  place_ += block.text.size();
+  line_ += std::count(block.text.begin(), block.text.end(), '\n');
+  return block;
+}
+
+std::string_view JsonBlocks::whole_lines() const {
+  const auto left = text().substr(place_);
+  if (left.size() <= block_bytes_) return left;
+  auto end = left.rfind('\n', block_bytes_);
+  if (end == std::string_view::npos) end = left.find('\n', block_bytes_);
+  return left.substr(0, end == std::string_view::npos ? end : end + 1);
+}
+
+/// `add` appends one row and returns true; at the end it returns false. What it throws for a row comes behind
+/// the rows before that one.
+template <typename Add>
+std::optional<JsonBlock> JsonBlocks::next_rows(const Add& add) {
+  const auto rows = std::make_shared<std::string>();
+  JsonBlock block{.own = rows, .number = elements_};
+  try {
+    while (rows->size() < block_bytes_ && add(block, *rows)) {
+    }
+  } catch (const DataError&) {
+    if (rows->empty()) throw;
+  }
+  if (rows->empty()) return std::nullopt;
+  block.text = *rows;
+  return block;
+}
+
+/// Appends a row on one line: a line break between its values becomes a space.
+void JsonBlocks::add_row(std::string& rows, std::string_view row, std::int64_t number) const {
+  if (has_broken_text(row))
+    throw DataError(place_of(number) + ": a text in it goes over a line's end, which JSON writes as \\n.");
+  const auto begin = rows.insert(rows.end(), row.begin(), row.end());
+  std::replace(begin, rows.end(), '\n', ' ');
+  rows += '\n';
+}
+
+bool JsonBlocks::add_object(JsonBlock& block, std::string& rows) {
+  const auto begin = std::min(text().find_first_not_of(kBlanks, place_), text().size());
+  line_ += std::count(text().begin() + static_cast<std::ptrdiff_t>(place_),
+                      text().begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+  place_ = begin;
+  if (place_ == text().size()) return false;
+  if (text()[place_] != '{') throw DataError(place_of(line_) + ": it does not begin an object.");
+  const auto end = object_end(place_);
+  if (end == std::string_view::npos) {
+    static_cast<void>(parse_json(text().substr(place_), place_of(line_)));
+    throw DataError(place_of(line_) + ": its object does not end.");
+  }
+  const auto object = text().substr(place_, end - place_);
+  add_row(rows, object, line_);
+  block.numbers.push_back(line_);
+  line_ += std::count(object.begin(), object.end(), '\n');
+  place_ = end;
+  return true;
+}
+
+/// Appends the next element and consumes what follows it: a comma or the end of the list.
+bool JsonBlocks::add_element(std::string& rows) {
+  if (ended_) {
+    if (is_blank_json(text().substr(place_))) return false;
+    throw DataError("'" + name_ + "': it is not valid JSON: something follows its list.");
+  }
+  const auto end = element_end();
+  const auto element = text().substr(place_, end - place_);
+  if (is_blank_json(element)) {
+    if (text()[end] != ']' || elements_ > 0) static_cast<void>(parse_json(element, place_of(elements_)));
+  } else {
+    add_row(rows, element, elements_);
+    ++elements_;
+  }
+  ended_ = text()[end] == ']';
+  place_ = end + 1;
+  return !is_blank_json(element) || add_element(rows);
+}
+
+std::size_t JsonBlocks::element_end() const {
+  const auto end = scan_json(text(), place_, [&](std::size_t place, int depth) {
+    return depth == 0 && (text()[place] == ',' || text()[place] == ']');
+  });
+  if (end < text().size()) return end;
+  static_cast<void>(parse_json(text().substr(place_), place_of(elements_)));
+  throw DataError("'" + name_ + "': it is not valid JSON: its list does not end.");
+}
+
+}  // namespace lockstep::readers
