@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -62,9 +63,11 @@ std::string try_to_write(const std::string& folder) {
   std::string path = folder + "/lockstep_XXXXXX";
   const net::FileDescriptor file(mkostemp(path.data(), O_CLOEXEC));
   if (!file) return std::strerror(errno);
-  const std::string text(kSize, '\0');
+  rlimit limit{};  // Of this process, whatever the folder: a longer file would be a signal.
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const std::string text(std::min<std::size_t>(kSize, limit.rlim_cur), '\0');
   const bool written = uninterrupted([&] { return write(file.get(), text.data(), text.size()); }) ==
-                       static_cast<ssize_t>(kSize);
+                       static_cast<ssize_t>(text.size());
   const std::string failure = written ? "" : std::strerror(errno == 0 ? ENOSPC : errno);
   unlink(path.c_str());
   return failure;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <future>
 #include <map>
 #include <memory>
@@ -75,12 +76,21 @@ class Lookups {
     const Name name{host, port};
     const std::lock_guard lock(mutex_);
     if (const auto pending = pending_.find(name); pending != pending_.end()) return pending->second;
-    auto task = std::make_shared<std::packaged_task<Lookup()>>([host, port] { return look_up(host, port); });
-    const auto result = task->get_future().share();
-    signal_free_thread([this, task, name] {
-      (*task)();
-      const std::lock_guard end(mutex_);
-      pending_.erase(name);
+    const auto promise = std::make_shared<std::promise<Lookup>>();
+    const std::shared_future<Lookup> result = promise->get_future().share();
+    signal_free_thread([this, promise, name] {
+      std::packaged_task<Lookup()> task([&name] { return look_up(name.first, name.second); });
+      task();
+      // Before the answer is there: who has it and asks again starts a new look-up.
+      {
+        const std::lock_guard end(mutex_);
+        pending_.erase(name);
+      }
+      try {
+        promise->set_value(task.get_future().get());
+      } catch (...) {
+        promise->set_exception(std::current_exception());
+      }
     }).detach();
     pending_.emplace(name, result);
     return result;

@@ -149,7 +149,9 @@ TEST(GradScalerInterop, IsRightOrRefusesInEveryOrderOfCalls) {
       return state.calls == calls.size() && state.weight == truth.weight &&
              (scaled || same(state.gradient, truth.gradient));
     };
-    if (ours.calls == calls.size()) EXPECT_TRUE(right(ours)) << ours.weight << " for " << truth.weight;
+    if (ours.calls == calls.size()) {
+      EXPECT_TRUE(right(ours)) << ours.weight << " for " << truth.weight;
+    }
     if (right(python)) {
       EXPECT_TRUE(right(ours)) << "refused at call " << ours.calls;
       EXPECT_EQ(ours.scale, python.scale);

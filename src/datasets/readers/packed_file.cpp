@@ -248,6 +248,19 @@ std::uint64_t UnpackedFile::whole_lines(std::uint64_t bytes) const {
   return 0;
 }
 
+/// What is read in pieces ends with the last whole one before the damage. Byte by byte, nothing is lost.
+std::uint64_t UnpackedFile::unpack_rest(std::uint64_t begin) const {
+  std::string rest;
+  try {
+    PackedFile packed(path_);
+    packed.skip(begin);
+    for (char byte = 0; packed.read({&byte, 1}) == 1;) rest += byte;
+  } catch (const DataError&) {  // The damage again.
+  }
+  write_all(file_, rest);
+  return rest.size();
+}
+
 UnpackedFile::UnpackedFile(fs::path path, bool keep_lines) : path_(std::move(path)) {
   if (!is_packed(path_)) return;
   PackedFile packed(path_);
@@ -262,6 +275,7 @@ UnpackedFile::UnpackedFile(fs::path path, bool keep_lines) : path_(std::move(pat
   } catch (const DataError&) {
     if (!keep_lines) throw;
     damage_ = std::current_exception();
+    bytes += unpack_rest(bytes);
     if (::ftruncate(file_.get(), static_cast<off_t>(whole_lines(bytes))) < 0)
       throw Error(fmt::format("unpacking '{}' failed: {}.", path_.string(), reason(errno)));
   }

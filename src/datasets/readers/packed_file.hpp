@@ -69,6 +69,8 @@ class UnpackedFile {
   const std::exception_ptr& damage() const noexcept { return damage_; }
 
  private:
+  /// Unpacks what is between `begin` and the damage; returns how many bytes it is.
+  std::uint64_t unpack_rest(std::uint64_t begin) const;
   /// The offset behind the last whole line; 0 if there is none.
   std::uint64_t whole_lines(std::uint64_t bytes) const;
 

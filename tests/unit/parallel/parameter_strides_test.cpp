@@ -14,17 +14,17 @@ namespace {
 
 using testing::run_group;
 
-struct PairImpl : torch::nn::Module {
-  PairImpl() {
+struct TwoLayersImpl : torch::nn::Module {
+  TwoLayersImpl() {
     body = register_module("body", torch::nn::Linear(3, 4));
     head = register_module("head", torch::nn::Linear(4, 2));
   }
   at::Tensor forward(const at::Tensor& x) { return head(torch::tanh(body(x))); }
   torch::nn::Linear body{nullptr}, head{nullptr};
 };
-TORCH_MODULE(Pair);
+TORCH_MODULE(TwoLayers);
 
-at::Tensor input_of(int rank, int step = 0) {
+at::Tensor points_of(int rank, int step = 0) {
   return torch::arange(12, at::kFloat).view({4, 3}).mul(0.3).add(rank * 2 + step).sin();
 }
 
@@ -38,7 +38,7 @@ at::Tensor in_columns(const at::Tensor& values) { return values.t().contiguous()
 
 TEST(ParameterStrides, DifferentStridesAreNamedWithTheirRanks) {
   run_group(2, [&](const ProcessGroup& group) {
-    Pair net;
+    TwoLayers net;
     if (group.rank() == 0) net->body->weight.set_data(in_columns(net->body->weight.detach()));
     EXPECT_THROWS(DistributedDataParallel(net, group), CommunicationError,
                   "'body.weight' is parameter Float [4, 3] strides [1, 4] with gradient on rank 0; parameter "
@@ -65,7 +65,7 @@ TEST(ParameterStrides, EqualStridesAndExpandedBuffersTrain) {
     DistributedDataParallel ddp(net, group);
     for (int step = 0; step < 3; ++step) {
       ddp.zero_grad();
-      ddp(input_of(group.rank(), step)).square().sum().backward();
+      ddp(points_of(group.rank(), step)).square().sum().backward();
       EXPECT_TRUE(torch::equal(sum_of_ranks(group, net->weight.grad()), 2 * net->weight.grad()));
     }
     EXPECT_TRUE(torch::equal(net->mask, torch::ones({4})));
@@ -89,7 +89,7 @@ TEST(ParameterStrides, TiesThatDifferAreNamed) {
 
 TEST(ParameterStrides, LocalSgdAveragesElementsWhateverTheirStrides) {
   run_group(2, [&](const ProcessGroup& group) {
-    Pair net;
+    TwoLayers net;
     DistributedDataParallel ddp(net, group);
     LocalSgd local(ddp, 1);
     const at::Tensor values = torch::arange(12, at::kFloat).view({4, 3});

@@ -558,10 +558,10 @@ TEST(Schedulers, AreMissedInACheckpointWithoutThem) {
   run_accelerators(1, [&](Accelerator& accelerator) {
     auto model = make_model();
     optim::AdamW adam(model->parameters());
-    accelerator.prepare(model, adam);
+    const auto prepared = accelerator.prepare(model, adam);
     accelerator.save_state(folder / "saved");
     optim::LrScheduler constant(adam, {.name = "constant"});
-    accelerator.prepare(constant);
+    const auto scheduler = accelerator.prepare(constant);
     EXPECT_THROWS(accelerator.load_state(folder / "saved"), DataError, "fewer schedulers");
   });
 }
