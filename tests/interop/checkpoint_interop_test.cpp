@@ -57,7 +57,7 @@ TEST_P(PythonGoesOn, WhereTheOptimizerStood) {
   torch::manual_seed(5);
   torch::nn::Linear model(3, 2);
   const auto optimizer = GetParam().make(model->parameters());
-  accelerator.prepare(model, *optimizer);
+  const auto prepared = accelerator.prepare(model, *optimizer);
   for (int i = 0; i < 3; ++i) step(model, *optimizer);
   accelerator.save_state(folder / "before");
   char random[64];

@@ -142,7 +142,7 @@ class SharedFolder {
 struct Training {
   explicit Training(Accelerator& accelerator)
       : network(torch::nn::Linear(3, 2)), adam(network->parameters()) {
-    accelerator.prepare(network, adam);
+    const auto prepared = accelerator.prepare(network, adam);
   }
   void step(Accelerator& accelerator) {
     for (auto& parameter : network->parameters())

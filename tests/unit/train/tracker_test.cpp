@@ -93,7 +93,7 @@ TEST(JsonLines, HoldsEverything) {
   EXPECT_EQ(lines[1]["loss"], 0.1);
   EXPECT_EQ(lines[1]["inf"], "-inf");
   EXPECT_EQ(lines[1]["step"], 7);
-  EXPECT_EQ(lines[2]["text"]["sample"], "a\n\xef\xbf\xbd");
+  EXPECT_EQ(lines[2]["text"]["sample"], "a\n\\xff");
   EXPECT_EQ(lines[3]["histogram"]["w"]["count"], 4);
   const LogValues taken = {{"step", 1}};
   EXPECT_THROWS(tracker->log(taken, 9), UsageError, "'step'", "another");
