@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "acceptance_options.hpp"
 #include "core/commands.hpp"
@@ -141,9 +142,9 @@ class SharedFolder {
 
 struct Training {
   explicit Training(Accelerator& accelerator)
-      : network(torch::nn::Linear(3, 2)), adam(network->parameters()) {
-    const auto prepared = accelerator.prepare(network, adam);
-  }
+      : network(torch::nn::Linear(3, 2)),
+        adam(network->parameters()),
+        prepared(accelerator.prepare(network, adam)) {}
   void step(Accelerator& accelerator) {
     for (auto& parameter : network->parameters())
       parameter.mutable_grad() =
@@ -153,6 +154,8 @@ struct Training {
 
   torch::nn::Linear network;
   torch::optim::Adam adam;
+  /// Checkpoints need it as long as the training goes on.
+  decltype(std::declval<Accelerator&>().prepare(network, adam)) prepared;
 };
 
 template <bool asynchronous>
