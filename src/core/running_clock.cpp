@@ -79,16 +79,31 @@ void keep_pause(const Pause& pause) {
   }
 }
 
+/// Not a std::thread: that has a stack of 8 MiB, which counts as data of a process with a limit.
 bool start_ticking() noexcept {
+  constexpr std::size_t kStackBytes = 256 << 10;
   try {
     pause_history();
-    // A child of fork() has no ticking thread.
-    pthread_atfork(nullptr, nullptr, [] { clock_state.limit.store(kNever); });
-    signal_free_thread(tick_forever).detach();
-    return true;
   } catch (const std::exception&) {
     return false;
   }
+  // A child of fork() has no ticking thread.
+  pthread_atfork(nullptr, nullptr, [] { clock_state.limit.store(kNever); });
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  const SignalsBlocked blocked;
+  pthread_t thread{};
+  const int error = pthread_create(
+      &thread, &attributes,
+      [](void*) -> void* {
+        use_crash_stack();
+        tick_forever();
+      },
+      nullptr);
+  pthread_attr_destroy(&attributes);
+  return error == 0;
 }
 
 }  // namespace

@@ -36,10 +36,6 @@ namespace train {
 class TrainingScope;
 }
 
-/// The device that AcceleratorOptions::device means for a process of this local rank. *Local*. Throws
-/// UsageError if the name is not a device, or if the CUDA device does not exist.
-at::Device choose_device(const std::string& name, int local_rank);
-
 /// The entry point of a training program: rank, device, and one loop for a single process and for many. Names
 /// and meaning follow Hugging Face Accelerate. The object owns its state; nothing is global.
 ///
@@ -336,11 +332,9 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// trainings with loops of your own. A Trainer forgets its own objects at its end. *Local*.
   void free_memory();
 
-  /// Accelerate's profile(): records steps from now on. Call step() on the result after each step.
+  /// *Local*. Accelerate's profile(): records steps from now on. Call step() on the result after each step.
   ///
   ///     auto profiler = accelerator.profile({.schedule_option = {.skip_first = 10}});
-  ///
-  /// *Local*.
   Profiler profile(const ProfileOptions& options = {}) const { return Profiler(options, process_index()); }
 
   /// Writes a checkpoint: the values of all prepared models, the state of all prepared optimizers, the

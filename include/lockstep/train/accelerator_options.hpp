@@ -14,6 +14,10 @@
 
 namespace lockstep {
 
+/// The device that AcceleratorOptions::device means for a process of this local rank. *Local*. Throws
+/// UsageError if the name is not a device, or if the CUDA device does not exist.
+at::Device choose_device(const std::string& name, int local_rank);
+
 /// How Accelerator::prepare() shards data loaders. Names and meaning are those of Hugging Face Accelerate's
 /// class.
 ///

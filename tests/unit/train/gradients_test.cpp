@@ -19,33 +19,17 @@
 #include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
-#include "unit/optim/schedules_goldens.hpp"
+#include "unit/train/small_training.hpp"
 
 namespace lockstep {
 namespace {
 
+using testing::accumulating;
+using testing::make_loader;
+using testing::make_model;
+using testing::rows;
 using testing::run_accelerators;
 using testing::TemporaryFolder;
-
-AcceleratorOptions accumulating(std::int64_t steps) { return {.gradient_accumulation_steps = steps}; }
-
-torch::nn::Linear make_model() {
-  const torch::NoGradGuard no_grad;
-  torch::nn::Linear model(3, 1);
-  model->weight.copy_(torch::tensor({{0.5, -0.25, 1.0}}));
-  model->bias.zero_();
-  return model;
-}
-
-/// Whole numbers, so that sums are exact in any order.
-at::Tensor rows(std::int64_t count) {
-  return torch::arange(count * 3, torch::kFloat).remainder(7).view({count, 3});
-}
-
-DataLoader make_loader(std::int64_t samples, std::int64_t batch_size) {
-  const Batch all{{"x", rows(samples)}, {"number", torch::arange(samples)}};
-  return DataLoader(std::make_shared<TensorDataset>(all), {.batch_size = batch_size});
-}
 
 at::Tensor loss_of(const at::Tensor& output) { return output.pow(2).sum(); }
 
@@ -149,7 +133,8 @@ TEST_P(Worlds, WindowsAreTheSameWhereverGradientsAreCleared) {
               opt_2.zero_grad();
             }
           }
-          if (accelerator.is_main_process()) weight = at::cat({model->weight, other->weight}).detach().clone();
+          if (accelerator.is_main_process())
+            weight = at::cat({model->weight, other->weight}).detach().clone();
         },
         accumulating(3));
     return weight;
@@ -159,172 +144,34 @@ TEST_P(Worlds, WindowsAreTheSameWhereverGradientsAreCleared) {
     EXPECT_TRUE(torch::equal(train(place), wanted)) << static_cast<int>(place);
 }
 
-/// Micro-batches of a loop over several loaders: their losses' gradients are 1, 2, 3 and so on.
-class CountedWindows {
- public:
-  explicit CountedWindows(Accelerator& accelerator)
-      : accelerator_(accelerator), ddp_(accelerator.prepare(model_)) {}
-
-  void run() {
-    const auto step = accelerator_.accumulate();
-    accelerator_.backward(ddp_(torch::zeros({1, 3})).sum() * ++micro_batches_);
-    ++in_window_;
-    if (!accelerator_.sync_gradients()) return;
-    // The mean over the window times its length.
-    sum_ += model_->bias.grad().item<double>() * static_cast<double>(in_window_);
-    lengths_.push_back(in_window_);
-    in_window_ = 0;
-    ddp_.zero_grad();
-  }
-  /// All micro-batches were part of a step, each with the weight of its window.
-  void expect_windows(const std::vector<std::int64_t>& lengths) {
-    EXPECT_EQ(lengths_, lengths);
-    EXPECT_EQ(in_window_, 0);
-    const auto all = static_cast<double>(micro_batches_);
-    EXPECT_NEAR(sum_, all * (all + 1) / 2, 1e-4);
-  }
-  std::int64_t micro_batches() const { return micro_batches_; }
-
- private:
-  Accelerator& accelerator_;
-  torch::nn::Linear model_ = make_model();
-  AcceleratedModel<torch::nn::Linear> ddp_;
-  std::int64_t micro_batches_ = 0, in_window_ = 0;
-  double sum_ = 0;
-  std::vector<std::int64_t> lengths_;
-};
-
-/// A program with two loaders in windows of four.
-void run_two_loaders(std::int64_t first, std::int64_t second,
-                     const std::function<void(DataLoader&, DataLoader&, CountedWindows&)>& loop,
-                     const std::vector<std::int64_t>& lengths) {
-  SCOPED_TRACE(::testing::Message() << first << " and " << second << " batches");
-  run_accelerators(
-      1,
-      [&](Accelerator& accelerator) {
-        auto [one, other] = accelerator.prepare(make_loader(first, 1), make_loader(second, 1));
-        CountedWindows windows(accelerator);
-        loop(one, other, windows);
-        windows.expect_windows(lengths);
-      },
-      accumulating(4));
-}
-
-TEST(SeveralLoaders, AreReadSideBySide) {
-  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
-    auto second = other.begin();
-    for (auto first = one.begin(); first != one.end(); ++first, ++second) windows.run();
-  };
-  run_two_loaders(20, 20, loop, {4, 4, 4, 4, 4});
-  run_two_loaders(22, 22, loop, {4, 4, 4, 4, 4, 2});
-}
-
-/// As in Accelerate, a loader's last batch ends a window. Here its losses are divided by what the window had.
-TEST(SeveralLoaders, AreReadSideBySideTheShorterOneAnew) {
-  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
-    auto second = other.begin();
-    for (auto first = one.begin(); first != one.end(); ++first) {
-      windows.run();
-      if (++second == other.end()) second = other.begin();
-    }
-  };
-  run_two_loaders(20, 7, loop, {4, 3, 4, 3, 4, 2});
-  run_two_loaders(20, 3, loop, {3, 3, 3, 3, 3, 3, 2});
-}
-
-TEST(SeveralLoaders, AreReadInTurn) {
-  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
-    auto first = one.begin(), second = other.begin();
-    while (first != one.end()) {
-      if (windows.micro_batches() > 0) ++first;
-      if (first == one.end()) break;
-      windows.run();
-      if (windows.micro_batches() > 1) ++second;
-      windows.run();
-    }
-  };
-  run_two_loaders(10, 10, loop, {4, 4, 4, 4, 4});
-}
-
-/// Each pass is left after one batch, and the next one continues.
-TEST(SeveralLoaders, AreReadInTurnOneBatchAPass) {
-  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
-    for (int i = 0; i < 10; ++i) {
-      for (auto* const loader : {&one, &other}) {
-        for ([[maybe_unused]] auto& batch : *loader) {
-          windows.run();
-          break;
-        }
-      }
-    }
-  };
-  run_two_loaders(30, 30, loop, {4, 4, 4, 4, 4});
-}
-
-TEST(SeveralLoaders, MayBeginAnewInEveryMicroBatch) {
-  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
-    for (auto first = one.begin(); first != one.end(); ++first) {
-      other.rewind();
-      const auto second = other.begin();
-      windows.run();
-    }
-  };
-  run_two_loaders(20, 9, loop, {4, 4, 4, 4, 4});
-}
-
-TEST(SeveralLoaders, AreReadOneInsideOfTheOther) {
-  const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
-    for ([[maybe_unused]] auto& outer : one) {
-      for ([[maybe_unused]] auto& inner : other) windows.run();
-    }
-  };
-  run_two_loaders(3, 6, loop, {4, 2, 4, 2, 4, 2});
-}
-
-/// A batch that the program passes over does not make the last step smaller.
-TEST(Gradients, OfAWindowThatEndsEarlyAreDividedByItsLength) {
-  run_accelerators(
-      1,
-      [](Accelerator& accelerator) {
-        auto loader = accelerator.prepare(make_loader(20, 1));
-        CountedWindows windows(accelerator);
-        for (const auto& batch : loader) {
-          if (batch["number"].item<int>() != 18) windows.run();
-        }
-        windows.expect_windows({4, 4, 4, 4, 3});
-      },
-      accumulating(4));
-}
-
 /// Like two networks that are trained by losses of their own: neither changes the other's gradients.
 TEST_P(Worlds, EachWeightedLossIsDividedByItsOwnWeight) {
   for (const bool accumulates : {true, false}) {
     for (const bool of_all : {true, false}) {
-      run_accelerators(
-          GetParam(),
-          [&](Accelerator& accelerator) {
-            auto one = make_model(), other = make_model();
-            auto [first, second] = accelerator.prepare(one, other);
-            const auto backward = [&] {
-              accelerator.backward(first(rows(4)).sum(), 4);
-              accelerator.backward(second(rows(2)).sum(), 2);
-              accelerator.backward(second(rows(8)).sum() * 3, torch::full({}, 8));
-            };
-            for (int i = 0; i < 2; ++i) {
-              if (accumulates) {
-                const auto step = accelerator.accumulate();
-                backward();
-              } else {
-                backward();
-              }
-              EXPECT_EQ(one->bias.grad().item<double>(), 1);
-              EXPECT_EQ(other->bias.grad().item<double>(), 4);
-              EXPECT_TRUE(torch::allclose(one->weight.grad(), rows(4).mean(0, true)));
-              first.zero_grad();
-              second.zero_grad();
-            }
-          },
-          {.gradient_accumulation = {.weights_of_all_ranks = of_all}});
+      run_accelerators(GetParam(),
+                       [&](Accelerator& accelerator) {
+                         auto one = make_model(), other = make_model();
+                         auto [first, second] = accelerator.prepare(one, other);
+                         const auto backward = [&] {
+                           accelerator.backward(first(rows(4)).sum(), 4);
+                           accelerator.backward(second(rows(2)).sum(), 2);
+                           accelerator.backward(second(rows(8)).sum() * 3, torch::full({}, 8));
+                         };
+                         for (int i = 0; i < 2; ++i) {
+                           if (accumulates) {
+                             const auto step = accelerator.accumulate();
+                             backward();
+                           } else {
+                             backward();
+                           }
+                           EXPECT_EQ(one->bias.grad().item<double>(), 1);
+                           EXPECT_EQ(other->bias.grad().item<double>(), 4);
+                           EXPECT_TRUE(torch::allclose(one->weight.grad(), rows(4).mean(0, true)));
+                           first.zero_grad();
+                           second.zero_grad();
+                         }
+                       },
+                       {.gradient_accumulation = {.weights_of_all_ranks = of_all}});
     }
   }
   run_accelerators(
@@ -344,23 +191,22 @@ TEST(WeightedLosses, AreDividedBeforeAHookMakesThemNarrow) {
   for (const char* hook : {"fp16", "power_sgd"}) {
     for (const bool each : {false, true}) {
       for (const std::int64_t steps : {1, 3}) {
-        run_accelerators(
-            2,
-            [&](Accelerator& accelerator) {
-              auto model = make_model();
-              auto ddp = accelerator.prepare(model);
-              const double tokens = 300'000 * (accelerator.process_index() + 1);
-              for (std::int64_t i = 0; i < steps; ++i) {
-                const auto step = accelerator.accumulate();
-                accelerator.backward(ddp(rows(1)).sum() * tokens, tokens);
-              }
-              EXPECT_NEAR(model->bias.grad().item<double>(), 1, 1e-3) << hook << each << steps;
-              EXPECT_TRUE(torch::allclose(model->weight.grad(), rows(1), 1e-3));
-            },
-            {.gradient_accumulation_steps = steps,
-             .gradient_accumulation = {.sync_each_batch = each},
-             .comm_hook = hook,
-             .comm_wrapper = std::string(hook) == "fp16" ? "no" : "fp16"});
+        run_accelerators(2,
+                         [&](Accelerator& accelerator) {
+                           auto model = make_model();
+                           auto ddp = accelerator.prepare(model);
+                           const double tokens = 300'000 * (accelerator.process_index() + 1);
+                           for (std::int64_t i = 0; i < steps; ++i) {
+                             const auto step = accelerator.accumulate();
+                             accelerator.backward(ddp(rows(1)).sum() * tokens, tokens);
+                           }
+                           EXPECT_NEAR(model->bias.grad().item<double>(), 1, 1e-3) << hook << each << steps;
+                           EXPECT_TRUE(torch::allclose(model->weight.grad(), rows(1), 1e-3));
+                         },
+                         {.gradient_accumulation_steps = steps,
+                          .gradient_accumulation = {.sync_each_batch = each},
+                          .comm_hook = hook,
+                          .comm_wrapper = std::string(hook) == "fp16" ? "no" : "fp16"});
       }
     }
   }
@@ -563,153 +409,6 @@ TEST(Schedulers, AreMissedInACheckpointWithoutThem) {
     optim::LrScheduler constant(adam, {.name = "constant"});
     const auto scheduler = accelerator.prepare(constant);
     EXPECT_THROWS(accelerator.load_state(folder / "saved"), DataError, "fewer schedulers");
-  });
-}
-
-double metric(std::size_t step) {
-  return static_cast<double>(32 - std::min<std::size_t>(step, 16)) / 16 + static_cast<double>(step % 3) / 64;
-}
-
-TEST(ReduceLrOnPlateau, IsPyTorchs) {
-  int cases = 0;
-  for (const auto& golden : testing::schedule_goldens()) {
-    if (!golden.options.contains("plateau")) continue;
-    const auto& given = golden.options;
-    const optim::PlateauOptions options{.mode = given.value("mode", "min"),
-                                        .factor = given.value("factor", 0.1),
-                                        .patience = given.value("patience", std::int64_t{10}),
-                                        .threshold = given.value("threshold", 1e-4),
-                                        .threshold_mode = given.value("threshold_mode", "rel"),
-                                        .cooldown = given.value("cooldown", std::int64_t{0}),
-                                        .min_lr = given.value("min_lr", 0.0),
-                                        .eps = given.value("eps", 1e-8)};
-    torch::optim::SGD sgd({torch::zeros({1}).requires_grad_()}, 0.5);
-    optim::ReduceLrOnPlateau scheduler(sgd, options);
-    for (std::size_t step = 0; step < golden.rates.size(); ++step) {
-      if (step == 20) {
-        optim::ReduceLrOnPlateau resumed(sgd, options);
-        resumed.load_state_dict(scheduler.state_dict());
-        scheduler.load_state_dict(resumed.state_dict());
-      }
-      scheduler.step(metric(step));
-      EXPECT_DOUBLE_EQ(scheduler.last_lr()[0], golden.rates[step]) << golden.text << " at step " << step;
-    }
-    ++cases;
-  }
-  EXPECT_EQ(cases, 8);
-}
-
-TEST(ReduceLrOnPlateau, KeepsAnInfiniteBest) {
-  torch::optim::SGD sgd({torch::zeros({1}).requires_grad_()}, 0.5);
-  const optim::PlateauOptions options{.mode = "max", .factor = 0.5, .patience = 0};
-  optim::ReduceLrOnPlateau scheduler(sgd, options);
-  scheduler.step(std::numeric_limits<double>::infinity());
-  optim::ReduceLrOnPlateau resumed(sgd, options);
-  resumed.load_state_dict(scheduler.state_dict());
-  resumed.step(1);
-  EXPECT_EQ(resumed.last_lr()[0], 0.25);
-}
-
-struct BlockImpl : torch::nn::Module {
-  BlockImpl() {
-    linear = register_module("linear", torch::nn::Linear(2, 2));
-    ln_1 = register_module("ln_1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({2})));
-    q_norm = register_module("q_norm", torch::nn::Linear(2, 2));
-    normal = register_module("normal", torch::nn::Linear(2, 2));
-  }
-  torch::nn::Linear linear{nullptr}, q_norm{nullptr}, normal{nullptr};
-  torch::nn::LayerNorm ln_1{nullptr};
-};
-TORCH_MODULE(Block);
-
-TEST(ParameterGroups, LeaveBiasesAndNormsWithoutDecay) {
-  Block block;
-  const auto groups = optim::parameter_groups(block, optim::AdamWOptions{.lr = 1, .weight_decay = 0.5});
-  ASSERT_EQ(groups.size(), 2U);
-  ASSERT_EQ(groups[0].parameters.size(), 2U);
-  EXPECT_TRUE(groups[0].parameters[0].is_same(block->linear->weight));
-  EXPECT_TRUE(groups[0].parameters[1].is_same(block->normal->weight));
-  EXPECT_EQ(groups[0].options.weight_decay, 0.5);
-  EXPECT_EQ(groups[1].parameters.size(), 6U);
-  EXPECT_EQ(groups[1].options.weight_decay, 0);
-  EXPECT_EQ(groups[1].options.lr, 1);
-}
-
-/// How often an operation of LibTorch read a tensor's value in this thread.
-class ItemCounter {
- public:
-  ItemCounter()
-      : handle_(at::addThreadLocalCallback(
-            at::RecordFunctionCallback([](const at::RecordFunction& function)
-                                           -> std::unique_ptr<at::ObserverContext> {
-              if (std::string(function.name()) == "aten::item") ++count();
-              return nullptr;
-            }).scopes({at::RecordScope::FUNCTION}))) {
-    count() = 0;
-  }
-  ~ItemCounter() { at::removeCallback(handle_); }
-  static int& count() {
-    static thread_local int count = 0;
-    return count;
-  }
-
- private:
-  at::CallbackHandle handle_;
-};
-
-/// A number of tokens that was counted on a device stays there: nothing waits for forward.
-TEST(WeightedLosses, AreNotWaitedFor) {
-  const auto train = [](bool on_device, bool of_all) {
-    at::Tensor weights;
-    run_accelerators(
-        2,
-        [&](Accelerator& accelerator) {
-          auto model = make_model();
-          torch::optim::SGD sgd(model->parameters(), 0.1);
-          auto [ddp, opt] = accelerator.prepare(model, sgd);
-          const ItemCounter waits;
-          for (int i = 0; i < 4; ++i) {
-            const auto window = accelerator.accumulate(ddp);
-            const double tokens = 3 * i + accelerator.process_index();
-            const at::Tensor loss = ddp(rows(1)).sum() * tokens / 7;
-            if (on_device) accelerator.backward(loss, torch::full({}, tokens, torch::kLong));
-            if (!on_device) accelerator.backward(loss, tokens);
-            opt.step();
-            opt.zero_grad();
-          }
-          EXPECT_EQ(ItemCounter::count(), 0);
-          EXPECT_EQ(torch::ones({}).item<double>(), 1);
-          EXPECT_EQ(ItemCounter::count(), 1) << "the counter counts";
-          if (accelerator.is_main_process()) weights = model->bias.detach().clone();
-        },
-        {.gradient_accumulation_steps = 2, .gradient_accumulation = {.weights_of_all_ranks = of_all}});
-    return weights;
-  };
-  for (const bool of_all : {true, false})
-    EXPECT_TRUE(torch::equal(train(true, of_all), train(false, of_all))) << of_all;
-}
-
-/// Averages after every two steps, and again at the end.
-TEST(LocalSgdTest, AveragesParametersNowAndThen) {
-  run_accelerators(2, [](Accelerator& accelerator) {
-    auto model = make_model();
-    torch::optim::SGD sgd(model->parameters(), 1.0);
-    auto [ddp, opt] = accelerator.prepare(model, sgd);
-    const auto bias = [&] { return model->bias.item<double>(); };
-    const double own = accelerator.process_index() == 0 ? 2 : 4;
-    LocalSgd local_sgd(ddp, 2);
-    std::vector<double> seen;
-    for (int i = 0; i < 3; ++i) {
-      accelerator.backward(ddp(rows(1)).sum() * own);
-      opt.step();
-      opt.zero_grad();
-      local_sgd.step();
-      seen.push_back(bias());
-    }
-    local_sgd.finish();
-    EXPECT_EQ(seen, (std::vector<double>{-own, -6, -6 - own}));
-    EXPECT_EQ(bias(), -9);
-    EXPECT_THROWS(LocalSgd(ddp, 0), UsageError, "at least 1");
   });
 }
 

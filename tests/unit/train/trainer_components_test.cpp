@@ -225,5 +225,39 @@ TEST_P(Components, HavePredictionsOfDifferentLengthsUnlessTheirTypeCannotBePadde
       accelerator_options(args));
 }
 
+/// Rows are as long as their batch's largest number: padding is no value that the rows may have.
+TEST_P(Components, PadColumnsOfAnyType) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.per_device_eval_batch_size = 2;
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        const auto model = wrap_model(torch::nn::Linear(3, 1), [](auto& net, const Batch& batch) {
+          const auto width = batch["number"].max().template item<std::int64_t>() + 1;
+          const at::Tensor ones = at::ones({batch.size(), width});
+          return Batch{{"prediction", net(batch["x"])},
+                       {"mask", ones.to(at::kBool)},
+                       {"bytes", ones.mul(200).to(at::kByte)},
+                       {"words", ones.mul(60000).to(at::kUInt16)},
+                       {"numbers", ones.to(at::kLong)}};
+        });
+        Trainer trainer(accelerator, args, {.model = model});
+        const auto data =
+            std::make_shared<TensorDataset>(Batch{{"x", at::zeros({4, 3})}, {"number", at::arange(4)}});
+        const Batch all = trainer.predict(data).predictions;
+        EXPECT_EQ(all["mask"].scalar_type(), at::kBool);
+        EXPECT_EQ(all["bytes"].scalar_type(), at::kShort);
+        EXPECT_EQ(all["words"].scalar_type(), at::kInt);
+        const at::Tensor real = all["mask"];
+        EXPECT_LT(real.sum().item<std::int64_t>(), 16) << "false where a row has ended";
+        EXPECT_TRUE(at::equal(all["bytes"] == 200, real));
+        EXPECT_TRUE(at::equal(all["bytes"] == -100, real.logical_not()));
+        EXPECT_TRUE(at::equal(all["words"] == 60000, real));
+        EXPECT_TRUE(at::equal(all["numbers"] == -100, real.logical_not()));
+      },
+      accelerator_options(args));
+}
+
 }  // namespace
 }  // namespace lockstep
