@@ -98,6 +98,9 @@ std::string config_text(const ModelOrigin* origin, const std::string& architectu
   for (const auto& entry : known.items()) {
     if (!now.contains(entry.key())) file.erase(entry.key());
   }
+  // The two name the classes together: a file may have given one of them alone.
+  if (file.contains("id2label") && !file.contains("label2id") && now.contains("label2id"))
+    file["label2id"] = now["label2id"];
   // The number of classes is that of their names: one that the file gives beside them would be an old one.
   if (now.contains("id2label") && known.contains("id2label") && now["id2label"] != known["id2label"])
     file.erase("num_labels");
