@@ -101,13 +101,15 @@ function(lockstep_component name)
   lockstep_unity(lockstep_${name} ${arg_UNITY})
 endfunction()
 
-# lockstep_precompiled_libtorch(name source): LibTorch's header, precompiled with the optimisation of the folder that calls it:
-# g++ ends in an internal error where the two differ.
+# lockstep_precompiled_libtorch(name source): LibTorch's headers, precompiled with the optimisation of the folder that calls it:
+# g++ ends in an internal error where the two differ. g++ instantiates the templates that a precompiled header left open again in
+# each file, used or not: with all of torch/nn.h that costs 15 s a file, with these 5 s. What else a file needs it includes.
 function(lockstep_precompiled_libtorch name source)
   add_library(${name} OBJECT ${source})
   target_link_libraries(${name} PUBLIC LibTorch::cpu PRIVATE lockstep_flags)
   target_precompile_headers(${name} PRIVATE
-    <torch/nn.h> <torch/optim.h> <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
+    <torch/nn/modules/container/sequential.h> <torch/nn/modules/linear.h> <torch/optim.h>
+    <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
 endfunction()
 
 # lockstep_uses_libtorch(target): its sources include LibTorch, and share the precompiled header LOCKSTEP_LIBTORCH_PCH.

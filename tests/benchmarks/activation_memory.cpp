@@ -3,7 +3,7 @@
 //     for kind in none checkpoint; do lockstep run --nproc-per-node 2 build/tests/activation_memory $kind;
 //     done
 
-#include <torch/nn.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>

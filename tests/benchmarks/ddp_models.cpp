@@ -1,5 +1,8 @@
 #include "ddp_models.hpp"
 
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
 namespace lockstep::benchmarks {

@@ -2,7 +2,12 @@
 
 // The models of ddp_step.py, written in torch::nn. They take part in no test: only their shapes matter.
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
 
 #include <utility>
 

@@ -1,8 +1,9 @@
 // The C++ side of ddp_step.py: trains a model for some steps and, on rank 0, prints of each how it went and
 // its milliseconds.
 
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <chrono>
 #include <iostream>

@@ -3,8 +3,8 @@
 //
 // Usage: optimizer_step [ROUNDS]
 
-#include <torch/nn.h>
 #include <torch/optim.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>

@@ -4,7 +4,8 @@
 //
 // Usage: save FOLDER [ROUNDS]
 
-#include <torch/nn.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <chrono>
 #include <cstdio>

@@ -2,8 +2,14 @@
 //
 // Every rank writes its loss of every step to OUT/losses.<rank>, one line per step, the bits in hexadecimal.
 // At the end rank 0 writes a last checkpoint with the complete state to OUT/final.
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 #include <unistd.h>
 
 #include <atomic>

@@ -6,7 +6,12 @@
 
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include <chrono>
 #include <filesystem>

@@ -1,7 +1,10 @@
 // Communication hooks against PyTorch's own under Python's DDP: the same weights after every step.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <functional>
 #include <optional>

@@ -4,8 +4,11 @@
 #include <ATen/ATen.h>
 #include <fmt/core.h>
 #include <stdlib.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <filesystem>
 #include <iostream>

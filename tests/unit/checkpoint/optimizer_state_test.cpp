@@ -1,8 +1,9 @@
 #include "lockstep/checkpoint/optimizer_state.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,9 @@
 #include "lockstep/optim/step_in_backward.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/adam.hpp"

@@ -1,7 +1,6 @@
 // The code in the pages about data. tests/lint/snippets.py compares its lines with the pages.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
 
 #include "folder_of_a_page.hpp"
 #include "lockstep/lockstep.hpp"

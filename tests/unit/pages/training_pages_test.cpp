@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/nn.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 #include <torch/serialize.h>
 
 #include <iostream>

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/comm_hooks.hpp"

@@ -2,7 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/nn.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim.h>
 
 #include <map>
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/transformerlayer.h>
+#include <torch/nn/pimpl.h>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"

@@ -1,7 +1,7 @@
 #include "lockstep/parallel/parallel_context.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"

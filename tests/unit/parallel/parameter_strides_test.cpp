@@ -1,7 +1,9 @@
 // Strides and ties that differ between the ranks.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"

@@ -1,7 +1,7 @@
 #include "lockstep/parallel/sharded_init.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/types.h>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"

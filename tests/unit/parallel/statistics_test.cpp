@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>

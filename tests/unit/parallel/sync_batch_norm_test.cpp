@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <numeric>
 #include <optional>

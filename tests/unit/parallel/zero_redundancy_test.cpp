@@ -1,8 +1,11 @@
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <mutex>
 #include <optional>

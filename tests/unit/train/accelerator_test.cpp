@@ -1,8 +1,12 @@
 #include "lockstep/train/accelerator.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <atomic>

@@ -2,7 +2,10 @@
 // generated texts, images, metrics.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include "fsdp_job.hpp"
 #include "lockstep/data/image_transforms.hpp"

@@ -3,9 +3,15 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <limits>
 

@@ -2,7 +2,10 @@
 // profiles.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,10 @@
 #include "lockstep/train/frozen_model.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // Checkpoints of fully sharded models, and the dtypes in which they compute.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <filesystem>
 #include <functional>

@@ -1,7 +1,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,7 +1,9 @@
 // Fully sharded models in Accelerator and Trainer, compared with DistributedDataParallel.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim.h>
 #include <torch/optim/lbfgs.h>
 
 #include <filesystem>

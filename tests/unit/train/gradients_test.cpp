@@ -2,8 +2,8 @@
 // losses, clipping, autocast, schedules.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
 #include <torch/optim.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <functional>

@@ -3,8 +3,12 @@
 #include "lockstep/train/graphed_step.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"

@@ -1,7 +1,9 @@
 // Memory: the largest batch that fits, and the layout of weights.
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <new>
 

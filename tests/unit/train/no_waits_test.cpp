@@ -1,7 +1,7 @@
 // Steps in which the host never waits for the GPU: the same on a CPU, where it has nothing to wait for.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/utils.h>
 
 #include <optional>
 

@@ -2,7 +2,7 @@
 #include "lockstep/train/process_execution.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 // Traces of training steps by LibTorch's own profiler.
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 
 #include <fstream>
 #include <map>

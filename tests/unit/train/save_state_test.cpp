@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
+#include <torch/utils.h>
 
 #include <atomic>
 #include <csignal>

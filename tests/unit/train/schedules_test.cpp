@@ -1,7 +1,10 @@
 // Schedules and parameter groups of prepared trainings, and what waits for a device or for other ranks.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
 #include <torch/optim.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Windows of gradient accumulation over the passes of several loaders.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
 
 #include <cmath>

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <torch/nn/modules/normalization.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/rmsprop.h>
 

@@ -1,7 +1,10 @@
 // Components of a Trainer besides its arguments, passed without adapters.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 #include <torch/optim.h>
 
 #include <algorithm>

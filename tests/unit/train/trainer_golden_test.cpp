@@ -2,7 +2,7 @@
 // results.
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <cmath>

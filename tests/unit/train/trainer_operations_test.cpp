@@ -2,6 +2,7 @@
 // embeddings.
 
 #include <torch/csrc/jit/api/module.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <filesystem>
 #include <fstream>

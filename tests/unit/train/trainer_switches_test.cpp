@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <torch/nn/modules/embedding.h>
 
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
