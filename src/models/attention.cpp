@@ -57,10 +57,14 @@ at::Tensor positions_after(std::int64_t begin, const at::Tensor& ids, const at::
   return all.narrow(1, begin, ids.size(1));
 }
 
-void check_next_tokens(const char* model, std::int64_t begin, const at::Tensor& ids, std::int64_t longest) {
-  if (begin + ids.size(1) > longest) {
-    throw UsageError(fmt::format("this {} takes at most {} tokens; these would be {}", model, longest,
-                                 begin + ids.size(1)));
+void check_next_tokens(const char* model, std::int64_t begin, const at::Tensor& ids,
+                       const at::Tensor& attention_mask, std::int64_t longest) {
+  std::int64_t length = begin + ids.size(1);
+  if (length > longest && attention_mask.defined())
+    length = attention_mask.to(at::kLong).sum(1).max().item<std::int64_t>();
+  if (length > longest) {
+    throw UsageError(
+        fmt::format("this {} takes at most {} tokens; these would be {}", model, longest, length));
   }
   if (begin > 0 && ids.size(1) != 1) throw UsageError("tokens after the first come one at a time");
 }

@@ -48,8 +48,10 @@ at::Tensor positions_after(std::int64_t begin, const at::Tensor& ids, const at::
                            std::int64_t of_padding);
 
 /// Throws UsageError, in the name of `model`, unless `ids` can follow `begin` tokens in a cache: one token a
-/// row after the first call, at most `longest` in all.
-void check_next_tokens(const char* model, std::int64_t begin, const at::Tensor& ids, std::int64_t longest);
+/// row after the first call, at most `longest` in all. `attention_mask` is that of all tokens, or undefined:
+/// padding does not count.
+void check_next_tokens(const char* model, std::int64_t begin, const at::Tensor& ids,
+                       const at::Tensor& attention_mask, std::int64_t longest);
 
 /// Throws UsageError, in the name of `model`, unless `input_ids` are [rows, tokens], with at most `longest`
 /// tokens or with `position_ids` of the same shape below `longest`. Positions on a GPU are not read: the host

@@ -121,6 +121,10 @@ BartConfig BartConfig::from_file(const std::filesystem::path& path) {
   generation.number("decoder_start_token_id", config.decoder_start_token_id, 0);
   generation.number("forced_bos_token_id", config.forced_bos_token_id, 0);
   generation.number("forced_eos_token_id", config.forced_eos_token_id, 0);
+  // How the oldest files say it.
+  bool forces_bos = false;
+  generation.flag("force_bos_token_to_be_generated", forces_bos);
+  if (forces_bos) config.forced_bos_token_id = config.bos_token_id;
   config.origin = read_origin(path, known_fields(config));
   return config;
 }

@@ -257,7 +257,7 @@ at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::T
 at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                                    const at::Tensor& attention_mask) {
   const std::int64_t begin = cache.length();
-  check_next_tokens("GPT-2", begin, input_ids, config_.n_positions);
+  check_next_tokens("GPT-2", begin, input_ids, attention_mask, config_.n_positions);
   return transformer_->forward(input_ids, {.mask = causal_mask_after(begin, attention_mask), .cache = &cache},
                                positions_after(begin, input_ids, attention_mask, 0));
 }

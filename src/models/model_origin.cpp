@@ -60,13 +60,16 @@ void add_modules(Files& files, const fs::path& folder) {
 std::shared_ptr<const ModelOrigin> read_origin(const fs::path& path, Json known) {
   const bool is_folder = fs::is_directory(path);
   const fs::path folder = is_folder ? path : path.parent_path();
-  ModelOrigin origin{.config = read_json_document(is_folder ? path / kConfigFileName : path),
+  const fs::path config = is_folder ? path / kConfigFileName : path;
+  ModelOrigin origin{.config = read_json_document(config),
                      .known = std::move(known),
                      .generation = nullptr,
+                     .generation_file = config.string(),
                      .companions = {}};
   const fs::path generation = folder / "generation_config.json";
   if (fs::exists(generation)) {
     origin.generation = read_json_document(generation);
+    origin.generation_file = generation.string();
     if (!origin.generation.is_object())
       throw DataError(generation.string() + " is not a generation configuration: expected a JSON object");
   }
@@ -107,13 +110,13 @@ std::string config_text(const ModelOrigin* origin, const std::string& architectu
   return file.dump(2) + "\n";
 }
 
-std::string generation_text(const ModelOrigin& origin, const Json& tokens) {
-  Json generation = origin.generation;
+Json generation_fields(const ModelOrigin& origin, const Json& tokens) {
+  Json fields = origin.generation.is_null() ? origin.config : origin.generation;
   for (const auto& [field, now] : tokens.items()) {
     const auto before = origin.known.find(field);
-    if (now != (before == origin.known.end() ? Json() : *before)) generation[field] = now;
+    if (now != (before == origin.known.end() ? Json() : *before)) fields[field] = now;
   }
-  return generation.dump(2) + "\n";
+  return fields;
 }
 
 }  // namespace lockstep::models

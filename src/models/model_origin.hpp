@@ -16,6 +16,9 @@ struct ModelOrigin {
   nlohmann::ordered_json known;
   /// generation_config.json; null if there is none.
   nlohmann::ordered_json generation;
+  /// The path of the file that has the settings of generate(): generation_config.json or, without one,
+  /// config.json.
+  std::string generation_file;
   /// Other files that belong to the model, by their path in the folder; neither weights nor the tokenizer's.
   std::map<std::string, std::string> companions;
 };
@@ -31,8 +34,8 @@ std::shared_ptr<const ModelOrigin> read_origin(const std::filesystem::path& path
 std::string config_text(const ModelOrigin* origin, const std::string& architecture,
                         const nlohmann::ordered_json& now);
 
-/// The text of generation_config.json for a model whose tokens of generate() are now `tokens`, by the names of
-/// their fields: those that changed are replaced.
-std::string generation_text(const ModelOrigin& origin, const nlohmann::ordered_json& tokens);
+/// The fields of generation_config.json, or of config.json if there is none, for a model whose tokens of
+/// generate() are now `tokens`, by the names of their fields: those that changed are replaced.
+nlohmann::ordered_json generation_fields(const ModelOrigin& origin, const nlohmann::ordered_json& tokens);
 
 }  // namespace lockstep::models

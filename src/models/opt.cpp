@@ -200,7 +200,7 @@ at::Tensor OptForCausalLMImpl::forward(const at::Tensor& input_ids, const at::Te
 at::Tensor OptForCausalLMImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                                   const at::Tensor& attention_mask) {
   const std::int64_t begin = cache.length();
-  check_next_tokens("OPT", begin, input_ids, config_.max_position_embeddings);
+  check_next_tokens("OPT", begin, input_ids, attention_mask, config_.max_position_embeddings);
   return model_->decoder(input_ids, positions_after(begin, input_ids, attention_mask, -1),
                          BartContext{.mask = causal_mask_after(begin, attention_mask), .cache = &cache});
 }

@@ -10,6 +10,7 @@
 #include "config_file.hpp"
 #include "core/file_system.hpp"
 #include "families.hpp"
+#include "generation_loop.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/model_files.hpp"
@@ -77,7 +78,8 @@ void write_companions(const ModelOrigin& origin, const ModelConfig& config, cons
     write_atomically(folder / name, content);
   }
   if (!origin.generation.is_null())
-    write_atomically(folder / "generation_config.json", generation_text(origin, tokens_of(config)));
+    write_atomically(folder / "generation_config.json",
+                     generation_fields(origin, tokens_of(config)).dump(2) + "\n");
 }
 
 }  // namespace
@@ -121,13 +123,29 @@ at::Tensor sequence_loss(const at::Tensor& logits, const at::Tensor& labels) {
 
 namespace {
 
-/// What the options leave open comes from the model's configuration.
-GenerationConfig completed(GenerationConfig config, const ModelConfig& model) {
-  if (config.eos_token_id.empty()) config.eos_token_id = model.eos_token_id;
-  if (!config.pad_token_id) config.pad_token_id = model.pad_token_id;
-  if (!config.forced_bos_token_id) config.forced_bos_token_id = model.forced_bos_token_id;
-  if (!config.forced_eos_token_id) config.forced_eos_token_id = model.forced_eos_token_id;
-  return config;
+std::optional<std::int64_t> token_in(const Json& fields, const char* name) {
+  const auto found = fields.find(name);
+  if (found == fields.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
+}
+
+/// What the options leave open comes from the folder that the model came from, with the tokens that its
+/// configuration has changed since.
+GenerationSettings settings_of(const PreTrainedModelImpl& model, GenerationConfig options) {
+  const ModelConfig facts = model.model_config();
+  const auto origin = model.origin();
+  const Json fields = origin != nullptr ? generation_fields(*origin, tokens_of(facts)) : Json::object();
+  const std::string file = origin != nullptr ? origin->generation_file : "the model's configuration";
+  GenerationConfig own = read_generation(fields, file);
+  // As in transformers, config.json does not say how to begin where there is a generation_config.json.
+  if (!own.decoder_start_token_id) own.decoder_start_token_id = token_in(fields, "bos_token_id");
+  if (!own.decoder_start_token_id) own.decoder_start_token_id = facts.decoder_start_token_id;
+  if (!own.decoder_start_token_id) own.decoder_start_token_id = facts.bos_token_id;
+  if (own.eos_token_id.empty()) own.eos_token_id = facts.eos_token_id;
+  if (!own.pad_token_id) own.pad_token_id = facts.pad_token_id;
+  if (!own.forced_bos_token_id) own.forced_bos_token_id = facts.forced_bos_token_id;
+  if (!own.forced_eos_token_id) own.forced_eos_token_id = facts.forced_eos_token_id;
+  return {std::move(options), own, file};
 }
 
 /// A mask of padding in front; undefined if there is no padding.
@@ -164,22 +182,26 @@ at::Tensor generate(CausalLMImpl& model, const at::Tensor& input_ids, const at::
                                   cache.reorder(rows);
                                   if (mask.defined()) mask = mask.index_select(0, rows);
                                 }};
-  return generate(steps, input_ids, completed(std::move(config), model.model_config()));
+  const GenerationInput input{
+      .tokens = input_ids, .mask = mask, .longest = model.model_config().max_position_embeddings};
+  return generate_texts(steps, input, settings_of(model, std::move(config)));
 }
 
 at::Tensor generate(Seq2SeqLMImpl& model, const at::Tensor& input_ids, const at::Tensor& attention_mask,
                     GenerationConfig config) {
   const at::NoGradGuard no_grad;
-  const ModelConfig facts = model.model_config();
-  const auto first = facts.decoder_start_token_id ? facts.decoder_start_token_id : facts.bos_token_id;
+  const auto settings = settings_of(model, std::move(config));
+  const auto first = settings.config().decoder_start_token_id;
   if (!first) {
     throw UsageError(
         "generate needs the first token of a decoder's input, but the model's configuration has "
         "neither decoder_start_token_id nor bos_token_id");
   }
   const TokenModel steps = model.decoder_of(input_ids, attention_mask);
-  const at::Tensor start = at::full({input_ids.size(0), 1}, *first, input_ids.options());
-  return generate(steps, start, completed(std::move(config), facts));
+  const GenerationInput input{.tokens = at::full({input_ids.size(0), 1}, *first, input_ids.options()),
+                              .sources = rows_without_padding(input_ids, attention_mask),
+                              .longest = model.model_config().max_position_embeddings};
+  return generate_texts(steps, input, settings);
 }
 
 }  // namespace lockstep::models

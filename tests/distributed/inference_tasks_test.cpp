@@ -244,6 +244,52 @@ TEST_F(InferenceTasks, DrawingAmongOneTokenTakesTheBest) {
   EXPECT_TRUE(greedy == results("text-generation", "drawn.jsonl", 1, split("--do-sample --top-k 1")));
 }
 
+/// Texts of different lengths pass through the model together.
+TEST_F(InferenceTasks, ABatchGivesEachTextWhatItGetsAlone) {
+  std::string lines = "{\"text\": \"\"}\n";
+  for (int row = 0; row < 9; ++row)
+    lines +=
+        nlohmann::json{{"text", "speak" + std::string(static_cast<std::size_t>(row * 5 % 9), '!')}}.dump() +
+        "\n";
+  write("rows.jsonl", lines);
+  for (const char* task : {"text-generation", "translation"}) {
+    const std::string folder = std::string(task) == "translation" ? "bart" : "gpt2";
+    for (const char* settings :
+         {R"({"eos_token_id": 2, "decoder_start_token_id": 2})",
+          R"({"eos_token_id": [2, 30, 31, 32], "no_repeat_ngram_size": 2, "num_beams": 3,
+                                     "decoder_start_token_id": 2, "min_new_tokens": 2, "repetition_penalty": 1.3})"}) {
+      write(folder + "/generation_config.json", settings);
+      const std::string alone = results(task, "alone.jsonl", 1, {"--batch-size", "1"});
+      EXPECT_EQ(lines_of(alone).size(), 10U);
+      for (const char* size : {"4", "32"})
+        EXPECT_TRUE(alone == results(task, "together.jsonl", 1, {"--batch-size", size})) << task << settings;
+    }
+  }
+}
+
+TEST_F(InferenceTasks, FollowsTheSettingsOfTheModelsFolder) {
+  const auto write_settings = [&](const char* settings) { write("gpt2/generation_config.json", settings); };
+  const auto written = [&](const Words& more) { return results("text-generation", "out.jsonl", 1, more); };
+  write_settings("{}");
+  const std::string greedy = written({}), beams = written(split("--num-beams 3"));
+  const Words draws = split("--temperature 1.5 --top-k 100 --seed 7");
+  const std::string drawn = written(draws + Words{"--do-sample"});
+  EXPECT_FALSE(greedy == beams || greedy == drawn);
+  write_settings(R"({"num_beams": 3, "max_new_tokens": 2, "num_return_sequences": 2})");
+  EXPECT_TRUE(beams == written({})) << "an option outweighs max_new_tokens";
+  EXPECT_TRUE(greedy == written(split("--num-beams 1")));
+  write_settings(R"({"do_sample": true, "temperature": 1.5, "top_k": 100})");
+  EXPECT_TRUE(drawn == written(split("--seed 7")));
+  EXPECT_TRUE(drawn == written(draws));
+  EXPECT_TRUE(greedy == written(split("--no-do-sample")));
+  write_settings(R"({"penalty_alpha": 0.6, "top_k": 4})");
+  expect_refused("text-generation", {}, 1, {"gpt2/generation_config.json", "'penalty_alpha' is 0.6"});
+  write_settings(R"({"bad_words_ids": [[100000]]})");
+  expect_refused("text-generation", {}, 1, {"gpt2/generation_config.json", "'bad_words_ids'", "100000"});
+  write_settings(R"({"top_p": 1.5})");
+  expect_refused("text-generation", {}, 1, {"gpt2/generation_config.json", "'top_p' is 1.5"});
+}
+
 TEST_F(InferenceTasks, RefusesDataThatItCannotRead) {
   expect_refused("feature-extraction", {"--column", "body"}, 2, {"--column", "'body'", "'number', 'text'"});
   expect_refused("feature-extraction", {"--data", write("empty.jsonl", "")}, 1,

@@ -1,5 +1,6 @@
 #include "checks.hpp"
 
+#include "generation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 #include "lockstep/models/auto_model.hpp"
@@ -46,4 +47,5 @@ lockstep::ArrowDataset load_rows(const Options& options) {
 void check_model(const Options& options) {
   if (is_program(options)) return check_program(options);
   texts::check_vocabulary(tokenizer_path(options), options.model, vocabulary_of(options));
+  if (is_generation(options)) static_cast<void>(generation_of(options));
 }

@@ -9,7 +9,7 @@
 /// has no such column.
 lockstep::ArrowDataset load_rows(const Options& options);
 
-/// Reads the model's configuration and the tokenizer. *Local*. Throws UsageError if the model cannot do the
-/// task or has no tokenizer, DataError for a model of another kind and for a tokenizer with more tokens than
-/// the model.
+/// Reads the model's configuration, the settings of generate() and the tokenizer. *Local*. Throws UsageError
+/// if the model cannot do the task or has no tokenizer, DataError for a model of another kind and for a
+/// tokenizer with more tokens than the model, and what generation_of() throws.
 void check_model(const Options& options);

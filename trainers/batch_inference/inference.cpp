@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "generation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/class_names.hpp"
@@ -121,15 +122,6 @@ class Classification : public Inference {
   Texts texts_;
 };
 
-models::GenerationConfig generation_config(const Options& options) {
-  return {.max_new_tokens = options.max_new_tokens,
-          .do_sample = options.do_sample,
-          .temperature = options.temperature,
-          .top_k = options.top_k,
-          .top_p = options.top_p,
-          .num_beams = options.num_beams};
-}
-
 /// The seed for sampling a row, the same on any worker: one step of SplitMix64 (Steele, Lea and Flood, "Fast
 /// splittable pseudorandom number generators", 2014). It mixes all bits of the seed and of the row's number,
 /// because LibTorch's generator uses only the lower half of a seed.
@@ -140,26 +132,28 @@ std::uint64_t row_seed(std::uint64_t seed, std::int64_t row) {
   return value ^ (value >> 31);
 }
 
-/// The continuation of each text. Texts of different lengths pass through the model one by one.
+/// A seed for each row of a batch.
+std::vector<std::uint64_t> row_seeds(std::uint64_t seed, const lockstep::MapBatch& batch) {
+  std::vector<std::uint64_t> seeds;
+  for (std::int64_t i = 0; i < batch.size(); ++i) seeds.push_back(row_seed(seed, batch.first_row + i));
+  return seeds;
+}
+
+/// The continuation of each text.
 class Generation : public Inference {
  public:
   Generation(const Options& options, const std::string& device)
-      : config_(generation_config(options)),
+      : config_(generation_of(options)),
         seed_(options.seed),
         model_(on(models::AutoModelForCausalLM::from_pretrained(options.model), device)),
         texts_(options, 0, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
-    std::vector<std::string> results;
-    std::int64_t row = batch.first_row;
-    for (auto tokens : texts_.encode_each(batch)) {
-      // As in transformers, the continuation of an empty text begins a new one.
-      if (tokens.size(1) == 0) tokens = at::full({1, 1}, first_token(), tokens.options());
-      config_.seed = row_seed(seed_, row++);
-      const at::Tensor all = models::generate(model_, tokens, config_);
-      results.push_back(texts_.decode(all, tokens.size(1)).front());
-    }
-    return lockstep::make_column(results);
+    // As in transformers, the continuation of an empty text begins a new one.
+    const Tokens tokens = texts_.encode_in_front(batch, [&] { return first_token(); });
+    config_.row_seeds = row_seeds(seed_, batch);
+    return lockstep::make_column(
+        texts_.decode(models::generate(model_, tokens.ids, tokens.mask, config_), tokens.ids.size(1)));
   }
 
  private:
@@ -178,18 +172,21 @@ class Generation : public Inference {
 class Translation : public Inference {
  public:
   Translation(const Options& options, const std::string& device)
-      : config_(generation_config(options)),
+      : config_(generation_of(options)),
+        seed_(options.seed),
         model_(on(models::AutoModelForSeq2SeqLM::from_pretrained(options.model), device)),
         texts_(options, model_->model_config().pad_token_id.value_or(0), device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
     const Tokens tokens = texts_.encode(batch);
+    config_.row_seeds = row_seeds(seed_, batch);
     return lockstep::make_column(
         texts_.decode(models::generate(model_, tokens.ids, tokens.mask, config_), 1));
   }
 
  private:
   models::GenerationConfig config_;
+  std::uint64_t seed_;
   models::Seq2SeqLM model_;
   Texts texts_;
 };

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checks.hpp"
+#include "generation.hpp"
 #include "inference.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -16,24 +17,32 @@ namespace {
 
 /// The options that determine the results, besides the texts and the model's files.
 std::string parameters_of(const Options& options) {
+  const auto or_null = [](const auto& option) { return option ? nlohmann::json(*option) : nlohmann::json(); };
   nlohmann::json parameters{{"task", options.task},
                             {"column", options.column},
                             {"output_column", output_column(options)},
                             {"max_length", options.max_length},
-                            {"max_new_tokens", options.max_new_tokens},
-                            {"num_beams", options.num_beams}};
+                            {"max_new_tokens", 32},
+                            {"num_beams", 1}};
+  if (!is_generation(options)) return parameters.dump();
+  parameters["max_new_tokens"] = or_null(options.max_new_tokens);
+  parameters["num_beams"] = or_null(options.num_beams);
   // Without sampling these have no effect: results computed with another seed are found.
-  if (options.do_sample) {
-    parameters["temperature"] = options.temperature;
-    parameters["top_k"] = options.top_k;
-    parameters["top_p"] = options.top_p;
+  if (draws_tokens(options)) {
+    parameters["do_sample"] = true;
+    parameters["temperature"] = or_null(options.temperature);
+    parameters["top_k"] = or_null(options.top_k);
+    parameters["top_p"] = or_null(options.top_p);
     parameters["seed"] = options.seed;
   }
   return parameters.dump();
 }
 
 /// Increased when a task's results for the same inputs change, so that older cached results are not used.
-std::string version_of(const Options& options) { return options.task == "feature-extraction" ? "1" : "2"; }
+std::string version_of(const Options& options) {
+  if (is_generation(options)) return "3";
+  return options.task == "feature-extraction" ? "1" : "2";
+}
 
 std::vector<std::filesystem::path> input_files(const Options& options) {
   std::vector<std::filesystem::path> files = {options.model};

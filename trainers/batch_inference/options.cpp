@@ -45,21 +45,39 @@ const lockstep::OptionTable<Options>& option_table() {
                "Folder with tokenizer.json (or vocab.txt), if not in the model's folder.")
           .add("task", &Options::task, "What to compute.",
                one_of({"feature-extraction", "text-classification", "text-generation", "translation"}))
-          .add("batch-size", &Options::batch_size, "Texts in a batch.", at_least(1))
+          .add("batch-size", &Options::batch_size,
+               "Texts that pass through the model together. A text's result does not depend on it.",
+               at_least(1))
           .add("max-length", &Options::max_length,
                "Maximum number of tokens of a text; longer texts are truncated.", at_least(2))
-          .add("max-new-tokens", &Options::max_new_tokens, "Maximum number of tokens to generate.",
+          .add("max-new-tokens", &Options::max_new_tokens,
+               "Maximum number of tokens to generate. This option and those up to --top-p default to what "
+               "the model's "
+               "folder has in generation_config.json (or an old one in config.json), whose other settings "
+               "count "
+               "as well; 32 if it has none.",
                at_least(1))
-          .add("num-beams", &Options::num_beams, "Number of beams; 1: greedy search.", at_least(1))
+          .add("num-beams", &Options::num_beams,
+               "Number of beams; 1: greedy search. Default: the folder's, or 1.", at_least(1))
           .add("do-sample", &Options::do_sample,
                "For text-generation: sample tokens instead of taking the most probable one. The sample of a "
-               "row depends only on --seed and the row's number.")
+               "row depends only on --seed and the row's number. Default: as the folder says, which "
+               "--no-do-sample "
+               "outweighs.")
           .add("temperature", &Options::temperature,
-               "For --do-sample: divides the logits; values below 1 favor probable tokens.", more_than(0))
+               "For --do-sample: divides the logits; values below 1 favor probable tokens. Default: the "
+               "folder's, "
+               "or 1.",
+               more_than(0))
           .add("top-k", &Options::top_k,
-               "For --do-sample: sample from this many most probable tokens; 0: from all.", at_least(0))
+               "For --do-sample: sample from this many most probable tokens; 0: from all. Default: the "
+               "folder's, or "
+               "50.",
+               at_least(0))
           .add("top-p", &Options::top_p,
-               "For --do-sample: sample from the most probable tokens that together have this probability.",
+               "For --do-sample: sample from the most probable tokens that together have this probability. "
+               "Default: "
+               "the folder's, or 1.",
                more_than(0), at_most(1))
           .add("seed", &Options::seed, "For --do-sample: seed of the random numbers.")
           .section("machine")
@@ -83,18 +101,12 @@ const lockstep::OptionTable<Options>& option_table() {
 
 void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
   const Options& options = parsed.options;
-  if (options.do_sample && options.task != "text-generation") {
+  if (!options.do_sample.value_or(false)) return;
+  if (options.task != "text-generation")
     throw lockstep::UsageError("--do-sample is for --task text-generation, not for " + options.task + ".");
-  }
-  if (options.do_sample && options.num_beams > 1) {
+  if (options.num_beams.value_or(1) > 1) {
     throw lockstep::UsageError(
         fmt::format("--do-sample draws tokens and --num-beams {} follows the best: give one of them.",
-                    options.num_beams));
-  }
-  if (options.do_sample) return;
-  // --seed alone is allowed: scripts pass it to every program.
-  for (const char* name : {"temperature", "top-k", "top-p"}) {
-    if (!parsed.was_given(name)) continue;
-    throw lockstep::UsageError(fmt::format("--{} is for draws: it needs --do-sample.", name));
+                    *options.num_beams));
   }
 }

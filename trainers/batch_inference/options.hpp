@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "lockstep/core/options.hpp"
@@ -16,12 +17,13 @@ struct Options {
   std::string output_column;
   std::int64_t batch_size = 32;
   std::int64_t max_length = 128;
-  std::int64_t max_new_tokens = 32;
-  std::int64_t num_beams = 1;
-  bool do_sample = false;
-  double temperature = 1.0;
-  std::int64_t top_k = 50;
-  double top_p = 1.0;
+  /// Those without a value are as in the model's folder.
+  std::optional<std::int64_t> max_new_tokens;
+  std::optional<std::int64_t> num_beams;
+  std::optional<bool> do_sample;
+  std::optional<double> temperature;
+  std::optional<std::int64_t> top_k;
+  std::optional<double> top_p;
   std::uint64_t seed = 42;
   int num_proc = 0;
   std::string cache_dir;
@@ -38,5 +40,5 @@ const std::string& tokenizer_path(const Options& options);
 
 const lockstep::OptionTable<Options>& option_table();
 
-/// Throws UsageError for contradictory flags, and for flags of sampling without sampling.
+/// Throws UsageError for contradictory flags.
 void check_options(const lockstep::OptionTable<Options>::Parsed& parsed);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "generation.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 
 namespace {
@@ -44,12 +45,23 @@ Tokens Texts::encode(const lockstep::MapBatch& batch) const {
   return {tokens.ids.to(device_), tokens.mask.to(device_), tokens.types.to(device_)};
 }
 
-std::vector<at::Tensor> Texts::encode_each(const lockstep::MapBatch& batch) const {
-  std::vector<at::Tensor> tensors;
+Tokens Texts::encode_in_front(const lockstep::MapBatch& batch,
+                              const std::function<std::int64_t()>& first_token) const {
+  std::vector<std::vector<std::int64_t>> rows;
+  std::size_t longest = 0;
   for (const auto& row : encodings(batch)) {
-    tensors.push_back(at::tensor(row.ids, at::kLong).unsqueeze(0).to(device_));
+    rows.emplace_back(row.ids.begin(), row.ids.end());
+    if (rows.back().empty()) rows.back().push_back(first_token());
+    longest = std::max(longest, rows.back().size());
   }
-  return tensors;
+  const std::vector<std::int64_t> form = {std::ssize(rows), static_cast<std::int64_t>(longest)};
+  Tokens tokens{at::full(form, padding_, at::kLong), at::zeros(form, at::kLong), {}};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i), count = std::ssize(rows[i]);
+    tokens.ids[row].slice(0, -count).copy_(at::tensor(rows[i], at::kLong));
+    tokens.mask[row].slice(0, -count).fill_(1);
+  }
+  return {tokens.ids.to(device_), tokens.mask.to(device_), {}};
 }
 
 std::vector<std::string> Texts::decode(const at::Tensor& tokens, std::int64_t first) const {
@@ -57,7 +69,8 @@ std::vector<std::string> Texts::decode(const at::Tensor& tokens, std::int64_t fi
   std::vector<std::string> texts;
   for (std::int64_t row = 0; row < all.size(0); ++row) {
     const auto* begin = all.data_ptr<std::int64_t>() + row * all.size(1);
-    texts.push_back(tokenizer_.decode(std::vector<std::int64_t>(begin + first, begin + all.size(1))));
+    const auto* end = std::find(begin + first, begin + all.size(1), kNoToken);
+    texts.push_back(tokenizer_.decode(std::vector<std::int64_t>(begin + first, end)));
   }
   return texts;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,12 @@ class Texts {
   Texts(const Options& options, std::int64_t padding, const std::string& device);
 
   Tokens encode(const lockstep::MapBatch& batch) const;
-  /// The texts of rows of tokens, beginning at the token `first` of each row, without special tokens.
+  /// With padding in front, for texts that are continued. An empty text becomes the token of `first_token`,
+  /// which is called for one.
+  Tokens encode_in_front(const lockstep::MapBatch& batch,
+                         const std::function<std::int64_t()>& first_token) const;
+  /// The texts of rows of tokens, from the token `first` of each row up to kNoToken, without special tokens.
   std::vector<std::string> decode(const at::Tensor& tokens, std::int64_t first) const;
-  /// The rows' texts without padding, one tensor [1, tokens] each: for models that do not support left
-  /// padding.
-  std::vector<at::Tensor> encode_each(const lockstep::MapBatch& batch) const;
 
  private:
   std::vector<lockstep::tokenizer::Encoding> encodings(const lockstep::MapBatch& batch) const;

@@ -42,10 +42,22 @@ texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
   return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
 }
 
+/// One text, drawn as the model's folder says.
+lockstep::models::GenerationConfig sample_settings(const Options& options) {
+  return {.max_new_tokens = options.sample_tokens,
+          .do_sample = true,
+          .seed = options.seed,
+          .num_beams = 1,
+          .num_return_sequences = 1};
+}
+
 CausalLM make_causal_lm(const Options& options, const lockstep::Tokenizer& tokenizer) {
   if (options.model.empty()) return new_model(options, tokenizer);
   const auto config = AutoModelForCausalLM::config_of(options.model);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
+  // Not only after the training.
+  if (!options.prompt.empty())
+    static_cast<void>(lockstep::models::generation_settings(options.model, sample_settings(options)));
   return options.from_scratch ? AutoModelForCausalLM::from_config(options.model)
                               : AutoModelForCausalLM::from_pretrained(options.model);
 }
@@ -68,9 +80,9 @@ std::string sample(const CausalLM& model, const lockstep::Tokenizer& tokenizer, 
   }
   model.ptr()->eval();
   const at::Tensor ids = at::tensor(prompt, at::kLong).unsqueeze(0).to(device);
-  const at::Tensor all = lockstep::models::generate(
-      model, ids,
-      {.max_new_tokens = std::min(options.sample_tokens, room), .do_sample = true, .seed = options.seed});
+  auto settings = sample_settings(options);
+  settings.max_new_tokens = std::min(options.sample_tokens, room);
+  const at::Tensor all = lockstep::models::generate(model, ids, settings);
   const at::Tensor row = all.flatten().cpu();
   const auto* first = row.const_data_ptr<std::int64_t>();
   return tokenizer.decode({first, first + row.numel()});

@@ -47,6 +47,14 @@ void check_lengths(const models::ModelConfig& config, const Options& options) {
       config.max_position_embeddings, longest));
 }
 
+/// Those of the evaluation; the rest is as the model's folder says.
+models::GenerationConfig generation_of(const Options& options) {
+  return {.max_new_tokens = options.max_target_length,
+          .seed = options.seed,
+          .num_beams = options.num_beams,
+          .num_return_sequences = 1};
+}
+
 Seq2SeqLM make_seq2seq_lm(const Options& options, const Tokenizer& tokenizer) {
   torch::manual_seed(options.seed);
   if (options.model.empty()) {
@@ -58,6 +66,9 @@ Seq2SeqLM make_seq2seq_lm(const Options& options, const Tokenizer& tokenizer) {
   const auto config = AutoModelForSeq2SeqLM::config_of(options.model);
   check_lengths(config, options);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
+  // Not only after the training.
+  if (!options.validation_file.empty())
+    static_cast<void>(models::generation_settings(options.model, generation_of(options)));
   return AutoModelForSeq2SeqLM::from_pretrained(options.model);
 }
 
@@ -93,8 +104,7 @@ TranslationModel make_model(const Options& options, const Tokenizer& tokenizer) 
   };
   const auto generate = [model, &options](const Batch& batch) {
     model.ptr()->eval();
-    return models::generate(model, batch["input_ids"], batch["attention_mask"],
-                            {.max_new_tokens = options.max_target_length, .num_beams = options.num_beams});
+    return models::generate(model, batch["input_ids"], batch["attention_mask"], generation_of(options));
   };
   return {models::trainer_model(model), *padding, save, generate};
 }

@@ -51,7 +51,10 @@ const lockstep::OptionTable<Options>& option_table() {
                at_least(2))
           .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; default: the user's cache.")
           .section("evaluation")
-          .add("num-beams", &Options::num_beams, "Number of beams; 1: greedy search.", at_least(1))
+          .add("num-beams", &Options::num_beams,
+               "Number of beams; 1: greedy search. Default: that of generation_config.json in --model, whose "
+               "other settings count as well; otherwise 1.",
+               at_least(1))
           .add("samples", &Options::samples, "Number of translations to print at the end.", at_least(0))
           .include(lockstep::training_argument_table());
   return table;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "lockstep/core/options.hpp"
@@ -26,7 +27,8 @@ struct Options : lockstep::TrainingArguments {
   std::int64_t max_target_length = 128;
   std::string cache_dir;
 
-  std::int64_t num_beams = 1;
+  /// Without a value: as in the model's folder.
+  std::optional<std::int64_t> num_beams;
   std::int64_t samples = 3;
 };
 

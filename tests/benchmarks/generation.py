@@ -1,0 +1,114 @@
+"""Generated rows a second, beside transformers' generate: generation.py BATCH_INFERENCE [--before OTHER_BATCH_INFERENCE]
+    [--rows N] [--rounds N]
+
+Makes folders of a small GPT-2 and a small BART with random weights and a byte-level tokenizer, and rows of 5 to 40 bytes.
+Each side has one thread and adds 32 tokens to every row, without end tokens: alone and in batches of 32, greedy and with
+four beams. The sides take turns; medians of the rounds. Ours is the time that batch_inference prints, which includes
+loading the model; that of transformers is the time of its generate calls alone.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+NEW_TOKENS = 32
+
+
+def byte_tokenizer():
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, **{letter: 3 + place for place, letter in enumerate(letters)}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>"])
+    return tokenizer
+
+
+def make_folders(place):
+    """Paths by task. The end token is one that no vocabulary has."""
+    torch.manual_seed(0)
+    tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=8000, n_positions=128, n_embd=256, n_layer=4, n_head=4, **tokens))
+    bart = transformers.BartForConditionalGeneration(transformers.BartConfig(
+        vocab_size=8000, d_model=256, encoder_layers=4, decoder_layers=4, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=1024, decoder_ffn_dim=1024, max_position_embeddings=128, decoder_start_token_id=2, forced_eos_token_id=None,
+        **tokens))
+    folders = {"text-generation": os.path.join(place, "gpt2"), "translation": os.path.join(place, "bart")}
+    for model, folder in ((gpt2, folders["text-generation"]), (bart, folders["translation"])):
+        model.save_pretrained(folder)
+        byte_tokenizer().save(os.path.join(folder, "tokenizer.json"))
+        with open(os.path.join(folder, "generation_config.json"), "w") as file:
+            json.dump({"bos_token_id": 0, "pad_token_id": 1, "decoder_start_token_id": 2, "suppress_tokens": [2]}, file)
+    return folders
+
+
+def make_rows(path, count):
+    numbers = random.Random(1)
+    texts = ["".join(numbers.choice("abcdefgh ") for _ in range(numbers.randint(5, 40))) for _ in range(count)]
+    with open(path, "w") as file:
+        for text in texts:
+            file.write(json.dumps({"text": text}) + "\n")
+    return texts
+
+
+def ours(program, task, folder, data, batch, beams):
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [program, "--task", task, "--model", folder, "--data", data, "--batch-size", str(batch), "--num-beams", str(beams),
+             "--max-new-tokens", str(NEW_TOKENS), "--num-proc", "1", "--device", "cpu", "--no-progress", "--output",
+             os.path.join(place, "out.jsonl"), "--cache-dir", os.path.join(place, "cache")],
+            check=True, text=True, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    rows, seconds = re.search(r"(\d+) rows in ([\d.e+-]+) s", done.stdout).groups()
+    return int(rows) / float(seconds)
+
+
+def peer(task, folder, texts, batch, beams):
+    kind = transformers.GPT2LMHeadModel if task == "text-generation" else transformers.BartForConditionalGeneration
+    model = kind.from_pretrained(folder).eval()
+    tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    tokenizer.enable_padding(direction="left" if task == "text-generation" else "right", pad_id=1, pad_token="<pad>")
+    begin = time.perf_counter()
+    for first in range(0, len(texts), batch):
+        rows = tokenizer.encode_batch(texts[first:first + batch])
+        model.generate(torch.tensor([row.ids for row in rows]), attention_mask=torch.tensor([row.attention_mask for row in rows]),
+                       num_beams=beams, max_new_tokens=NEW_TOKENS)
+    return len(texts) / (time.perf_counter() - begin)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--before")
+    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as place:
+        folders, data = make_folders(place), os.path.join(place, "rows.jsonl")
+        texts = make_rows(data, arguments.rows)
+        for task, folder in folders.items():
+            for beams in (1, 4):
+                rates = {}
+                for _ in range(arguments.rounds):
+                    for batch in (1, 32):
+                        for name, program in (("lockstep", arguments.program), ("before", arguments.before)):
+                            if program:
+                                rates.setdefault(f"{name}, batch {batch}", []).append(ours(program, task, folder, data, batch, beams))
+                        rates.setdefault(f"transformers, batch {batch}", []).append(peer(task, folder, texts, batch, beams))
+                for name, values in rates.items():
+                    print(f"{task}, {beams} beam(s), {name}: {statistics.median(values):.1f} rows/s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
