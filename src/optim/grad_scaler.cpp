@@ -1,14 +1,17 @@
 #include "lockstep/optim/grad_scaler.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
@@ -28,14 +31,15 @@ void add(GradientLists& lists, const at::Tensor& gradient) {
         "GradScaler: the optimizer has float16 gradients. Keep the parameters in float32; autocast "
         "computes in float16.");
   }
-  lists[{gradient.scalar_type(), gradient.device().str()}].push_back(
-      gradient.is_sparse() ? gradient._values() : gradient);
+  lists[{gradient.scalar_type(), gradient.device().str()}].push_back(gradient.is_sparse() ? gradient._values()
+                                                                                          : gradient);
 }
 
 struct Gradients {
   GradientLists scaled, unscaled;
   /// To which scaled ones may have been added when they were unscaled.
   std::vector<at::Tensor> mixed;
+  std::vector<at::Tensor> all;
 };
 
 Gradients gradients_of(const torch::optim::Optimizer& optimizer, const UnscaledGradients& known) {
@@ -46,6 +50,7 @@ Gradients gradients_of(const torch::optim::Optimizer& optimizer, const UnscaledG
       const auto state = known.state_of(index++, parameter);
       const at::Tensor gradient = parameter.grad();
       if (!gradient.defined()) continue;
+      result.all.push_back(gradient);
       if (state == UnscaledGradients::State::mixed) result.mixed.push_back(gradient);
       add(state == UnscaledGradients::State::unscaled ? result.unscaled : result.scaled, gradient);
     }
@@ -80,22 +85,30 @@ GradScaler::GradScaler(const GradScalerOptions& options, std::optional<ProcessGr
   growth_ = at::zeros({1}, at::kInt);
 }
 
-UnscaledGradients& GradScaler::known_of(const torch::optim::Optimizer& optimizer) {
-  for (auto& [one, known] : known_) {
-    if (one == &optimizer) return *known;
+UnscaledGradients* GradScaler::find_known(const torch::optim::Optimizer& optimizer) const {
+  for (const auto& [one, known] : known_) {
+    if (one == &optimizer) return known.get();
   }
-  return *known_.emplace_back(&optimizer, std::make_shared<UnscaledGradients>()).second;
+  return nullptr;
+}
+
+void GradScaler::watch(const torch::optim::Optimizer& optimizer) {
+  if (find_known(optimizer) != nullptr) return;
+  known_.emplace_back(&optimizer, std::make_shared<UnscaledGradients>()).second->watch(optimizer);
 }
 
 bool GradScaler::drop_left_out_steps() {
   bool any = false;
-  std::erase_if(known_, [&](const auto& entry) {
+  for (const auto& [optimizer, known] : known_) {
+    if (!known->remembers()) continue;
+    if (!known->has_stepped()) {
+      if (is_true_on_any(!known->were_cleared())) continue;
+      seen_[optimizer].found_inf.reset();
+      any = true;
+    }
     // After a step, gradients are cleared; those that are not count as scaled, as in PyTorch.
-    if (entry.second->has_stepped()) return true;
-    if (is_true_on_any(!entry.second->were_cleared())) return false;
-    seen_[entry.first].found_inf.reset();
-    return any = true;
-  });
+    known->forget();
+  }
   return any;
 }
 
@@ -103,15 +116,16 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
   drop_left_out_steps();
   for (auto& entry : known_) entry.second->loss_was_scaled();
   for (auto& entry : seen_) entry.second.newer_loss = true;
-  has_scaled_ = true;
   scale_ = scale_.to(loss.device());
   growth_ = growth_.to(loss.device());
+  scale_of_last_loss_ = scale_;
   return loss * scale_.squeeze();
 }
 
 bool GradScaler::is_true_on_any(bool here) const {
   if (!group_) return here;
-  const at::Tensor flag = at::full({1}, here ? 1 : 0, at::TensorOptions(group_->object_device()).dtype(at::kInt));
+  const at::Tensor flag =
+      at::full({1}, here ? 1 : 0, at::TensorOptions(group_->object_device()).dtype(at::kInt));
   group_->all_reduce(flag, ReduceOp::max);
   return flag.item<int>() != 0;
 }
@@ -120,25 +134,33 @@ void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
   Seen& seen = seen_[&optimizer];
   if (seen.stepped && seen.newer_loss) {
     throw UsageError(
-        "GradScaler: a loss was scaled after the optimizer's step(), without update(): call update() after the "
+        "GradScaler: a loss was scaled after the optimizer's step(), without update(): call update() after "
+        "the "
         "steps of all optimizers.");
   }
   if (seen.found_inf.defined() && !seen.newer_loss) return;
-  UnscaledGradients& known = known_of(optimizer);
+  // Of an optimizer that was not known, update() could not adapt the gradients.
+  const at::Tensor scale = find_known(optimizer) != nullptr ? scale_ : scale_of_last_loss_;
+  watch(optimizer);
+  UnscaledGradients& known = *find_known(optimizer);
   const Gradients gradients = gradients_of(optimizer, known);
-  if (known.waits_for_step_after_loss() && is_true_on_any(have_values(gradients.mixed))) {
+  // No step is made with gradients that are not finite, whatever their factor.
+  if (known.waits_for_step_after_loss() && is_true_on_any(have_values(gradients.mixed)) &&
+      !is_true_on_any(!are_finite(gradients.all))) {
     throw UsageError(
-        "GradScaler: gradients that were unscaled (or clipped, which unscales) before a further loss was scaled "
-        "have changed since, so they are a mixture. Step the optimizer or clear its gradients before the next "
+        "GradScaler: gradients that were unscaled (or clipped, which unscales) before a further loss was "
+        "scaled "
+        "have changed since, so they are a mixture. Step the optimizer or clear its gradients before the "
+        "next "
         "backward.");
   }
-  if (!has_scaled_ && !gradients.scaled.empty()) {
+  if (!scale_of_last_loss_.defined() && !gradients.scaled.empty()) {
     throw UsageError(
         "GradScaler: the optimizer has gradients, but no loss was scaled: backward needs scale(loss), in an "
         "Accelerator backward(loss).");
   }
   // In double precision: the reciprocal of a large scale would otherwise lose bits.
-  const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+  const at::Tensor inverse = (scale.defined() ? scale : scale_).to(at::kDouble).reciprocal().to(at::kFloat);
   const at::Tensor found = at::zeros({1}, scale_.options());
   unscale_lists(gradients.scaled, inverse, found);
   unscale_lists(gradients.unscaled, at::ones_like(inverse), found);
@@ -167,29 +189,47 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   if (steps) optimizer.step();
   seen.stepped = true;
   seen.skipped = !steps;
-  UnscaledGradients& known = known_of(optimizer);
+  UnscaledGradients& known = *find_known(optimizer);
   known.remember(optimizer);
   known.mark_stepped();
   return steps;
+}
+
+/// Gradients that wait for their step were scaled as before.
+void GradScaler::adapt_gradients(const at::Tensor& before) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor ratio;
+  std::set<const void*> adapted;
+  for (const auto& entry : known_) {
+    for (const at::Tensor& gradient : entry.second->scaled()) {
+      if (!adapted.insert(gradient.unsafeGetTensorImpl()).second) continue;
+      if (!ratio.defined()) ratio = scale_.to(at::kDouble).div(before.to(at::kDouble)).squeeze();
+      const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+      values.mul_(ratio.to(values.device(), /*non_blocking=*/true));
+    }
+  }
 }
 
 void GradScaler::update() {
   if (seen_.empty() && !found_inf_.defined())
     throw UsageError("GradScaler: update() without a step() or an unscale() since the last one.");
   if (found_inf_.defined()) {
+    const at::Tensor before = std::exchange(scale_, scale_.clone());
     at::_amp_update_scale_(scale_, growth_, found_inf_.to(scale_.device()), options_.growth_factor,
                            options_.backoff_factor, options_.growth_interval);
+    adapt_gradients(before);
   }
-  const bool skipped = std::any_of(seen_.begin(), seen_.end(), [](const auto& entry) {
-    return entry.second.skipped;
-  });
+  const bool skipped =
+      std::any_of(seen_.begin(), seen_.end(), [](const auto& entry) { return entry.second.skipped; });
   seen_.clear();
   found_inf_.reset();
   // Its reciprocal would soon be infinite. Only looked at after a step that has waited for the device anyway.
   if (!skipped || get_scale() >= std::numeric_limits<float>::min()) return;
   throw Error(
-      "GradScaler: the gradients of all the last steps were not finite, although the loss scale has fallen to "
-      "2^-127: the loss or the gradients are NaN or infinite whatever the scale. Look at the data and at what "
+      "GradScaler: the gradients of all the last steps were not finite, although the loss scale has fallen "
+      "to "
+      "2^-127: the loss or the gradients are NaN or infinite whatever the scale. Look at the data and at "
+      "what "
       "the model computes in float16");
 }
 
@@ -207,13 +247,14 @@ std::string GradScaler::state_dict() const {
 void GradScaler::load_state_dict(const std::string& text) {
   try {
     const auto document = nlohmann::json::parse(text);
-    scale_.fill_(document.at("scale").get<double>());
+    const auto scale = document.at("scale").get<double>();
     growth_.fill_(document.at("growth_tracker").get<int>());
+    const at::Tensor before = std::exchange(scale_, at::full_like(scale_, scale));
+    adapt_gradients(before);
   } catch (const nlohmann::json::exception& error) {
     throw DataError(std::string("the state of a GradScaler cannot be read: ") + error.what());
   }
   seen_.clear();
-  known_.clear();
   found_inf_.reset();
 }
 

@@ -36,6 +36,7 @@ std::vector<torch::optim::Optimizer*> LossScaling::living() const {
 }
 
 at::Tensor LossScaling::scale(const at::Tensor& loss) {
+  for (const auto* optimizer : living()) scaler_.watch(*optimizer);
   // An overflow lowers the scale even if the program leaves out the step because of it.
   if (scaler_.drop_left_out_steps() && done_.empty()) scaler_.update();
   update();

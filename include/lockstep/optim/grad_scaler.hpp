@@ -34,10 +34,13 @@ struct GradScalerOptions {
 ///     scaler.step(optimizer);
 ///     scaler.update();
 ///
-/// unscale() divides gradients once, in whatever order the functions are called. A step may be left out: clear
-/// the gradients instead, and the next loss begins anew. What cannot be right is a UsageError, where PyTorch
-/// raises, or divides twice, or not at all: gradients to which a further backward has added after unscale(),
-/// a step without update() before the next loss, gradients of a loss that was never scaled.
+/// unscale() divides gradients once, in whatever order the functions are called, and by the scale that their
+/// loss was multiplied by: gradients that wait for their step when update() changes the scale are multiplied
+/// by the change. A step may be left out: clear the gradients instead, and the next loss begins anew. What
+/// cannot be right is a UsageError, where PyTorch raises, or divides twice, or not at all: finite gradients
+/// to which a further backward has added after unscale(), a step without update() before the next loss,
+/// gradients of a loss that was never scaled. In every other order in which PyTorch's own results are those
+/// of a training without a scale, gradients, steps, scale and growth are the same as PyTorch's.
 ///
 /// *Local*. Ranks agree without communication, because averaged gradients are finite on all ranks or on none.
 /// If each rank only has a part of them, as in a fully sharded model, pass its process group; unscale() and
@@ -71,13 +74,18 @@ class GradScaler {
   /// found. scale() does this too.
   bool drop_left_out_steps();
 
-  /// Call it before an optimizer that was given to unscale() or step() is destroyed, if another one may be
+  /// Makes an optimizer known before its first unscale() or step(), so that update() sees its gradients. Only
+  /// needed if, before them, there is an update() between two losses whose gradients it adds up.
+  void watch(const torch::optim::Optimizer& optimizer);
+
+  /// Call it before an optimizer that was given to these functions is destroyed, if another one may be
   /// created in its place.
   void forget(const torch::optim::Optimizer& optimizer);
 
   double get_scale() const;
 
-  /// Saves and restores, as JSON, the scale and the number of steps since it changed. Throws DataError.
+  /// Saves and restores, as JSON, the scale and the number of steps since it changed. The latter forgets
+  /// which optimizers were unscaled or have stepped since the last update(). Throws DataError.
   std::string state_dict() const;
   void load_state_dict(const std::string& text);
 
@@ -90,16 +98,18 @@ class GradScaler {
     bool skipped = false;
     bool newer_loss = false;
   };
-  UnscaledGradients& known_of(const torch::optim::Optimizer& optimizer);
+  UnscaledGradients* find_known(const torch::optim::Optimizer& optimizer) const;
+  void adapt_gradients(const at::Tensor& before) const;
   bool is_true_on_any(bool here) const;
 
   GradScalerOptions options_;
   std::optional<ProcessGroup> group_;
   at::Tensor scale_;
   at::Tensor growth_;
-  bool has_scaled_ = false;
+  /// Undefined before the first. Never changed in place.
+  at::Tensor scale_of_last_loss_;
   std::map<const torch::optim::Optimizer*, Seen> seen_;
-  /// In the order of their first unscale(), which is the same on all ranks.
+  /// In the order in which they became known, which is the same on all ranks.
   std::vector<std::pair<const torch::optim::Optimizer*, std::shared_ptr<UnscaledGradients>>> known_;
   /// What all gradients that were looked at since the last update() had; undefined if there were none.
   at::Tensor found_inf_;

@@ -233,6 +233,75 @@ TEST_F(OneOptimizer, RefusesWhatNoFactorMends) {
   EXPECT_TRUE(scaling_.step(sgd_));
 }
 
+/// PyTorch divides by the new scale, which is wrong: the loss was multiplied by the one before.
+TEST_F(OneOptimizer, UnscalesByTheScaleOfTheLoss) {
+  for (const int losses_after : {0, 1}) {
+    optim::GradScaler scaler({.init_scale = 8});
+    torch::optim::SGD sgd({weight_}, 1.0);
+    scaler.scale((weight_ * kInfinity).sum()).backward();
+    scaler.unscale(sgd);
+    weight_.mutable_grad().reset();
+    for (int i = 0; i < 2; ++i) scaler.scale((weight_ * 0.25).sum()).backward();
+    scaler.update();
+    EXPECT_EQ(scaler.get_scale(), 4);
+    for (int i = 0; i < losses_after; ++i) scaler.scale((weight_ * 0.25).sum()).backward();
+    scaler.unscale(sgd);
+    expect_gradient(0.5 + 0.25 * losses_after);
+    weight_.mutable_grad().reset();
+  }
+}
+
+/// IUST and ICST: PyTorch skips the step because of what was found before the second loss.
+TEST_F(OneOptimizer, SkipsAMixtureThatIsNotFinite) {
+  backward(kInfinity);
+  scaling_.unscale({weight_});
+  backward(0.25);
+  EXPECT_FALSE(scaling_.step(sgd_));
+  EXPECT_EQ(scaling_.get_scale(), 4) << "one overflow, not two";
+  weight_.mutable_grad().reset();
+  backward(0.25);
+  EXPECT_TRUE(scaling_.step(sgd_));
+  EXPECT_TRUE(torch::equal(weight_, torch::full({2}, 0.75)));
+}
+
+/// As torch.amp.GradScaler.load_state_dict(), which keeps what the optimizers are known for.
+TEST_F(OneOptimizer, KeepsItsGradientsWhenAScaleIsLoaded) {
+  for (const bool unscaled : {false, true}) {
+    backward(0.25);
+    if (unscaled) scaling_.unscale({weight_});
+    scaling_.load_state_dict(R"({"scale":32.0,"growth_tracker":1})");
+    const at::Tensor before = weight_.detach().clone();
+    EXPECT_TRUE(scaling_.step(sgd_));
+    EXPECT_TRUE(torch::equal(weight_, before - 0.25));
+    weight_.mutable_grad().reset();
+  }
+}
+
+/// The first one's overflow lowers the scale while the second one's gradients wait.
+TEST_F(TwoOptimizers, KeepGradientsThatWaitWhenTheScaleChanges) {
+  backward(other_, 0.25);
+  backward(one_, kInfinity);
+  EXPECT_FALSE(scaling_.step(first_));
+  first_.zero_grad();
+  backward(other_, 0.25);
+  EXPECT_EQ(scaling_.get_scale(), 4);
+  EXPECT_TRUE(scaling_.step(second_));
+  EXPECT_TRUE(torch::equal(other_, torch::full({2}, 0.5)));
+}
+
+/// The second one is first seen after the update.
+TEST(GradScaler, UnscalesAnOptimizerThatItHasNotSeenByTheScaleOfItsLoss) {
+  const at::Tensor one = torch::ones({2}).requires_grad_(), other = torch::ones({2}).requires_grad_();
+  torch::optim::SGD first({one}, 1.0), second({other}, 1.0);
+  optim::GradScaler scaler({.init_scale = 8});
+  scaler.scale((one * std::numeric_limits<double>::infinity()).sum() + (other * 0.25).sum()).backward();
+  EXPECT_FALSE(scaler.step(first));
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 4);
+  EXPECT_TRUE(scaler.step(second));
+  EXPECT_TRUE(torch::equal(other, torch::full({2}, 0.75)));
+}
+
 /// Two networks that are clipped together; the loss of the one does not reach the other.
 TEST_F(TwoOptimizers, AreClippedBeforeTheOthersLoss) {
   backward(one_, 0.25);
