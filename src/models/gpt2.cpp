@@ -220,13 +220,14 @@ class Gpt2BodyImpl : public torch::nn::Module {
     norm_ = register_module("ln_f", layer_norm(config));
   }
 
-  /// Returns the logits.
+  /// Returns the logits; with a cache, those after the last token alone, [rows, vocabulary].
   at::Tensor forward(const at::Tensor& ids, const Context& context, const at::Tensor& places) {
     at::Tensor states = dropout_(tokens_(ids) + places_(places));
     std::size_t layer = 0;
     for (const auto& block : *blocks_) {
       states = block->as<Gpt2BlockImpl>()->forward(states, context, layer++);
     }
+    if (context.cache) states = states.select(1, -1);
     return at::linear(norm_(states), tokens_->weight);
   }
 

@@ -147,7 +147,7 @@ class OptDecoderImpl : public torch::nn::Module {
       layers_->push_back(made(BartDecoderLayer(layer_options(config))));
   }
 
-  /// Returns the logits.
+  /// Returns the logits; with a cache, those after the last token alone, [rows, vocabulary].
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& positions, const BartContext& context) {
     at::Tensor states = tokens_(ids);
     if (in_) states = in_(states);
@@ -158,6 +158,7 @@ class OptDecoderImpl : public torch::nn::Module {
       states = unless_skipped(layer->as<BartDecoderLayerImpl>()->forward(states, context, number++), states,
                               skipped);
     }
+    if (context.cache) states = states.select(1, -1);
     if (norm_) states = norm_(states);
     if (out_) states = out_(states);
     return at::linear(states, tokens_->weight);

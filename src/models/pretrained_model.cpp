@@ -175,7 +175,7 @@ at::Tensor generate(CausalLMImpl& model, const at::Tensor& input_ids, const at::
                                 [&](const at::Tensor& tokens) {
                                   if (mask.defined() && cache.length() > 0)
                                     mask = at::cat({mask, at::ones_like(tokens, mask.options())}, 1);
-                                  return model.forward_with_cache(tokens, cache, mask).select(1, -1);
+                                  return model.forward_with_cache(tokens, cache, mask);
                                 },
                             .reorder =
                                 [&](const at::Tensor& rows) {

@@ -98,9 +98,8 @@ def answers(folder, task):
             out = {"logits": model(tokens).logits}
         else:
             out = {"logits": model(input_ids=tokens, decoder_input_ids=tokens).logits}
-        # Settings that Lockstep has as well; the others of generation_config.json are compared as text.
-        out["texts"] = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=8, do_sample=False, num_beams=2,
-                                      bad_words_ids=None)
+        # The other settings are the folder's.
+        out["texts"] = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=8, num_beams=2)
     return report, out
 
 

@@ -87,9 +87,10 @@ class CausalLMImpl : public PreTrainedModelImpl {
   virtual at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
                              const at::Tensor& position_ids = {}) = 0;
 
-  /// forward() for tokens that follow those in `cache`; adds them to the cache. After the first call, one
-  /// token of each row at a time. `attention_mask` [rows, tokens in the cache and new ones] is 0 for padding,
-  /// which must be in front; a token's position is the number of its text's tokens before it.
+  /// The logits [rows, vocab_size] of the token after `input_ids`, which follow the tokens in `cache` and are
+  /// added to it. After the first call, one token of each row at a time. `attention_mask` [rows, tokens in
+  /// the cache and new ones] is 0 for padding, which must be in front; a token's position is the number of
+  /// its text's tokens before it.
   virtual at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                         const at::Tensor& attention_mask = {}) = 0;
 };
@@ -150,11 +151,12 @@ class TextEncoderImpl : public PreTrainedModelImpl {
 };
 TORCH_MODULE(TextEncoder);
 
-/// Continues `input_ids` [rows, tokens]. Rows of different lengths are padded in front, with 0 in
-/// `attention_mask` (undefined: no padding): each row's text is then the one that it has alone. No gradients;
-/// the model should be in evaluation mode. End and padding tokens default to those of the model's
-/// configuration. *Local*. Throws UsageError for padding at the end and for options that contradict each
-/// other.
+/// Continues `input_ids`, int64 [rows, tokens]: see GenerationConfig. Rows of different lengths are padded in
+/// front, with 0 in `attention_mask` (undefined: no padding): each row's text is then the one that it has
+/// alone. No gradients; the model should be in evaluation mode. What the options leave open is as in the
+/// folder that the model came from; the tokens of a new model are those of its configuration. *Local*. Throws
+/// UsageError for padding at the end, for options that are out of range or contradict each other, and for
+/// texts that are longer than the model takes; DataError for such values of the folder.
 at::Tensor generate(CausalLMImpl& model, const at::Tensor& input_ids, const at::Tensor& attention_mask,
                     GenerationConfig config);
 template <std::derived_from<CausalLMImpl> Model>
@@ -168,10 +170,9 @@ at::Tensor generate(const torch::nn::ModuleHolder<Model>& model, const at::Tenso
   return generate(static_cast<CausalLMImpl&>(*model.ptr()), input_ids, at::Tensor(), std::move(config));
 }
 
-/// Generates target texts for source texts: int64 [rows, 1 + at most max_new_tokens], starting with
-/// decoder_start_token_id. No gradients; the model should be in evaluation mode. End, padding and forced
-/// tokens default to those of the model's configuration. *Local*. Throws UsageError if options contradict
-/// each other.
+/// Generates target texts for source texts, int64 [rows, tokens] with 0 in `attention_mask` for padding at
+/// the end: int64 [rows * num_return_sequences, 1 + the most tokens added], starting with
+/// decoder_start_token_id. Otherwise as for a CausalLM.
 at::Tensor generate(Seq2SeqLMImpl& model, const at::Tensor& input_ids, const at::Tensor& attention_mask,
                     GenerationConfig config);
 template <std::derived_from<Seq2SeqLMImpl> Model>
