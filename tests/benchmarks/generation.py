@@ -1,16 +1,18 @@
 """Generated rows a second, beside transformers' generate: generation.py BATCH_INFERENCE [--before OTHER_BATCH_INFERENCE]
-    [--rows N] [--rounds N]
+    [--rows N] [--rounds N] [--processor]
 
 Makes folders of a small GPT-2 and a small BART with random weights and a byte-level tokenizer, and rows of 5 to 40 bytes.
 Each side has one thread and adds 32 tokens to every row, without end tokens: alone and in batches of 32, greedy and with
 four beams; alone, for a quarter of the rows. The sides take turns; medians of the rounds. Ours is the time that
 batch_inference prints, which includes loading the model; that of transformers is the time of its generate calls alone.
+--processor counts the processor's time instead, for a machine that others use too: ours then includes the program's start.
 """
 import argparse
 import json
 import os
 import random
 import re
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -60,7 +62,13 @@ def make_rows(path, count):
     return texts
 
 
-def ours(program, task, folder, data, batch, beams):
+def processor_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def ours(program, task, folder, data, batch, beams, processor):
+    before = processor_of_children()
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
             [program, "--task", task, "--model", folder, "--data", data, "--batch-size", str(batch), "--num-beams", str(beams),
@@ -68,20 +76,21 @@ def ours(program, task, folder, data, batch, beams):
              os.path.join(place, "out.jsonl"), "--cache-dir", os.path.join(place, "cache")],
             check=True, text=True, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
     rows, seconds = re.search(r"(\d+) rows in ([\d.e+-]+) s", done.stdout).groups()
-    return int(rows) / float(seconds)
+    return int(rows) / (processor_of_children() - before if processor else float(seconds))
 
 
-def peer(task, folder, texts, batch, beams):
+def peer(task, folder, texts, batch, beams, processor):
+    clock = time.process_time if processor else time.perf_counter
     kind = transformers.GPT2LMHeadModel if task == "text-generation" else transformers.BartForConditionalGeneration
     model = kind.from_pretrained(folder).eval()
     tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
     tokenizer.enable_padding(direction="left" if task == "text-generation" else "right", pad_id=1, pad_token="<pad>")
-    begin = time.perf_counter()
+    begin = clock()
     for first in range(0, len(texts), batch):
         rows = tokenizer.encode_batch(texts[first:first + batch])
         model.generate(torch.tensor([row.ids for row in rows]), attention_mask=torch.tensor([row.attention_mask for row in rows]),
                        num_beams=beams, max_new_tokens=NEW_TOKENS)
-    return len(texts) / (time.perf_counter() - begin)
+    return len(texts) / (clock() - begin)
 
 
 def main():
@@ -90,6 +99,7 @@ def main():
     parser.add_argument("--before")
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--processor", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -107,8 +117,10 @@ def main():
                     for batch, (data, texts) in sources.items():
                         for name, program in (("lockstep", arguments.program), ("before", arguments.before)):
                             if program:
-                                rates.setdefault(f"{name}, batch {batch}", []).append(ours(program, task, folder, data, batch, beams))
-                        rates.setdefault(f"transformers, batch {batch}", []).append(peer(task, folder, texts, batch, beams))
+                                rate = ours(program, task, folder, data, batch, beams, arguments.processor)
+                                rates.setdefault(f"{name}, batch {batch}", []).append(rate)
+                        rate = peer(task, folder, texts, batch, beams, arguments.processor)
+                        rates.setdefault(f"transformers, batch {batch}", []).append(rate)
                 for name, values in rates.items():
                     print(f"{task}, {beams} beam(s), {name}: {statistics.median(values):.1f} rows/s", flush=True)
 

@@ -46,7 +46,8 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("task", &Options::task, "What to compute.",
                one_of({"feature-extraction", "text-classification", "text-generation", "translation"}))
           .add("batch-size", &Options::batch_size,
-               "Texts that pass through the model together. A text's result does not depend on it.",
+               "Texts that pass through the model together. But for rounding, a text's result does not "
+               "depend on it.",
                at_least(1))
           .add("max-length", &Options::max_length,
                "Maximum number of tokens of a text; longer texts are truncated.", at_least(2))
