@@ -85,6 +85,7 @@ void TokenFinder::split(std::string_view text, const Part& part) const {
     const auto& token = tokens_[match.value];
     Found found{place, place + match.length};
     place += match.length;
+    if (splits_special_ && token.special) continue;
     if (!reaches(text, done, token, found) || found.begin >= found.end) continue;
     if (done < found.begin) part(done, found.begin, nullptr);
     part(found.begin, found.end, &token);
@@ -129,6 +130,11 @@ void AddedTokens::fill(bool special) {
   for (const auto& token : tokens) {
     if (token.special == special) (token.normalized ? normalized : raw).add(token.shown, token);
   }
+}
+
+void AddedTokens::split_special_tokens() {
+  raw.split_special_tokens();
+  normalized.split_special_tokens();
 }
 
 bool AddedTokens::is_special(const AddedToken& token) const noexcept {

@@ -35,6 +35,8 @@ class TokenFinder {
   /// Adds a token under `text`. Of two tokens with the same text the first one is used.
   void add(const std::string& text, const AddedToken& token);
   bool empty() const noexcept { return tokens_.empty(); }
+  /// Special tokens are text like any other from now on.
+  void split_special_tokens() { splits_special_ = true; }
 
   /// Called for each part of the text in order: with the token that was found, or nullptr for text between
   /// tokens.
@@ -51,6 +53,7 @@ class TokenFinder {
   bool reaches(std::string_view text, std::size_t from, const AddedToken& token, Found& found) const;
 
   ByteTrie trie_;
+  bool splits_special_ = false;
   std::array<bool, 256> begins_{};
   std::vector<AddedToken> tokens_;
 };
@@ -68,6 +71,9 @@ struct AddedTokens {
 
   const AddedToken* find(std::uint32_t id) const noexcept;
   const AddedToken* find(std::string_view content) const noexcept;
+  /// Special tokens in a text are split like any other part of it, as with split_special_tokens of
+  /// transformers. What the post-processor adds stays.
+  void split_special_tokens();
   /// Whether decode() skips this token with skip_special_tokens.
   bool is_special(const AddedToken& token) const noexcept;
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Folders of tokenizers as models are published, and what AutoTokenizer of transformers makes of them: make_pretrained.py
+"""Folders of tokenizers as models are published, and what AutoTokenizer of transformers makes of them: make_pretrained.py [--anew]
 
-Run it with a Python that has transformers 5 (PyTorch is not needed) and tokenizers. Writes pretrained.jsonl beside it: one
-folder a line, {"name", "files": {file: text}, "options", and "error" or "size", "settings", "texts", "targets", "decoded",
+Run it with a Python that has transformers 5 (PyTorch is not needed) and tokenizers. Adds the folders that are not yet there to
+pretrained.jsonl beside it, or with --anew writes all: one folder a line, {"name", "files": {file: text}, "options", and "error" or "size", "settings", "texts", "targets", "decoded",
 "padded"}. The files have the names, the keys and the layout that the models on the hub have, and small vocabularies, which
 are trained on ../interop/tokenizer_training.txt.
 """
@@ -332,6 +332,100 @@ def sentence_piece_folders():
         "do_lower_case": False, "vocab_type": "spm", "tokenizer_class": "DebertaV2Tokenizer", "unk_token": "[UNK]"}}, {}
 
 
+def plain(kind, vocab, specials, merges=None, **how):
+    """The tokenizer.json of a class that takes no more than the vocabulary of it."""
+    ids = vocab if isinstance(vocab, dict) else {piece: number for number, (piece, _) in enumerate(vocab)}
+    model = {"type": kind, "vocab": vocab, **how}
+    if merges is not None:
+        model["merges"] = [f"{a} {b}" for a, b in merges]
+    return document(model, added(specials, ids))
+
+
+def other_byte_level_folders():
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocab, merges = byte_level(tokens)
+    yield "blenderbot-3B", {"config.json": {"model_type": "blenderbot"}, "tokenizer.json": plain("BPE", vocab, tokens, merges), "tokenizer_config.json": {
+        "add_prefix_space": True, "tokenizer_class": "BlenderbotTokenizer", "model_max_length": 128}}, {}
+    tokens = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    vocab, merges = byte_level(tokens)
+    yield "deberta-base", {"config.json": {"model_type": "deberta"}, "tokenizer.json": plain("BPE", vocab, tokens, merges), "tokenizer_config.json": {
+        "do_lower_case": False, "vocab_type": "gpt2", "tokenizer_class": "DebertaTokenizer"}}, {}
+    tokens = ["<PAD>", "<UNK>", "<CLS>", "<SEP>", "<MASK_TOKEN>", "<BOS_TOKEN>", "<EOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"]
+    vocab, merges = byte_level(tokens)
+    file = {**plain("BPE", vocab, tokens, merges), "post_processor": json.loads(template("<BOS_TOKEN> $A", "<BOS_TOKEN> $A $B:1", vocab).__getstate__())}
+    yield "c4ai-command-r", {"config.json": {"model_type": "cohere"}, "tokenizer.json": file, "tokenizer_config.json": {
+        "add_bos_token": True, "add_eos_token": False, "bos_token": "<BOS_TOKEN>", "eos_token": "<|END_OF_TURN_TOKEN|>", "pad_token": "<PAD>", "unk_token": None,
+        "tokenizer_class": "CohereTokenizer"}}, {}
+    vocab, merges = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    yield "Qwen3.5-0.8B", {"config.json": {"model_type": "qwen3_5"}, "tokenizer.json": plain("BPE", vocab, tokens, merges), "tokenizer_config.json": {
+        "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "additional_special_tokens": ["<|im_start|>", "<|im_end|>"], "model_max_length": 262144,
+        "tokenizer_class": "Qwen2Tokenizer"}}, {}
+    vocab, merges = byte_level(["<|endoftext|>"])
+    files = {"vocab.json": vocab, "merges.txt": merge_lines(merges)}
+    yield "gpt2 that splits special tokens", {"config.json": {"model_type": "gpt2"}, **files, "tokenizer_config.json": {
+        "split_special_tokens": True, "added_tokens_decoder": {str(vocab["<|endoftext|>"]): token("<|endoftext|>", normalized=False, special=True),
+                                                               str(len(vocab)): token("user", normalized=False, special=False)}}}, {}
+    vocab = word_pieces()
+    lines = "".join(t + "\n" for t in in_order(vocab))
+    yield "bert that splits special tokens", {"config.json": {"model_type": "bert"}, "vocab.txt": lines, "tokenizer_config.json": {"split_special_tokens": True}}, {}
+
+
+def other_word_piece_folders():
+    tokens = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
+    vocab = word_pieces(tokens)
+    yield "all-mpnet-base-v2", {"config.json": {"model_type": "mpnet"}, "tokenizer.json": plain("WordPiece", vocab, tokens, unk_token="[UNK]", continuing_subword_prefix="##", max_input_chars_per_word=100), "tokenizer_config.json": {
+        "do_lower_case": True, "bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "cls_token": "<s>", "unk_token": "[UNK]", "pad_token": "<pad>", "mask_token": "<mask>",
+        "tokenize_chinese_chars": True, "strip_accents": None, "model_max_length": 512, "tokenizer_class": "MPNetTokenizer"}}, {}
+    tokens = ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>"]
+    vocab = word_pieces(["[UNK]", *tokens])
+    yield "funnel-transformer-small", {"config.json": {"model_type": "funnel"}, "tokenizer.json": plain("WordPiece", vocab, tokens, unk_token="<unk>", continuing_subword_prefix="##", max_input_chars_per_word=100), "tokenizer_config.json": {
+        "do_lower_case": True, "tokenizer_class": "FunnelTokenizer", "model_max_length": 512}}, {}
+
+
+def other_piece_folders():
+    def unigram(name, kind, tokens, settings, normalizer=True, unk_id=None, more=()):
+        vocab = pieces(tokens, 260, more)
+        file = plain("Unigram", vocab, [*tokens, *more], unk_id=tokens.index("<unk>") if unk_id is None else unk_id)
+        if normalizer:
+            file["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": CHARSMAP}
+        return name, {"config.json": {"model_type": kind}, "tokenizer.json": file, "tokenizer_config.json": settings}, {}
+
+    fairseq = ["<s>", "<pad>", "</s>", "<unk>"]
+    yield unigram("barthez", "barthez", fairseq, {"tokenizer_class": "BarthezTokenizer", "model_max_length": 1024}, more=["<mask>"])
+    yield unigram("bigbird-roberta-base", "big_bird", ["<pad>", "</s>", "<s>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], {"tokenizer_class": "BigBirdTokenizer", "model_max_length": 4096})
+    yield unigram("camembert-base", "camembert", ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"], {
+        "tokenizer_class": "CamembertTokenizer", "model_max_length": 512, "additional_special_tokens": ["<s>NOTUSED", "</s>NOTUSED"]}, more=["<mask>"])
+    yield unigram("pegasus-xsum", "pegasus", ["<pad>", "</s>", "<mask_1>", "<mask_2>", *[f"<unk_{i}>" for i in range(2, 103)], "<unk>"], {
+        "tokenizer_class": "PegasusTokenizer", "model_max_length": 512, "offset": 103})
+    yield unigram("pegasus of few words", "pegasus", ["<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk_2>", "<unk>"], {
+        "tokenizer_class": "PegasusTokenizer", "model_max_length": 512, "offset": 3, "mask_token_sent": None})
+    name, files, options = unigram("rembert", "rembert", ["<pad>", "<s>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], {
+        "tokenizer_class": "RemBertTokenizer", "do_lower_case": False, "keep_accents": True})
+    yield "rembert without a post-processor", files, options
+    ids = {piece: number for number, (piece, _) in enumerate(files["tokenizer.json"]["model"]["vocab"])}
+    post = json.loads(template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ids).__getstate__())
+    yield name, {**files, "tokenizer.json": {**files["tokenizer.json"], "post_processor": post}}, options
+    yield unigram("xlnet-base-cased", "xlnet", ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"], {"tokenizer_class": "XLNetTokenizer"})
+
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    vocab, merges = characters(["<unk>", "<s>", "</s>", *bytes_], 620, ["\u2581<PRE>", "\u2581<MID>", "\u2581<SUF>", "\u2581<EOT>"])
+    tokens = ["<unk>", "<s>", "</s>", "\u2581<PRE>", "\u2581<MID>", "\u2581<SUF>", "\u2581<EOT>"]
+    yield "CodeLlama-7b-hf", {"config.json": {"model_type": "llama"}, "tokenizer.json": plain("BPE", vocab, tokens, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True),
+                              "tokenizer_config.json": {"tokenizer_class": "CodeLlamaTokenizer", "add_bos_token": True, "add_eos_token": False, "legacy": None, "bos_token": "<s>",
+                                                        "eos_token": "</s>", "unk_token": "<unk>", "model_max_length": 16384}}, {}
+    vocab, merges = byte_level(["<|endoftext|>"])
+    yield "gpt2 with tokens that its class has not", {"config.json": {"model_type": "gpt2"}, "vocab.json": vocab, "merges.txt": merge_lines(merges), "tokenizer_config.json": {
+        "tokenizer_class": "GPT2Tokenizer", "cls_token": "[CLS]", "sep_token": "<|endoftext|>"}}, {}
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    train(tokenizer, trainers.BpeTrainer(vocab_size=400, special_tokens=tokens, end_of_word_suffix="</w>", show_progress=False))
+    model = json.loads(tokenizer.to_str())["model"]
+    yield "herbert-base-cased", {"config.json": {"model_type": "herbert"}, "tokenizer.json": plain("BPE", model["vocab"], tokens, model["merges"], unk_token="<unk>", end_of_word_suffix="</w>"),
+                                 "tokenizer_config.json": {"tokenizer_class": "HerbertTokenizer", "model_max_length": 514, "bos_token": "<s>", "sep_token": "</s>"}}, {}
+
+
 def settings_of(tokenizer):
     known = tokenizer.model_max_length < 2**31
     return {"class": type(tokenizer).__name__, "model_max_length": tokenizer.model_max_length if known else None, "padding_side": tokenizer.padding_side,
@@ -376,15 +470,29 @@ def line_of(name, files, options):
         return {**row, **answers(folder, options)}
 
 
+def kept_rows(path):
+    """The rows that are there, whose references to earlier rows are their numbers: vocabularies of another run differ."""
+    if "--anew" in sys.argv[1:] or not os.path.exists(path):
+        return []
+    with open(path, encoding="ascii") as file:
+        return [json.loads(line) for line in file]
+
+
 def main():
-    written = {}
-    with open(os.path.join(HERE, "pretrained.jsonl"), "w", encoding="ascii") as file:
-        rows = (line_of(*folder) for folders in (bert_folders, gpt2_folders, chat_folders, sentence_piece_folders) for folder in folders())
-        for number, row in enumerate(rows):
-            for name, text in row["files"].items():
-                first = written.setdefault((name, text), number)
-                if first < number:
-                    row["files"][name] = first
+    path = os.path.join(HERE, "pretrained.jsonl")
+    rows = kept_rows(path)
+    names = {row["name"] for row in rows}
+    written = {(name, text): number for number, row in reversed(list(enumerate(rows))) for name, text in row["files"].items() if isinstance(text, str)}
+    makers = (bert_folders, gpt2_folders, chat_folders, sentence_piece_folders, other_byte_level_folders, other_word_piece_folders, other_piece_folders)
+    for folder in (folder for folders in makers for folder in folders() if folder[0] not in names):
+        row = line_of(*folder)
+        for name, text in row["files"].items():
+            first = written.setdefault((name, text), len(rows))
+            if first < len(rows):
+                row["files"][name] = first
+        rows.append(row)
+    with open(path, "w", encoding="ascii") as file:
+        for row in rows:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
 
 

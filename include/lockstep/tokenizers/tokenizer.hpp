@@ -162,6 +162,8 @@ struct PretrainedSettings {
   /// Of a translation model, otherwise empty.
   std::string src_lang = {};
   std::string tgt_lang = {};
+  /// Whether the files or the options name both; otherwise they are the class's own.
+  bool names_both_languages = false;
   /// decode() removes the spaces before punctuation, except for BPE.
   bool clean_up_tokenization_spaces = false;
 };

@@ -1,4 +1,4 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
@@ -27,7 +27,7 @@ class FolderTokenizer {
         arguments_(folder, options),
         fields_(arguments_.fields, arguments_.by_content, folder.file("tokenizer_config.json").string()),
         class_name_(class_of_folder()) {
-    refuse_what_is_not_supported();
+    read_recipe();
     read_settings();
     begin();
     add_tokens();
@@ -50,16 +50,13 @@ class FolderTokenizer {
     return folder_.has("vocab.json") && folder_.has("merges.txt") ? "GPT2Tokenizer" : name;
   }
 
-  void refuse_what_is_not_supported() {
+  void read_recipe() {
     if (class_name_ != kGenericClass) {
       recipe_ =
           recipe_of(class_name_, fields_,
                     folder_.tokenizer.is_null() ? Json() : folder_.tokenizer.value("normalizer", Json()),
                     model_of_file());
       if (!recipe_) refuse_class();
-    }
-    if (fields_.flag("split_special_tokens", false)) {
-      fields_.node().fail("split_special_tokens = true is not supported");
     }
   }
 
@@ -191,8 +188,11 @@ class FolderTokenizer {
   /// special tokens that are not among them.
   void add_tokens() {
     added_.emplace(pipeline_->model->vocabulary());
+    // Those that the class has no default for, as far as the files give them.
+    for (const char* name : kNamedTokens) {
+      if (fields_.find(name) == nullptr) fields_.take(name);
+    }
     if (!recipe_) {
-      for (const char* name : kNamedTokens) fields_.take(name);
       take_padding_token();
       if (const auto tokens = Node(document_, file_).find("added_tokens")) added_->take(*tokens);
     }
@@ -281,6 +281,7 @@ class FolderTokenizer {
     }
     settings.src_lang = fields_.node().text("src_lang", recipe_->default_language);
     settings.tgt_lang = fields_.node().text("tgt_lang", settings.src_lang);
+    settings.names_both_languages = fields_.node().find("src_lang") && fields_.node().find("tgt_lang");
     check_language("src_lang", settings.src_lang);
     check_language("tgt_lang", settings.tgt_lang);
   }
@@ -291,9 +292,29 @@ class FolderTokenizer {
         added_->contains(language) ||
         std::any_of(extra.begin(), extra.end(), [&](const auto& token) { return token.content == language; });
     if (is_one && added_->id(language)) return;
-    fields_.node().fail(
-        fmt::format("{}: the tokenizer has no language '{}' (its languages are written like '{}')", field,
-                    language.substr(0, 100), recipe_->default_language));
+    fields_.node().fail(fmt::format("{}: the tokenizer has no language '{}'; it has {}", field,
+                                    language.substr(0, 100), languages_like(language)));
+  }
+
+  /// A few of the languages, first those that begin most like this one, and how many there are.
+  std::string languages_like(const std::string& language) const {
+    constexpr std::size_t kShown = 6;
+    std::vector<std::string> all;
+    for (const auto& token : recipe_->extra_tokens) {
+      if (added_->id(token.content)) all.push_back(token.content);
+    }
+    const auto common = [&](const std::string& other) {
+      const auto end = std::min(other.size(), language.size());
+      return std::mismatch(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(end), language.begin())
+                 .first -
+             other.begin();
+    };
+    std::stable_sort(all.begin(), all.end(),
+                     [&](const auto& a, const auto& b) { return common(a) > common(b); });
+    const auto count = all.size();
+    if (count > kShown) all.resize(kShown);
+    return fmt::format("{}{}", fmt::join(all, ", "),
+                       count > kShown ? fmt::format(" and {} more", count - kShown) : "");
   }
 
   void set_post_processor() {
@@ -306,7 +327,9 @@ class FolderTokenizer {
       const bool eos = fields_.flag("add_eos_token", false);
       post = bos_and_eos(bos ? fields_.text("bos_token") : "", eos ? fields_.text("eos_token") : "", id);
     }
-    const bool own = recipe_ && recipe_->post_processor &&
+    // A class that adds its tokens again also sets bos and eos again, unless the file has a post-processor.
+    const bool again = recipe_ && recipe_->adds_again && (is_explicit || file_post_processor_.is_null());
+    const bool own = recipe_ && recipe_->post_processor && !again &&
                      !(recipe_->file_post_processor_first && !file_post_processor_.is_null());
     if (own) post = recipe_->post_processor(id, settings.src_lang);
     document_["post_processor"] = std::move(post);
@@ -318,6 +341,7 @@ class FolderTokenizer {
   void finish() {
     document_["added_tokens"] = added_->document();
     finish_pipeline(*pipeline_, Node(document_, file_));
+    if (fields_.flag("split_special_tokens", false)) pipeline_->added.split_special_tokens();
   }
 
   ModelFolder& folder_;

@@ -338,7 +338,10 @@ ClassRecipe pegasus(ClassFields& fields, const FileParts& file) {
   const auto eos = fields.token("eos_token", plain("</s>"));
   const auto unknown = fields.token("unk_token", plain("<unk>"));
   fields.token("mask_token", plain("<mask_2>"));
-  const auto sentence = fields.token("mask_token_sent", plain("<mask_1>"));
+  // Not one of the special tokens that have names.
+  const auto sentence = fields.has("mask_token_sent") && !fields.node().find("mask_token_sent")
+                            ? std::string()
+                            : fields.node().text("mask_token_sent", "<mask_1>");
   auto recipe = unigram(place_of(file, unknown, 1, true));
   recipe.normalizer =
       file.charsmap.is_null()

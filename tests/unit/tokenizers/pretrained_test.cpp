@@ -144,7 +144,7 @@ TEST(TokenizerPretrained, NamesFileAndFieldOfWhatIsWrong) {
          "added_tokens_decoder", "'x'");
   refuse("tokenizer_config.json", R"({"added_tokens_decoder": {"0": {"content": "new"}}})",
          "added_tokens_decoder", "'new'", "id 0");
-  refuse("tokenizer_config.json", R"({"split_special_tokens": true})", "split_special_tokens");
+  refuse("tokenizer_config.json", R"({"split_special_tokens": 1})", "split_special_tokens", "true or false");
   refuse("tokenizer_config.json", "[]", "an object is needed");
   refuse("tokenizer_config.json", "{", "not valid JSON");
   refuse("special_tokens_map.json", R"({"pad_token": 3})", "pad_token", "a text is needed");
@@ -174,6 +174,37 @@ TEST(TokenizerPretrained, LanguagesAreForTokenizersThatHaveThem) {
                 "BertTokenizer");
   EXPECT_THROWS(Tokenizer::from_pretrained(folder.path(), {.special_tokens = {{"pad", "[PAD]"}}}), UsageError,
                 "'pad'", "pad_token");
+}
+
+/// The folder of a row of the goldens.
+void write_row(const std::string& name, const testing::TemporaryFolder& folder) {
+  const auto all = rows();
+  for (const auto& row : all) {
+    if (row.at("name") == name) write_files(row, all, folder);
+  }
+}
+
+TEST(TokenizerPretrained, AnUnknownLanguageListsThoseThatAreLikeIt) {
+  const testing::TemporaryFolder folder;
+  write_row("mbart-large-50-many-to-many-mmt", folder);
+  EXPECT_THROWS(Tokenizer::from_pretrained(folder.path(), {.tgt_lang = "de_AT"}), DataError,
+                "tokenizer_config.json", "tgt_lang: the tokenizer has no language 'de_AT'",
+                "it has de_DE, ar_AR, cs_CZ", "and 46 more");
+}
+
+TEST(TokenizerPretrained, TellsLanguagesThatAreNamedFromTheClassesOwn) {
+  const testing::TemporaryFolder folder;
+  write_row("nllb-200-distilled-600M", folder);
+  const auto names_both = [&](const PretrainedOptions& options) {
+    return Tokenizer::from_pretrained(folder.path(), options).settings().names_both_languages;
+  };
+  EXPECT_FALSE(names_both({}));
+  EXPECT_FALSE(names_both({.tgt_lang = "deu_Latn"}));
+  EXPECT_TRUE(names_both({.src_lang = "eng_Latn", .tgt_lang = "deu_Latn"}));
+  testing::write_bytes(
+      folder / "tokenizer_config.json",
+      R"({"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "tgt_lang": "fra_Latn"})");
+  EXPECT_TRUE(names_both({}));
 }
 
 TEST(TokenizerPretrained, VocabularyFilesAloneAreThoseOfBertOrGpt2) {
