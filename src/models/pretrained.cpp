@@ -13,6 +13,7 @@
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "train/model_content.hpp"
+#include "train/old_names.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -29,49 +30,12 @@ bool ends(const std::string& name, const Names& endings) {
                      [&](const std::string& ending) { return name.ends_with(ending); });
 }
 
-/// Names of TensorFlow's norms in BERT's files, which transformers reads for any model.
-const std::vector<PretrainedRename> kOldNames = {{"LayerNorm.gamma", "LayerNorm.weight"},
-                                                 {"LayerNorm.beta", "LayerNorm.bias"}};
-
-/// The name with the ending `to` instead of `from`; empty if it does not end so.
-std::string with_ending(const std::string& name, const std::string& from, const std::string& to) {
-  return name.ends_with(from) ? name.substr(0, name.size() - from.size()) + to : std::string();
-}
-
-/// The source with today's names, without those that a tensor of the model has itself; adds the old names to
-/// `renames`.
-TensorSource with_todays_names(TensorSource source, const std::vector<NamedTensor>& tensors,
-                               std::vector<PretrainedRename>& renames) {
-  std::map<std::string, std::string> in_file;
-  for (const auto& rename : kOldNames) {
-    const bool is_own = std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) {
-      return entry.name.ends_with(rename.in_file);
-    });
-    for (auto place = source.forms.begin(); !is_own && place != source.forms.end();) {
-      const std::string name = with_ending(place->first, rename.in_file, rename.in_model);
-      const auto here = place++;
-      if (name.empty() || source.forms.contains(name)) continue;
-      in_file[name] = here->first;
-      if (renames.empty() || renames.back() != rename) renames.push_back(rename);
-      auto node = source.forms.extract(here);
-      node.key() = name;
-      source.forms.insert(std::move(node));
-    }
-  }
-  if (in_file.empty()) return source;
-  source.get_tensor = [get = std::move(source.get_tensor),
-                       in_file = std::move(in_file)](const std::string& name) {
-    const auto found = in_file.find(name);
-    return get(found == in_file.end() ? name : found->second);
-  };
-  return source;
-}
-
 /// Matches the model's tensors with those of the files, and records those without a counterpart.
 class Match {
  public:
   Match(TensorSource source, const std::vector<NamedTensor>& tensors, const PretrainedNames& names)
-      : source_(with_todays_names(std::move(source), tensors, report_.renames)), names_(names) {
+      : source_(with_todays_names(std::move(source), tensors, old_names_)), names_(names) {
+    for (const auto& [in_file, in_model] : old_names_) report_.renames.push_back({in_file, in_model});
     for (const auto& entry : tensors) add(entry);
     for (const auto& entry : tensors) check(entry);
     for (const auto& [name, tensor] : file_) check_use(name);
@@ -193,6 +157,7 @@ class Match {
   }
 
   PretrainedReport report_;
+  std::vector<OldName> old_names_;
   const TensorSource source_;
   const TensorMap& file_ = source_.forms;
   const PretrainedNames& names_;

@@ -12,6 +12,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "model_content.hpp"
+#include "train/old_names.hpp"
 
 namespace lockstep {
 namespace {
@@ -175,7 +176,8 @@ void write_model(const std::filesystem::path& folder, const std::vector<NamedTen
 
 TensorSource open_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   const auto file = model_file_of(path);
-  TensorSource content = open_model_file(file);
+  std::vector<OldName> old_names;
+  TensorSource content = with_todays_names(open_model_file(file), tensors, old_names);
   const auto found = match(content.forms, tensors);
   MismatchReport complaints;
   for (const auto& entry : tensors) {

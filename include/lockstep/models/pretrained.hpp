@@ -55,10 +55,12 @@ struct PretrainedReport {
 
 /// Copies a pretrained model's values into `tensors` (a module's parameters and buffers; a shared one may
 /// have any of its names). `path` is a safetensors file, or a folder with model.safetensors or, if sharded,
-/// model.safetensors.index.json, as written by Hugging Face's save_pretrained and Accelerator::save_model.
-/// Floating-point values are converted to the model's dtype. The names LayerNorm.gamma and LayerNorm.beta of
-/// old files stand for .weight and .bias, as in transformers. *Local*. Throws DataError, which lists missing
-/// and unknown tensors and those of another shape or kind; then nothing has been copied.
+/// model.safetensors.index.json, as written by Hugging Face's save_pretrained and Accelerator::save_model. A
+/// folder without these, or a file, may also be a pickle of Python's torch.save: pytorch_model.bin, or its
+/// parts with pytorch_model.bin.index.json. Nothing in it is executed. Floating-point values are converted to
+/// the model's dtype. The names LayerNorm.gamma and LayerNorm.beta of old files stand for .weight and .bias,
+/// as in transformers. *Local*. Throws DataError, which lists missing and unknown tensors and those of
+/// another shape or kind; then nothing has been copied.
 PretrainedReport load_pretrained(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                                  const PretrainedNames& names = {});
 

@@ -31,9 +31,9 @@ FileDigest write_model_file(const std::filesystem::path& path, const std::vector
 
 /// Copies the values of `path` (the file, or the folder that contains it, in one file or several: as
 /// safetensors, else as pickles of torch.save, of which nothing is executed) into `tensors`, whose names,
-/// shapes and dtypes must be exactly those of the file. A shared tensor may be in the file under any of its
-/// names. *Local*. Throws DataError, which lists missing and unexpected tensors and different shapes; then
-/// nothing has been copied.
+/// shapes and dtypes must be exactly those of the file; LayerNorm.gamma and LayerNorm.beta of old files stand
+/// for .weight and .bias. A shared tensor may be in the file under any of its names. *Local*. Throws
+/// DataError, which lists missing and unexpected tensors and different shapes; then nothing has been copied.
 void read_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
 
 }  // namespace lockstep
