@@ -61,14 +61,21 @@ std::vector<std::string> contexts_of(const fs::path& path, std::size_t at_most) 
   return contexts;
 }
 
+/// The tokenizer of --model, which cuts long texts as its folder says.
+std::optional<lockstep::Tokenizer> read_tokenizer(const Options& options) {
+  if (options.model.empty()) return std::nullopt;
+  const auto tokenizer = lockstep::Tokenizer::from_pretrained(options.model);
+  return tokenizer.with_truncation({{.max_length = static_cast<std::size_t>(options.seq_len),
+                                     .side = tokenizer.settings().truncation_side}});
+}
+
 /// Token ids of all texts, [texts, seq_len], padded with `padding`, whose labels are -100.
 std::shared_ptr<lockstep::TensorDataset> tokenized(const std::vector<std::string>& texts,
                                                    const Options& options, std::int64_t padding) {
   const auto rows = static_cast<std::int64_t>(texts.size());
   const at::Tensor ids = torch::full({rows, options.seq_len}, padding, torch::kLong);
   const at::Tensor labels = torch::full({rows, options.seq_len}, -100, torch::kLong);
-  std::optional<lockstep::Tokenizer> tokenizer;
-  if (!options.model.empty()) tokenizer = lockstep::Tokenizer::from_pretrained(options.model);
+  const auto tokenizer = read_tokenizer(options);
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto& text = texts[static_cast<std::size_t>(row)];
     std::vector<std::int64_t> tokens;

@@ -47,7 +47,7 @@ const auto& option_table() {
           .add("label-column", &Options::label_column,
                "The column that says positive or negative; other rows are left out.")
           .add("model", &Options::model,
-               "Folder of a BERT with vocab.txt. Without it: a small new one over the words of the data.")
+               "Folder of a BERT, as the hub has it. Without it: a small new one over the words of the data.")
           .add("output-dir", &Options::output_dir, "Folder for the trained model.")
           .add("epochs", &Options::epochs, "Passes over the training set.", lockstep::at_least(1))
           .add("batch-size", &Options::batch_size, "Texts in a step of all devices.", lockstep::at_least(1))
@@ -116,9 +116,10 @@ Tokenizer make_tokenizer(const Options& options, const std::vector<std::string>&
 std::shared_ptr<lockstep::TensorDataset> tokenized(const Reviews& reviews, const Tokenizer& tokenizer,
                                                    const Options& options) {
   const auto length = static_cast<std::size_t>(options.max_length);
-  const auto encodings = tokenizer.with_truncation({{.max_length = length}})
-                             .with_padding({{.length = length}})
-                             .encode_batch(reviews.texts);
+  const auto encodings =
+      tokenizer.with_truncation({{.max_length = length}})
+          .with_padding({{.length = length, .id = tokenizer.special_token_id("pad_token").value_or(0)}})
+          .encode_batch(reviews.texts);
   std::vector<at::Tensor> ids, masks;
   for (const auto& encoding : encodings) {
     ids.push_back(torch::tensor(encoding.ids));

@@ -220,6 +220,12 @@ at::Tensor BartForConditionalGenerationImpl::decoder_inputs(const at::Tensor& la
 
 ModelConfig BartForConditionalGenerationImpl::model_config() const { return model_config_of(config_); }
 
+void BartForConditionalGenerationImpl::set_first_tokens(std::optional<std::int64_t> decoder_start_token_id,
+                                                        std::optional<std::int64_t> forced_bos_token_id) {
+  config_.decoder_start_token_id = decoder_start_token_id;
+  config_.forced_bos_token_id = forced_bos_token_id;
+}
+
 TokenModel BartForConditionalGenerationImpl::decoder_of(const at::Tensor& input_ids,
                                                         const at::Tensor& attention_mask) {
   check_length(input_ids, config_, "input_ids");

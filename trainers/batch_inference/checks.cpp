@@ -48,4 +48,8 @@ void check_model(const Options& options) {
   if (is_program(options)) return check_program(options);
   texts::check_vocabulary(tokenizer_path(options), options.model, vocabulary_of(options));
   if (is_generation(options)) static_cast<void>(generation_of(options));
+  if (options.task != "translation") return;
+  texts::check_languages(
+      lockstep::load_tokenizer(tokenizer_path(options), texts::pretrained_options(options)), options,
+      tokenizer_path(options));
 }

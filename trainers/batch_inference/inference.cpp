@@ -175,7 +175,9 @@ class Translation : public Inference {
       : config_(generation_of(options)),
         seed_(options.seed),
         model_(on(models::AutoModelForSeq2SeqLM::from_pretrained(options.model), device)),
-        texts_(options, model_->model_config().pad_token_id.value_or(0), device) {}
+        texts_(options, model_->model_config().pad_token_id.value_or(0), device) {
+    texts::set_languages(*model_, texts_.tokenizer(), options);
+  }
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
     const Tokens tokens = texts_.encode(batch);

@@ -27,6 +27,9 @@ std::string parameters_of(const Options& options) {
   if (!is_generation(options)) return parameters.dump();
   parameters["max_new_tokens"] = or_null(options.max_new_tokens);
   parameters["num_beams"] = or_null(options.num_beams);
+  parameters["src_lang"] = options.src_lang;
+  parameters["tgt_lang"] = options.tgt_lang;
+  parameters["forced_bos_token"] = options.forced_bos_token;
   // Without sampling these have no effect: results computed with another seed are found.
   if (draws_tokens(options)) {
     parameters["do_sample"] = true;
@@ -40,8 +43,8 @@ std::string parameters_of(const Options& options) {
 
 /// Increased when a task's results for the same inputs change, so that older cached results are not used.
 std::string version_of(const Options& options) {
-  if (is_generation(options)) return "3";
-  return options.task == "feature-extraction" ? "1" : "2";
+  if (is_generation(options)) return "4";
+  return options.task == "feature-extraction" ? "2" : "3";
 }
 
 std::vector<std::filesystem::path> input_files(const Options& options) {

@@ -45,6 +45,8 @@ const lockstep::OptionTable<Options>& option_table() {
                "Folder with tokenizer.json (or vocab.txt), if not in the model's folder.")
           .add("task", &Options::task, "What to compute.",
                one_of({"feature-extraction", "text-classification", "text-generation", "translation"}))
+          .include(texts::language_table())
+          .section("texts")
           .add("batch-size", &Options::batch_size,
                "Texts that pass through the model together. But for rounding, a text's result does not "
                "depend on it.",
@@ -102,6 +104,11 @@ const lockstep::OptionTable<Options>& option_table() {
 
 void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
   const Options& options = parsed.options;
+  if (options.languages_are_given() && options.task != "translation") {
+    throw lockstep::UsageError(
+        fmt::format("--src-lang, --tgt-lang and --forced-bos-token are for --task translation, not for {}.",
+                    options.task));
+  }
   if (!options.do_sample.value_or(false)) return;
   if (options.task != "text-generation")
     throw lockstep::UsageError("--do-sample is for --task text-generation, not for " + options.task + ".");

@@ -5,9 +5,10 @@
 #include <string>
 
 #include "lockstep/core/options.hpp"
+#include "text/languages.hpp"
 
 /// Options of the command line; options.cpp has the texts of `--help`.
-struct Options {
+struct Options : texts::Languages {
   std::string data;
   std::string column = "text";
   std::string model;

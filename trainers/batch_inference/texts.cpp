@@ -13,14 +13,20 @@ void fill_row(at::Tensor& tensor, std::int64_t row, const std::vector<std::int64
   std::copy(values.begin(), values.end(), tensor.data_ptr<std::int64_t>() + row * tensor.size(1));
 }
 
+/// The tokenizer, which cuts long texts on the side that its folder names.
+lockstep::Tokenizer truncating_tokenizer(const Options& options) {
+  const auto tokenizer =
+      lockstep::load_tokenizer(tokenizer_path(options), texts::pretrained_options(options));
+  return tokenizer.with_truncation({{.max_length = static_cast<std::size_t>(options.max_length),
+                                     .side = tokenizer.settings().truncation_side}});
+}
+
 }  // namespace
 
 Texts::Texts(const Options& options, std::int64_t padding, const std::string& device)
     : column_(options.column),
       device_(device),
-      tokenizer_(lockstep::load_tokenizer(tokenizer_path(options))
-                     .with_truncation(lockstep::tokenizer::Truncation{
-                         .max_length = static_cast<std::size_t>(options.max_length)})),
+      tokenizer_(truncating_tokenizer(options)),
       padding_(padding) {}
 
 std::vector<lockstep::tokenizer::Encoding> Texts::encodings(const lockstep::MapBatch& batch) const {

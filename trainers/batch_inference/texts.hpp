@@ -28,6 +28,8 @@ class Texts {
   /// The texts of rows of tokens, from the token `first` of each row up to kNoToken, without special tokens.
   std::vector<std::string> decode(const at::Tensor& tokens, std::int64_t first) const;
 
+  const lockstep::Tokenizer& tokenizer() const { return tokenizer_; }
+
  private:
   std::vector<lockstep::tokenizer::Encoding> encodings(const lockstep::MapBatch& batch) const;
 

@@ -71,7 +71,7 @@ std::int64_t block_size_of(const Options& options, std::int64_t longest) {
 
 std::string sample(const CausalLM& model, const lockstep::Tokenizer& tokenizer, const Options& options,
                    const at::Device& device) {
-  const auto prompt = tokenizer.encode(options.prompt, {.add_special_tokens = false}).ids;
+  const auto prompt = tokenizer.encode(options.prompt).ids;
   const auto longest = model->model_config().max_position_embeddings;
   const auto room = longest - static_cast<std::int64_t>(prompt.size());
   if (prompt.empty() || room < 1) {

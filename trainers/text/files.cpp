@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
@@ -21,6 +23,19 @@ ArrowDataset read(const fs::path& path, const std::string& format) {
   if (format == "squad") return lockstep::load_squad(path);
   if (format == "text" || path.extension() == ".txt") return lockstep::load_text(path);
   return ArrowDataset::load(path);
+}
+
+/// Sets the languages in a tokenizer_config.json, which keeps everything else.
+void write_languages(const Languages& languages, const fs::path& path) {
+  if (languages.src_lang.empty() && languages.tgt_lang.empty()) return;
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  if (fs::exists(path)) {
+    std::ifstream file(path);
+    config = nlohmann::ordered_json::parse(file);
+  }
+  if (!languages.src_lang.empty()) config["src_lang"] = languages.src_lang;
+  if (!languages.tgt_lang.empty()) config["tgt_lang"] = languages.tgt_lang;
+  lockstep::write_atomically(path, config.dump(2) + "\n");
 }
 
 }  // namespace
@@ -74,7 +89,7 @@ void check_vocabulary(const std::string& tokenizer, const std::string& model, st
       words, model, vocab_size));
 }
 
-void copy_tokenizer(const std::string& tokenizer, const std::string& folder) {
+void copy_tokenizer(const std::string& tokenizer, const std::string& folder, const Languages& languages) {
   // A JSON file of any name is copied as tokenizer.json, so that from_pretrained and --model find it.
   const bool is_renamed = fs::is_regular_file(tokenizer) && fs::path(tokenizer).extension() == ".json";
   for (const auto& file : lockstep::tokenizer_files(tokenizer)) {
@@ -91,6 +106,7 @@ void copy_tokenizer(const std::string& tokenizer, const std::string& folder) {
                                  "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
     }
   }
+  write_languages(languages, fs::path(folder) / "tokenizer_config.json");
 }
 
 }  // namespace texts

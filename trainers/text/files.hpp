@@ -6,6 +6,7 @@
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/distributed_context.hpp"
 #include "lockstep/datasets/map.hpp"
+#include "text/languages.hpp"
 
 /// Code shared by the programs that train on texts.
 namespace texts {
@@ -33,7 +34,8 @@ void check_vocabulary(const std::string& tokenizer, const std::string& model, st
 
 /// Copies the tokenizer's files into `folder`, unchanged, so that Hugging Face's from_pretrained and these
 /// programs' --model can read it. A tokenizer.json alone gets a tokenizer_config.json, which says that it is
-/// to be read as it is.
-void copy_tokenizer(const std::string& tokenizer, const std::string& folder);
+/// to be read as it is. Languages that are given are written into tokenizer_config.json, as transformers
+/// does.
+void copy_tokenizer(const std::string& tokenizer, const std::string& folder, const Languages& languages = {});
 
 }  // namespace texts

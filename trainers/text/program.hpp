@@ -27,11 +27,12 @@ int run(int argc, char** argv, const lockstep::OptionTable<Options>& table, void
 /// Writes the model with its tokenizer to the output_dir, for Hugging Face's from_pretrained, batch_inference
 /// and these programs' --model.
 template <class Model>
-void save(const lockstep::Trainer& trainer, Model model, const std::string& tokenizer) {
+void save(const lockstep::Trainer& trainer, Model model, const std::string& tokenizer,
+          const Languages& languages = {}) {
   const auto whole = trainer.accelerator().full_parameters(model);
   trainer.accelerator().on_main_process([&] {
     save_pretrained(model, trainer.args().output_dir);
-    copy_tokenizer(tokenizer, trainer.args().output_dir);
+    copy_tokenizer(tokenizer, trainer.args().output_dir, languages);
   });
 }
 

@@ -55,10 +55,11 @@ std::shared_ptr<lockstep::ModelAdapter> adapt_script(const ScriptModel& model, S
   });
 }
 
-void save_script(const lockstep::Trainer& trainer, const ScriptModel& model, const std::string& tokenizer) {
+void save_script(const lockstep::Trainer& trainer, const ScriptModel& model, const std::string& tokenizer,
+                 const Languages& languages) {
   trainer.accelerator().on_main_process([&] {
     model.save(fs::path(trainer.args().output_dir) / "model.pt");
-    copy_tokenizer(tokenizer, trainer.args().output_dir);
+    copy_tokenizer(tokenizer, trainer.args().output_dir, languages);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "lockstep/models/script_model.hpp"
 #include "lockstep/tokenizers/tokenizer.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "text/languages.hpp"
 
 namespace texts {
 
@@ -35,6 +36,6 @@ std::shared_ptr<lockstep::ModelAdapter> adapt_script(const lockstep::models::Scr
 
 /// Writes the trained model as model.pt to the output_dir, with the tokenizer.
 void save_script(const lockstep::Trainer& trainer, const lockstep::models::ScriptModel& model,
-                 const std::string& tokenizer);
+                 const std::string& tokenizer, const Languages& languages = {});
 
 }  // namespace texts

@@ -80,7 +80,8 @@ void evaluate_translations(Trainer& trainer, const TranslationModel& model, cons
 }
 
 int train(const Accelerator& accelerator, const Options& options) {
-  const Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
+  const Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer, texts::pretrained_options(options));
+  texts::check_languages(tokenizer, options, options.tokenizer);
   const TranslationModel model = make_model(options, tokenizer);
   const Pairs pairs =
       load_pairs(options, model.pad_token,

@@ -85,7 +85,7 @@ TranslationModel make_script(const Options& options, const Tokenizer& tokenizer)
             models::shift_right(batch["labels"], first, padding)};
   });
   const auto save = [script, &options](const Trainer& trainer) {
-    texts::save_script(trainer, script, options.tokenizer);
+    texts::save_script(trainer, script, options.tokenizer, options);
   };
   return {std::move(adapter), padding, save, nullptr};
 }
@@ -95,12 +95,13 @@ TranslationModel make_script(const Options& options, const Tokenizer& tokenizer)
 TranslationModel make_model(const Options& options, const Tokenizer& tokenizer) {
   if (texts::is_script(options.model)) return make_script(options, tokenizer);
   const Seq2SeqLM model = make_seq2seq_lm(options, tokenizer);
+  texts::set_languages(*model.ptr(), tokenizer, options);
   const auto padding = model->model_config().pad_token_id;
   if (!padding)
     throw lockstep::DataError("config.json in " + options.model +
                               " has no pad_token_id, which batches need.");
   const auto save = [model, &options](const Trainer& trainer) {
-    texts::save(trainer, model, options.tokenizer);
+    texts::save(trainer, model, options.tokenizer, options);
   };
   const auto generate = [model, &options](const Batch& batch) {
     model.ptr()->eval();

@@ -50,6 +50,7 @@ const lockstep::OptionTable<Options>& option_table() {
                "there.",
                at_least(2))
           .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; default: the user's cache.")
+          .include(texts::language_table())
           .section("evaluation")
           .add("num-beams", &Options::num_beams,
                "Number of beams; 1: greedy search. Default: that of generation_config.json in --model, whose "

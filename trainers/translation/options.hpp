@@ -6,9 +6,10 @@
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "text/languages.hpp"
 
 /// Options beside the training arguments; `--help` shows the same.
-struct Options : lockstep::TrainingArguments {
+struct Options : lockstep::TrainingArguments, texts::Languages {
   std::string model;
   std::string tokenizer;
   std::string model_type = "bart";

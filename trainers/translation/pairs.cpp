@@ -84,16 +84,21 @@ std::shared_ptr<const ArrowTensorDataset> tokenized(const ArrowDataset& pairs, c
                                                     std::int64_t pad_token,
                                                     const lockstep::DistributedContext& ranks) {
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
+  const auto languages = texts::pretrained_options(options);
   const auto targets = lockstep::tokenize(pairs,
                                           {.tokenizer = options.tokenizer,
+                                           .pretrained = languages,
                                            .targets = true,
                                            .column = kTarget,
                                            .max_length = options.max_target_length,
                                            .outputs = {"input_ids"}},
                                           map);
-  const auto sources = lockstep::tokenize(
-      pairs, {.tokenizer = options.tokenizer, .column = kSource, .max_length = options.max_source_length},
-      map);
+  const auto sources = lockstep::tokenize(pairs,
+                                          {.tokenizer = options.tokenizer,
+                                           .pretrained = languages,
+                                           .column = kSource,
+                                           .max_length = options.max_source_length},
+                                          map);
   return std::make_shared<ArrowTensorDataset>(
       sources.add_column("labels", targets.column("input_ids")),
       lockstep::ArrowTensorOptions{.padding = {{"input_ids", static_cast<double>(pad_token)},

@@ -90,6 +90,8 @@ class BartForConditionalGenerationImpl : public Seq2SeqLMImpl {
                      const at::Tensor& decoder_input_ids) override;
   at::Tensor decoder_inputs(const at::Tensor& labels) const override;
   TokenModel decoder_of(const at::Tensor& input_ids, const at::Tensor& attention_mask) override;
+  void set_first_tokens(std::optional<std::int64_t> decoder_start_token_id,
+                        std::optional<std::int64_t> forced_bos_token_id) override;
 
   const BartConfig& config() const noexcept { return config_; }
   ModelConfig model_config() const override;

@@ -125,6 +125,11 @@ class Seq2SeqLMImpl : public PreTrainedModelImpl {
   virtual at::Tensor decoder_inputs(const at::Tensor& labels) const = 0;
   /// The decoder after it has seen these source texts, for generate(). The model must outlive it.
   virtual TokenModel decoder_of(const at::Tensor& input_ids, const at::Tensor& attention_mask) = 0;
+
+  /// Sets how generate() begins texts, for the language of a translation, and with it what save_pretrained()
+  /// writes: see ModelConfig. *Local*.
+  virtual void set_first_tokens(std::optional<std::int64_t> decoder_start_token_id,
+                                std::optional<std::int64_t> forced_bos_token_id) = 0;
 };
 TORCH_MODULE(Seq2SeqLM);
 

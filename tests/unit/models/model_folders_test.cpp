@@ -14,6 +14,7 @@
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/opt.hpp"
+#include "lockstep/train/model_files.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 #include "unit/models/golden_models.hpp"
@@ -150,6 +151,44 @@ TEST(ModelFolders, OnlyOldNamesAreRenamed) {
             folder.path() / "model.safetensors");
   EXPECT_THROWS(load_pretrained(folder.path(), {{"LayerNorm.weight", own}}), DataError,
                 "'LayerNorm.gamma' is not part of the model");
+}
+
+/// Accelerator::load_model and checkpoints read models by this.
+TEST(ModelFolders, OldNamesAreReadIntoAnyModuleThatHasTodays) {
+  const TemporaryFolder folder;
+  save_file({{"block.LayerNorm.gamma", at::full({2}, 5.0)}, {"block.LayerNorm.beta", at::full({2}, 7.0)}},
+            folder.path() / "model.safetensors");
+  const at::Tensor weight = at::zeros({2}), bias = at::zeros({2});
+  read_model(folder.path(), {{"block.LayerNorm.weight", weight}, {"block.LayerNorm.bias", bias}});
+  EXPECT_TRUE(at::equal(weight, at::full({2}, 5.0)));
+  EXPECT_TRUE(at::equal(bias, at::full({2}, 7.0)));
+}
+
+/// How texts begin in a language is saved where Python's generate() looks for it.
+TEST(ModelFolders, FirstTokensOfTextsAreSavedInBothConfigurations) {
+  const TemporaryFolder folder;
+  auto model = AutoModelForSeq2SeqLM::from_config(
+      {.model_type = "m2m_100",
+       .vocab_size = 30,
+       .max_position_embeddings = 16,
+       .pad_token_id = 1,
+       .bos_token_id = 0,
+       .eos_token_id = 2,
+       .decoder_start_token_id = 2},
+      {.hidden_size = 8, .num_hidden_layers = 1, .num_attention_heads = 2});
+  save_pretrained(model, folder.path());
+  write_json(folder.path() / "generation_config.json", {{"decoder_start_token_id", 2}, {"max_length", 200}});
+  auto again = AutoModelForSeq2SeqLM::from_pretrained(folder.path());
+  again->set_first_tokens(2, 17);
+  again->eval();
+  const at::Tensor texts = generate(again, ids(2, 5, 30), {}, {.max_new_tokens = 4});
+  EXPECT_TRUE(texts.select(1, 0).eq(2).all().item<bool>());
+  EXPECT_TRUE(texts.select(1, 1).eq(17).all().item<bool>());
+  save_pretrained(again, folder.path() / "again");
+  const Json generation = read_json(folder.path() / "again/generation_config.json");
+  EXPECT_EQ(generation["forced_bos_token_id"], 17);
+  EXPECT_EQ(generation["max_length"], 200);
+  EXPECT_EQ(AutoModelForSeq2SeqLM::config_of(folder.path() / "again").forced_bos_token_id, 17);
 }
 
 TEST(ModelFolders, TheConfigurationIsKeptButForWhatChanged) {
