@@ -182,7 +182,7 @@ class FullyShardedDataParallelBase {
 ///     model.clip_grad_norm_(1.0);
 ///     optimizer.step();                       // on this rank's part alone
 ///
-/// *Units.* The blocks of the module that are a lockstep::Unit (those of GPT-2, BERT and BART are) are
+/// *Units.* The blocks of the module that are a lockstep::Unit (those of all models here are) are
 /// gathered one by one. Parameters in no unit, or in several, belong to the root, which is gathered for the
 /// whole forward. In a module without units, all parameters belong to the root.
 ///
