@@ -1,5 +1,5 @@
 """Generated rows a second, beside transformers' generate: generation.py BATCH_INFERENCE [--before OTHER_BATCH_INFERENCE]
-    [--rows N] [--rounds N] [--processor]
+    [--rows N] [--rounds N] [--processor] [--task TASK] [--beams N]
 
 Makes folders of a small GPT-2 and a small BART with random weights and a byte-level tokenizer, and rows of 5 to 40 bytes.
 Each side has one thread and adds 32 tokens to every row, without end tokens: alone and in batches of 32, greedy and with
@@ -100,6 +100,8 @@ def main():
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processor", action="store_true")
+    parser.add_argument("--task", choices=["text-generation", "translation"])
+    parser.add_argument("--beams", type=int, choices=[1, 4])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -111,7 +113,9 @@ def main():
             data = os.path.join(place, f"{count}.jsonl")
             sources[batch] = (data, make_rows(data, count))
         for task, folder in folders.items():
-            for beams in (1, 4):
+            if arguments.task not in (None, task):
+                continue
+            for beams in (1, 4) if arguments.beams is None else (arguments.beams,):
                 rates = {}
                 for _ in range(arguments.rounds):
                     for batch, (data, texts) in sources.items():

@@ -97,6 +97,35 @@ TEST_F(Translation, LearnsToSwapWords) {
   EXPECT_TRUE(fs::exists(file("out/config.json")));
 }
 
+/// As Seq2SeqTrainer's predict_with_generate; flags outweigh the folder.
+TEST_F(Translation, TranslatesWithTheSettingsOfTheModelsFolder) {
+  write("golden.jsonl", golden_pairs());
+  const auto translations = [&](const char* settings, const Words& more) {
+    write("model/generation_config.json", settings);
+    const Words data{"--validation-file", file("golden.jsonl"), "--output-dir", file("out")};
+    const Finished done = run_alone(tuning_words() + split("--max-steps 1 --samples 8") + data + more);
+    EXPECT_EQ(done.status, 0) << done.err;
+    std::string lines;
+    for (const auto& line : lines_of(done.out)) {
+      if (line.starts_with("'") || line.starts_with("bleu ")) lines += line + "\n";
+    }
+    fs::remove_all(file("out"));
+    return lines;
+  };
+  const char* plain = R"({"eos_token_id": 2, "decoder_start_token_id": 2})";
+  const char* set =
+      R"({"eos_token_id": 2, "decoder_start_token_id": 2, "num_beams": 3, "no_repeat_ngram_size": 1, "max_length": 5})";
+  const std::string greedy = translations(plain, {});
+  EXPECT_EQ(lines_of(greedy).size(), 9U) << greedy;
+  const std::string with_folder = translations(set, {});
+  EXPECT_FALSE(greedy == with_folder);
+  EXPECT_FALSE(with_folder == translations(set, split("--num-beams 1")));
+  EXPECT_FALSE(with_folder == translations(plain, split("--num-beams 3")));
+  write("model/generation_config.json", R"({"num_beam_groups": 3})");
+  expect_refusal(tuning_words() + Words{"--validation-file", file("golden.jsonl")}, 1,
+                 {"model/generation_config.json", "'num_beam_groups' is 3"});
+}
+
 /// Three of four rows on each side have a partner; ids may be texts or numbers.
 TEST_F(Translation, JoinsSidesByTheirIds) {
   for (const std::string quote : {"", "\""}) {
