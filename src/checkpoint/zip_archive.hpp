@@ -5,23 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "core/zip_directory.hpp"
 #include "lockstep/core/input_file.hpp"
 
 namespace lockstep {
 
 /// One file inside of an archive.
-struct ZipRecord {
-  std::string name;
-  /// Bytes as stored, and as they are after unpacking: equal if the record is not compressed.
-  std::uint64_t stored_bytes = 0;
-  std::uint64_t bytes = 0;
-  /// Where its own header begins in the archive.
-  std::uint64_t header_begin = 0;
-  bool is_compressed = false;
-};
+using ZipRecord = ZipEntry;
 
-/// The directory of a zip archive, as torch.save writes it, with the fields of zip64; the archive need not be
-/// trusted. *Local*; one thread at a time.
+/// A zip archive as torch.save writes it; it need not be trusted. *Local*; one thread at a time.
 class ZipArchive {
  public:
   /// Reads the directory at the archive's end. Throws DataError if the file cannot be read; a file that is no
@@ -39,9 +31,6 @@ class ZipArchive {
   const InputFile& file() const noexcept { return file_; }
 
  private:
-  std::string read(std::uint64_t begin, std::uint64_t length) const;
-  std::string read_directory() const;
-
   std::filesystem::path path_;
   InputFile file_;
   std::vector<ZipRecord> records_;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "lockstep/core/input_file.hpp"
 
 namespace lockstep {
 
@@ -21,7 +23,11 @@ struct ZipEntry {
 };
 
 /// The files in a ZIP archive, from its central directory (PKWARE's APPNOTE 4.3, with ZIP64). Empty if the
-/// file is not a ZIP archive or its directory is inconsistent. Throws DataError if the file cannot be read.
-std::vector<ZipEntry> zip_directory(const std::filesystem::path& path);
+/// file is not a ZIP archive or its directory is inconsistent; the archive need not be trusted. Throws
+/// DataError if the file cannot be read.
+std::vector<ZipEntry> zip_directory(const InputFile& archive);
+
+/// Where the bytes of a file begin in the archive; nothing if they are not within the archive.
+std::optional<std::uint64_t> find_zip_data(const InputFile& archive, const ZipEntry& entry);
 
 }  // namespace lockstep

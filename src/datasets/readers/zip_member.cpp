@@ -13,8 +13,6 @@
 namespace lockstep::readers {
 namespace {
 
-constexpr std::uint64_t kLocalHeader = 30;
-
 [[noreturn]] void refuse_archive(const std::filesystem::path& archive, const std::string& why) {
   throw DataError(fmt::format("'{}' {}.", archive.string(), why));
 }
@@ -38,9 +36,10 @@ constexpr std::array<std::uint32_t, 256> crc_table() {
 }  // namespace
 
 ZipMember only_member(const std::filesystem::path& archive) {
+  const InputFile bytes(archive);
   std::vector<ZipEntry> files;
   std::vector<std::string> names;
-  for (auto& entry : zip_directory(archive)) {
+  for (auto& entry : zip_directory(bytes)) {
     if (!counts(entry)) continue;
     if (names.size() < 5) names.push_back(utf8_text(entry.name));
     files.push_back(std::move(entry));
@@ -58,19 +57,9 @@ ZipMember only_member(const std::filesystem::path& archive) {
     refuse_archive(
         archive,
         fmt::format("is compressed by a method that is not read ({}). Unpack it (unzip, 7z)", file.method));
-  const InputFile bytes(archive);
-  std::array<unsigned char, kLocalHeader> head{};
-  const auto fits = [&](std::uint64_t begin, std::uint64_t length) {
-    return begin <= bytes.size() && length <= bytes.size() - begin;
-  };
-  if (!fits(file.header, kLocalHeader)) refuse_archive(archive, "is damaged: its file lies outside of it");
-  bytes.read_at(file.header, head.data(), head.size());
-  const auto length = [&](std::size_t at) {
-    return std::uint64_t{head[at]} + (std::uint64_t{head[at + 1]} << 8U);
-  };
-  const auto begin = file.header + kLocalHeader + length(26) + length(28);
-  if (!fits(begin, file.packed_bytes)) refuse_archive(archive, "is damaged: its file lies outside of it");
-  return {file.name, file.method == 8, begin, file.packed_bytes, file.bytes, file.crc32};
+  const auto begin = find_zip_data(bytes, file);
+  if (!begin) refuse_archive(archive, "is damaged: its file lies outside of it");
+  return {file.name, file.method == 8, *begin, file.packed_bytes, file.bytes, file.crc32};
 }
 
 std::uint32_t crc32_of(std::string_view bytes, std::uint32_t before) noexcept {
