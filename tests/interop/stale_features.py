@@ -4,6 +4,20 @@ import pyarrow as pa
 import pyarrow.parquet
 
 
+def arrays():
+    """Arrays of all dimensions, also inside of lists and structures, that only their extension types tell."""
+    array2 = datasets.Array2D((None, 2), "float64")
+    features = datasets.Features({
+        "two": array2, "three": datasets.Array3D((1, 1, 2), "int8"), "four": datasets.Array4D((1, 1, 1, 2), "bool"),
+        "five": datasets.Array5D((1, 1, 1, 1, 2), "uint16"), "list": datasets.List(array2), "pair": datasets.List(array2, length=2),
+        "inside": {"array": array2, "list": datasets.List({"array": array2, "n": datasets.Value("int64")})}})
+    one = [[.5, 1.5]]
+    row = {"two": one, "three": [[[1, 2]]], "four": [[[[True, False]]]], "five": [[[[[1, 2]]]]], "list": [one, one], "pair": [one, one],
+           "inside": {"array": one, "list": [{"array": one, "n": 1}]}}
+    whole = datasets.Dataset.from_list([row, row], features=features)
+    return whole.data.table.replace_schema_metadata(None)
+
+
 def compare(folder, check, printed, rows_of):
     """What dataset_compare.py gives: how a result is compared, our features and rows of a file, and their rows."""
     value = datasets.Value
@@ -19,10 +33,12 @@ def compare(folder, check, printed, rows_of):
 
     cases = {
         "added": table.append_column("score", pa.array([.5, 1.5], pa.float32())), "removed": table.drop_columns(["image", "pairs", "n"]),
-        "renamed": table.drop_columns(["pairs"]).rename_columns(["y", "n", "text", "picture", "when"]), "int32": cast("label", pa.int32()),
+        "renamed": table.rename_columns(["y", "n", "text", "picture", "pairs", "when"]), "int32": cast("label", pa.int32()),
         "float64": cast("n", pa.float64()), "large_string": cast("text", pa.large_string()), "ms": cast("when", pa.timestamp("ms")),
         "names": table.set_column(3, "image", pa.array(["p", "q"])), "swapped": table.select(["when", "label", "text"]),
     }
+    kept = table.rename_columns(["y", "n", "text", "picture", "pairs", "when"]).replace_schema_metadata(table.schema.metadata)
+    cases |= {"renamed, with metadata": kept, "reordered": table.select(["pairs", "image", "label", "when"]), "arrays": arrays()}
     for name, case in cases.items():
         path = f"{folder}/stale-{name}"
         pa.parquet.write_table(case, path + ".parquet")

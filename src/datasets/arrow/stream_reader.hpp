@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace lockstep::arrow_file {
 struct FileSchema {
   std::vector<Field> fields;
   std::map<std::string, std::string> metadata;
+  /// As it is in the file, with the names of extension types.
+  std::shared_ptr<arrow::Schema> arrow;
 };
 
 struct FileTable {

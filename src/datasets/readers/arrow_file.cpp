@@ -1,6 +1,13 @@
 #include "readers.hpp"
 
+#include <arrow/extension_type.h>
+#include <arrow/type.h>
+#include <arrow/util/key_value_metadata.h>
+
 #include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "core/json.hpp"
 #include "core/json_text.hpp"
@@ -74,34 +81,94 @@ DataType type_in_parquet(const DataType& type) {
   });
 }
 
+Feature parse_feature(const Field& field, const OrderedJson& stored) {
+  OrderedJson one = OrderedJson::object();
+  one[field.name] = stored;
+  return Features::from_json(json_text(one), {field})[field.name];
+}
+
+/// Name and metadata of the field's extension type; empty if it has none.
+std::pair<std::string, std::string> extension_of(const arrow::Field& field) {
+  if (field.type()->id() == arrow::Type::EXTENSION) {
+    const auto& type = static_cast<const arrow::ExtensionType&>(*field.type());
+    return {type.extension_name(), type.Serialize()};
+  }
+  const auto& metadata = field.metadata();
+  if (!metadata || !metadata->Contains("ARROW:extension:name")) return {};
+  const auto text = metadata->Get("ARROW:extension:metadata");
+  return {*metadata->Get("ARROW:extension:name"), text.ok() ? *text : std::string()};
+}
+
+/// What `datasets` makes of an extension type; nothing if it does not know it.
+std::optional<OrderedJson> kind_of_extension(const arrow::Field& field) {
+  const auto [name, metadata] = extension_of(field);
+  if (name == "arrow.json") return OrderedJson{{"_type", "Json"}};
+  constexpr std::string_view kBegin = "datasets.features.features.Array", kEnd = "ExtensionType";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() <= kBegin.size() + kEnd.size())
+    return std::nullopt;
+  const auto shape = OrderedJson::parse(metadata, nullptr, /*allow_exceptions=*/false);
+  if (!shape.is_array() || shape.size() != 2) return std::nullopt;
+  const auto kind = "Array" + name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  return OrderedJson{{"shape", shape[0]}, {"dtype", shape[1]}, {"_type", kind}};
+}
+
+/// The feature of a column without a stored one: of its own type, as `datasets` infers it.
+Feature infer_feature(const Field& field, const arrow::Field& stored) {
+  const auto& type = field.type;
+  if (const auto kind = kind_of_extension(stored)) {
+    const auto feature = parse_feature(field, *kind);
+    return feature.type() == type ? feature : Feature(type);
+  }
+  const auto& inner = *stored.type();
+  const auto child = [&](int number) {
+    return infer_feature({type.fields()[static_cast<std::size_t>(number)].name,
+                          type.fields()[static_cast<std::size_t>(number)].type},
+                         *inner.field(number));
+  };
+  if (type.fields().empty() || static_cast<std::size_t>(inner.num_fields()) != type.fields().size())
+    return Feature(type);
+  if (type.kind() == TypeKind::list || type.kind() == TypeKind::large_list)
+    return Feature::list(child(0), -1, type.kind() == TypeKind::large_list);
+  if (type.kind() == TypeKind::fixed_size_list) return Feature::list(child(0), type.width());
+  if (type.kind() != TypeKind::struct_) return Feature(type);
+  std::vector<std::pair<std::string, Feature>> items;
+  for (int number = 0; number < inner.num_fields(); ++number)
+    items.emplace_back(type.fields()[static_cast<std::size_t>(number)].name, child(number));
+  return Feature::struct_(Features(std::move(items)));
+}
+
 /// The stored feature of a column. As in `datasets`, a column that others have added or given another type
 /// since is of its own type.
-Feature feature_of(const Field& field, const OrderedJson& stored, bool is_parquet) {
+Feature feature_of(const Field& field, const arrow::Field& own, const OrderedJson& stored, bool is_parquet) {
   const auto found = stored.find(field.name);
-  if (found == stored.end()) return Feature(field.type);
-  OrderedJson one = OrderedJson::object();
-  one[field.name] = *found;
-  const auto feature = Features::from_json(json_text(one), {field})[field.name];
+  if (found == stored.end()) return infer_feature(field, own);
+  const auto feature = parse_feature(field, *found);
   const bool fits =
       feature.type() == field.type || (is_parquet && type_in_parquet(feature.type()) == field.type);
-  return fits ? feature : Feature(field.type);
+  return fits ? feature : infer_feature(field, own);
+}
+
+/// The features that the schema stores, as `datasets` does; an empty object if it stores none.
+OrderedJson stored_features(const arrow_file::FileSchema& schema, const std::string& name) {
+  const auto found = schema.metadata.find("huggingface");
+  if (found == schema.metadata.end()) return OrderedJson::object();
+  const auto json =
+      json_tree::parse<OrderedJson>(found->second, "'" + name + "': the entry 'huggingface' of its schema");
+  if (!json.is_object() || !json.contains("info") || !json["info"].is_object()) return OrderedJson::object();
+  const auto& info = json["info"];
+  return info.contains("features") && info["features"].is_object() ? info["features"] : OrderedJson::object();
 }
 
 }  // namespace
 
 Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool is_parquet) try {
-  const auto& fields = schema.fields;
-  const auto found = schema.metadata.find("huggingface");
-  if (found == schema.metadata.end()) return Features::from_fields(fields);
-  const auto json =
-      json_tree::parse<OrderedJson>(found->second, "'" + name + "': the entry 'huggingface' of its schema");
-  if (!json.is_object() || !json.contains("info") || !json["info"].is_object())
-    return Features::from_fields(fields);
-  const auto& info = json["info"];
-  if (!info.contains("features") || !info["features"].is_object()) return Features::from_fields(fields);
+  const auto stored = stored_features(schema, name);
   std::vector<std::pair<std::string, Feature>> items;
-  for (const auto& field : fields)
-    items.emplace_back(field.name, feature_of(field, info["features"], is_parquet));
+  for (std::size_t place = 0; place < schema.fields.size(); ++place) {
+    const auto& field = schema.fields[place];
+    const auto& own = *schema.arrow->field(static_cast<int>(place));
+    items.emplace_back(field.name, feature_of(field, own, stored, is_parquet));
+  }
   return Features(std::move(items));
 } catch (const UsageError& error) {
   throw DataError("'" + name + "': " + error.what());

@@ -364,7 +364,7 @@ DataType type_of(const arrow::DataType& type, const Location& place) {
 }
 
 FileSchema schema_of(const arrow::Schema& schema, const Location& place) {
-  FileSchema result{fields_of(schema.fields(), place), {}};
+  FileSchema result{fields_of(schema.fields(), place), {}, arrow::schema(schema.fields(), schema.metadata())};
   if (const auto& metadata = schema.metadata()) {
     for (std::int64_t entry = 0; entry < metadata->size(); ++entry)
       result.metadata.emplace(metadata->key(entry), metadata->value(entry));
