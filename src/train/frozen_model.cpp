@@ -22,14 +22,8 @@ std::string complaint_about(const std::vector<NamedTensor>& parameters) {
   return "";
 }
 
-/// Through a copy, because the ranks' tensors may differ in their strides.
 void copy_from_first_rank(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
-  const at::NoGradGuard no_grad;
-  for (const auto& entry : parallel::without_repeats(tensors)) {
-    const at::Tensor values = entry.tensor.detach().clone(at::MemoryFormat::Contiguous);
-    group.broadcast(values, 0);
-    if (group.rank() != 0) entry.tensor.detach().copy_(values);
-  }
+  for (const auto& entry : parallel::without_repeats(tensors)) parallel::copy_values(group, entry.tensor);
 }
 
 }  // namespace
@@ -56,10 +50,10 @@ void FrozenModelBase::check_frozen() const {
   if (group_.size() == 1 || !at::GradMode::is_enabled()) return;
   for (const auto& entry : frozen_) {
     if (!entry.tensor.requires_grad()) continue;
-    throw UsageError(
-        fmt::format("rank {} of {}: parameter '{}' requires a gradient, but no parameter did when the model was "
-                    "prepared, so that nothing averages it: prepare the model after unfreezing",
-                    group_.rank(), group_.size(), entry.name));
+    throw UsageError(fmt::format(
+        "rank {} of {}: parameter '{}' requires a gradient, but no parameter did when the model was "
+        "prepared, so that nothing averages it: prepare the model after unfreezing",
+        group_.rank(), group_.size(), entry.name));
   }
 }
 
