@@ -147,7 +147,8 @@ class Trainer {
   virtual std::vector<std::string> metric_names(const std::string& prefix) const;
 
   /// The model's outputs for all samples, and the metrics as in evaluate(); logs nothing. Outputs that do not
-  /// have as many rows as the batch are left out.
+  /// have as many rows as the batch are left out. Samples without labels have neither loss nor metrics: see
+  /// TrainingArguments::label_names.
   virtual PredictionOutput predict(std::shared_ptr<const Dataset> dataset,
                                    const std::string& prefix = "test");
 
@@ -197,7 +198,8 @@ class Trainer {
   /// Forward and backward of one micro-batch, inside Accelerator::accumulate. Returns the loss to be logged.
   virtual Loss training_step(const Batch& batch);
 
-  /// Evaluates one batch, without gradients. *Local*: ranks may have different numbers of batches.
+  /// Evaluates one batch, without gradients; without its loss if it has no labels (see
+  /// TrainingArguments::label_names). *Local*: ranks may have different numbers of batches.
   /// `loss_only`: outputs are not needed.
   virtual EvaluationStep prediction_step(const Batch& batch, bool loss_only);
 

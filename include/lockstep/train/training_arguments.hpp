@@ -160,6 +160,11 @@ struct TrainingArguments {
   Duration eval_delay = 0;
   /// Compute the loss and no metrics.
   bool prediction_loss_only = false;
+  /// The columns with labels. Of batches that lack one of them, evaluate() and predict() compute neither loss
+  /// nor metrics, as transformers does. Empty: the columns whose names contain "label", and start_positions
+  /// and end_positions; then a batch counts as one without labels if it has no such column, but those of the
+  /// trainer's train_dataset or eval_dataset do.
+  std::vector<std::string> label_names = {};
   /// EvaluationMetrics gets one batch of its rank at a time, and no samples are kept; transformers' default
   /// is the opposite. Off: rank 0 gets all samples at once, in the order of the data set, for metrics that
   /// are not sums.

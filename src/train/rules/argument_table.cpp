@@ -127,6 +127,10 @@ void add_evaluation(Table& table) {
            more_than(0))
       .add("eval-delay", &Args::eval_delay, "No evaluation before this many steps, or epochs (2ep).")
       .add("prediction-loss-only", &Args::prediction_loss_only, "Compute only the loss, no metrics.")
+      .add(
+          "label-names", &Args::label_names,
+          "Columns with labels: of batches without them, no loss and no metrics are computed. Default: those "
+          "with \"label\" in their names.")
       .add("batch-eval-metrics", &Args::batch_eval_metrics,
            "Compute metrics batch by batch; otherwise from all samples, on rank 0.")
       .add("eval-accumulation-steps", &Args::eval_accumulation_steps,

@@ -1,6 +1,7 @@
 #include "evaluation.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "../rules/metric_names.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/data/collate.hpp"
 
 namespace lockstep {
 namespace {
@@ -66,6 +68,20 @@ void set_value(LogValues& values, const std::string& name, double value) {
   } else {
     found->second = value;
   }
+}
+
+bool has_column(const Batch& batch, const std::string& name) {
+  const auto& texts = batch.text_items();
+  return batch.contains(name) || std::ranges::find(texts, name, &Batch::TextItem::first) != texts.end();
+}
+
+bool names_label(const std::string& name) {
+  return name.find("label") != std::string::npos || name == "start_positions" || name == "end_positions";
+}
+
+bool has_label_column(const Batch& batch) {
+  const auto is_label = [](const auto& item) { return names_label(item.first); };
+  return std::ranges::any_of(batch.items(), is_label) || std::ranges::any_of(batch.text_items(), is_label);
 }
 
 Batch with_type(const Batch& batch, at::ScalarType type) {
@@ -137,11 +153,13 @@ bool EvaluationRun::measures_batches() const {
 
 void EvaluationRun::take_batch(const Batch& batch, bool keep) {
   const bool loss_only = impl_.args.prediction_loss_only && !keep;
+  const bool labelled = impl_.has_labels(batch);
+  labelled_ += labelled ? 1 : 0;
   const EvaluationStep step = trainer_.prediction_step(batch, loss_only);
   if (step.loss.value.defined()) add_loss(step.loss, batch.size());
   samples_ += batch.size();
   ++batches_;
-  const bool measured = !loss_only && impl_.parts.compute_metrics;
+  const bool measured = labelled && !loss_only && impl_.parts.compute_metrics;
   const bool for_metrics = measured && !measures_batches();
   if (measured && !for_metrics) impl_.parts.compute_metrics->update(step.outputs, batch);
   if (for_metrics) inputs_.add(batch, batch.size());
@@ -180,8 +198,9 @@ void EvaluationRun::keep_rows(const Batch& outputs, const Batch& batch) {
 
 LogValues EvaluationRun::metrics() {
   const auto& accelerator = impl_.accelerator;
-  const at::Tensor counts =
-      at::tensor({static_cast<double>(samples_), static_cast<double>(batches_)}, sums_.options());
+  const at::Tensor counts = at::tensor(
+      {static_cast<double>(samples_), static_cast<double>(batches_), static_cast<double>(labelled_)},
+      sums_.options());
   const at::Tensor all = accelerator.reduce(at::cat({sums_, counts})).cpu();
   const auto number = [&](int index) { return all[index].item<double>(); };
   LogValues values;
@@ -193,7 +212,7 @@ LogValues EvaluationRun::metrics() {
     impl_.warn(number(2) - number(3), " of the ", number(2),
                " batches had a loss that is not finite: they are left out of ", prefix_, "_loss");
   }
-  if (impl_.parts.compute_metrics && !impl_.args.prediction_loss_only) {
+  if (has_metrics(number(6), number(5))) {
     if (!measures_batches()) measure_all_at_once();
     for (const auto& [name, value] : impl_.parts.compute_metrics->compute(accelerator.process_group()))
       set_value(values, train::with_prefix(prefix_, name), value);
@@ -201,6 +220,17 @@ LogValues EvaluationRun::metrics() {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   add_speed(values, prefix_, seconds, number(4), std::ceil(number(5) / accelerator.num_processes()));
   return values;
+}
+
+bool EvaluationRun::has_metrics(double labelled, double batches) const {
+  if (!impl_.parts.compute_metrics || impl_.args.prediction_loss_only) return false;
+  if (labelled == batches) return true;
+  if (labelled == 0) return false;
+  throw UsageError(
+      fmt::format("Trainer: {} of the {} batches of {} have labels, the others do not, so that there are no "
+                  "metrics of all: "
+                  "give all samples labels, or name the columns with labels in label_names",
+                  labelled, batches, prefix_));
 }
 
 /// Updates the metrics with all samples on rank 0 only: their own exchange sums over ranks.
@@ -223,6 +253,26 @@ const Batch& EvaluationRun::predictions() {
   if (!is_stream_) predictions_->indices.assign(first, first + indices.numel());
   predictions_->valid.assign(static_cast<std::size_t>(indices.numel()), true);
   return *predictions_;
+}
+
+/// Modules have no names of inputs, from which transformers knows those of labels. The trainer's own data
+/// tell whether labels are to be expected.
+bool Trainer::Impl::has_labels(const Batch& batch) {
+  if (!args.label_names.empty())
+    return std::ranges::all_of(args.label_names, [&](const auto& name) { return has_column(batch, name); });
+  if (has_label_column(batch)) return true;
+  if (!own_labels) {
+    const auto one = [&](const std::shared_ptr<const Dataset>& data) {
+      if (!data || data->size() == 0) return false;
+      std::vector<Example> first{data->get_named(0, {})};
+      return has_label_column(parts.data_collator ? parts.data_collator(std::move(first))
+                                                  : default_collate(std::move(first)));
+    };
+    own_labels =
+        one(parts.train_dataset) || one(parts.eval_dataset) ||
+        std::ranges::any_of(parts.eval_datasets, [&](const auto& entry) { return one(entry.second); });
+  }
+  return !*own_labels;
 }
 
 std::int64_t evaluated_batches(const TrainingArguments& args) {
@@ -298,7 +348,7 @@ PredictionOutput Trainer::predict(std::shared_ptr<const Dataset> dataset, const 
 EvaluationStep Trainer::prediction_step(const Batch& batch, bool /*loss_only*/) {
   EvaluationStep step;
   step.outputs = impl_->parts.model->evaluate(batch);
-  step.loss = compute_loss(step.outputs, batch);
+  if (impl_->has_labels(batch)) step.loss = compute_loss(step.outputs, batch);
   if (impl_->parts.preprocess_logits_for_metrics)
     step.outputs = impl_->parts.preprocess_logits_for_metrics(step.outputs, batch);
   return step;

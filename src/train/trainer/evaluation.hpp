@@ -42,12 +42,17 @@ class EvaluationRun {
   void stop_when_asked() const;
   /// Whether metrics are updated batch by batch.
   bool measures_batches() const;
+  /// Whether there are metrics to compute. `labelled` of so many `batches` of all ranks have labels. Throws
+  /// UsageError if only some do.
+  bool has_metrics(double labelled, double batches) const;
   void measure_all_at_once();
 
   Trainer& trainer_;
   Trainer::Impl& impl_;
   std::string prefix_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  /// How many of the batches have labels.
+  std::int64_t labelled_ = 0;
   /// Sum of losses, sum of weights, batches with a loss, and those of them that count.
   at::Tensor sums_;
   std::optional<at::ScalarType> type_;

@@ -27,6 +27,8 @@ struct Trainer::Impl {
   /// Evaluates one data set, logs the result and calls the callbacks. Throws EvaluationInterrupted.
   LogValues evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
                      const std::string& prefix);
+  /// See TrainingArguments::label_names.
+  bool has_labels(const Batch& batch);
   std::optional<LogValues> metrics_before_interruption(const std::string& prefix) const;
   /// Logs a warning that is the same on every rank, from the ranks that write messages.
   template <class... Words>
@@ -51,6 +53,8 @@ struct Trainer::Impl {
   Loss last_loss;
   /// For floating_point_operations(); set once it has been called.
   std::optional<std::int64_t> multiplied;
+  /// Whether the trainer's own data have labels; set once it was needed.
+  std::optional<bool> own_labels;
   /// Whether a train() has prepared and registered objects.
   bool has_trained = false;
   /// Whether train() is running.

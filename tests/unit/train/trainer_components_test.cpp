@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/data/collate.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
 #include "support/throws.hpp"
 #include "unit/train/small_trainings.hpp"
@@ -200,6 +201,85 @@ TEST_P(Components, KeepANameThatHasThePrefix) {
         EXPECT_EQ(trainer.state().best_metric, 23);
         EXPECT_EQ(LogEntry{trainer.evaluate()}.find("eval_rows"), 23);
         EXPECT_EQ(LogEntry{trainer.predict(labelled(5)).metrics}.find("test_eval_rows"), 5);
+      },
+      accelerator_options(args));
+}
+
+/// Like that of a test set of a competition.
+std::shared_ptr<const Dataset> unlabelled(std::int64_t count) {
+  return std::make_shared<TensorDataset>(
+      Batch{{"x", at::linspace(-1, 1, count * 3).reshape({count, 3}).sin()}});
+}
+
+std::vector<std::string> names_of(const LogValues& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
+/// transformers' predict() returns the same predictions and metrics, but for its test_model_preparation_time;
+/// so does its evaluate().
+TEST_P(Components, PredictSamplesWithoutLabels) {
+  using Names = std::vector<std::string>;
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  const Names speed{"test_runtime", "test_samples_per_second", "test_steps_per_second"};
+  const Names all{"test_loss", "test_rows", "test_runtime", "test_samples_per_second",
+                  "test_steps_per_second"};
+  const auto model = wrap_model(torch::nn::Linear(3, 2), [](auto& net, const Batch& batch) {
+    return Batch{{"logits", net(batch["x"])}};
+  });
+  const auto loss = [](const Batch& outputs, const Batch& batch) -> Loss {
+    return {torch::nn::functional::cross_entropy(outputs["logits"], batch["labels"])};
+  };
+  const auto rows = [](const EvaluationPrediction& samples) -> Metrics {
+    return {{"rows", static_cast<double>(samples.inputs["labels"].size(0))}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        for (const Names& labels : {Names{}, Names{"labels"}, Names{"other"}}) {
+          args.label_names = labels;
+          TrainerComponents parts{.model = model, .compute_loss = loss, .compute_metrics = rows};
+          if (labels.empty()) parts.train_dataset = labelled(8);
+          Trainer trainer(accelerator, args, parts);
+          const PredictionOutput without = trainer.predict(unlabelled(7));
+          EXPECT_EQ(names_of(without.metrics), speed);
+          const PredictionOutput with = trainer.predict(labelled(7));
+          EXPECT_EQ(names_of(with.metrics), labels == Names{"other"} ? speed : all);
+          EXPECT_EQ(with.predictions["logits"].size(0), 7);
+          EXPECT_TRUE(at::equal(without.predictions["logits"], with.predictions["logits"]));
+          EXPECT_EQ(names_of(trainer.evaluate(unlabelled(7), "test")), speed);
+        }
+        // Nothing tells whether there should be labels.
+        args.label_names = {};
+        Trainer trainer(accelerator, args, {.model = model, .compute_loss = loss});
+        EXPECT_THROWS(trainer.predict(unlabelled(7)), UsageError, "no tensor named 'labels'");
+      },
+      accelerator_options(args));
+}
+
+TEST_P(Components, RefuseMetricsOfSamplesOfWhichOnlySomeHaveLabels) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.label_names = {"labels"};
+  const auto model = wrap_model(torch::nn::Linear(3, 2), [](auto& net, const Batch& batch) {
+    return Batch{{"logits", net(batch["x"])}};
+  });
+  const auto some = [](std::vector<Example> samples) {
+    Batch batch = default_collate(std::move(samples));
+    return batch["labels"].any().item<bool>() ? batch : Batch{{"x", batch["x"]}};
+  };
+  testing::run_accelerators(
+      GetParam(),
+      [&](const Accelerator& accelerator) {
+        Trainer trainer(accelerator, args,
+                        {.model = model,
+                         .data_collator = some,
+                         .compute_metrics = [](const EvaluationPrediction&) -> Metrics { return {}; }});
+        EXPECT_THROWS(trainer.predict(labelled(24)), UsageError, "batches of test have labels",
+                      "label_names");
       },
       accelerator_options(args));
 }
