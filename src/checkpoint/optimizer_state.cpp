@@ -192,12 +192,12 @@ template <class Kind>
 void load(Kind kind, Optimizer& optimizer, const Groups& groups, const OptimizerState& saved) {
   const at::NoGradGuard no_grad;
   const json description = json::parse(saved.options);
-  optimizer.state().clear();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     auto& options = static_cast<typename Kind::Options&>(optimizer.param_groups()[g].options());
     read_options(kind, description.at("param_groups")[g], options);
     for (const auto& parameter : groups[g]) {
       auto state = restored(kind, saved.tensors, parameter);
+      optimizer.state().erase(parameter.tensor.unsafeGetTensorImpl());
       if (state) optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] = std::move(state);
     }
   }

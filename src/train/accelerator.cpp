@@ -23,6 +23,7 @@
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
+#include "optimizer_lifetime.hpp"
 
 namespace lockstep {
 namespace {
@@ -214,8 +215,9 @@ std::shared_ptr<const void> Accelerator::add_optimizer(torch::optim::Optimizer& 
         "an optimizer that treats each element by itself, as AdamW or SGD");
   }
   auto mark = std::make_shared<char>();
-  gradients()->add_optimizer(optimizer, mark);
-  state_->prepared.add_optimizer(optimizer, mark);
+  const auto alive = train::watch(optimizer, mark);
+  gradients()->add_optimizer(optimizer, alive);
+  state_->prepared.add_optimizer(optimizer, alive);
   return mark;
 }
 

@@ -75,7 +75,9 @@ TrainingState PreparedObjects::state(LossScaling* scaling) const {
   std::size_t number = 0;
   for (const auto& entry : optimizers_) {
     if (!sees(entry.owner)) continue;
-    check_alive(entry.alive, fmt::format("the result of prepare() for optimizer #{}", ++number));
+    check_alive(
+        entry.alive,
+        fmt::format("optimizer #{} (of a class of the program: what prepare() returned for it)", ++number));
     state.add_optimizer(*entry.object);
   }
   number = 0;

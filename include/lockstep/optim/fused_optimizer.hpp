@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/core/lifetime.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep::optim {
@@ -42,6 +43,9 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// As LibTorch's, and also for gradients that are views into DistributedDataParallel's buckets. *Local*.
   void zero_grad(bool set_to_none = true) { lockstep::zero_grad(*this, set_to_none); }
 
+  /// Of this object: checkpoints use it. *Local*.
+  const Lifetime& lifetime() const noexcept { return lifetime_; }
+
   /// One step of some of a group's parameters with these gradients; ignores their `.grad`. *Local*.
   void step_with(torch::optim::OptimizerParamGroup& group, const std::vector<at::Tensor>& parameters,
                  const std::vector<at::Tensor>& gradients);
@@ -61,6 +65,9 @@ class FusedOptimizer : public torch::optim::Optimizer {
     if (place == nullptr) place = std::make_unique<State>();
     return static_cast<State&>(*place);
   }
+
+ private:
+  Lifetime lifetime_;
 };
 
 /// Used by the constructors of the optimizers.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
+#include "lockstep/core/lifetime.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep::optim {
@@ -57,6 +58,9 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
   /// As LibTorch's, and also for gradients that are views into DistributedDataParallel's buckets. *Local*.
   void zero_grad(bool set_to_none = true) { lockstep::zero_grad(*this, set_to_none); }
 
+  /// Of this object: checkpoints use it. *Local*.
+  const Lifetime& lifetime() const noexcept { return lifetime_; }
+
   /// The rank in the group that keeps the state of this parameter. *Local*. Throws UsageError if the
   /// optimizer does not have the parameter.
   int owner_of(const at::Tensor& parameter) const;
@@ -73,6 +77,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  Lifetime lifetime_;
 };
 
 }  // namespace lockstep::optim

@@ -115,14 +115,16 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   ///   DistributedDataParallel, or with AcceleratorOptions::fsdp_plugin in a FullyShardedDataParallel. One
   ///   without a parameter that requires a gradient (a teacher) only gets rank 0's values: see FrozenModel.
   /// - An optimizer becomes an AcceleratedOptimizer that refers to it. It must be a variable of the program.
-  ///   Checkpoints need both: an optimizer without any AcceleratedOptimizer left is an error when saving.
+  ///   Checkpoints contain it as long as it exists, also if this result is dropped; of a class of the
+  ///   program's own, as long as a copy of the result does. One that is gone is an error when saving.
   /// - A scheduler (optim::LrScheduler, optim::ReduceLrOnPlateau) becomes an AcceleratedScheduler, likewise.
   /// - A DataLoader becomes this rank's share of it, sharded by AcceleratorOptions::dataloader_config, with
   ///   its batches on the device.
   ///
   /// Models and optimizers that are already prepared are returned unchanged. A loader can be prepared only
-  /// once, and its sampler must return all samples (UsageError). save_state() saves all prepared objects.
-  /// *Collective* if a module is among them.
+  /// once, and its sampler must return all samples (UsageError). save_state() saves all prepared objects:
+  /// models and loaders, which the Accelerator keeps alive, until free_memory(), which a program with several
+  /// trainings calls between them. *Collective* if a module is among them.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
@@ -485,7 +487,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   void save_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& folder,
                            std::uint64_t max_shard_bytes) const;
   void load_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& path) const;
-  /// Expires with the last copy of the AcceleratedOptimizer.
+  /// Expires with the last copy of the AcceleratedOptimizer, or with the optimizer.
   std::shared_ptr<const void> add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);

@@ -2,15 +2,18 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <torch/optim/sgd.h>
+#include <torch/optim.h>
+#include <torch/serialize.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/optim/adam.hpp"
 #include "support/throws.hpp"
 #include "unit/train/small_trainings.hpp"
 
@@ -160,6 +163,77 @@ TEST(PreparedObjects, ThatAreGoneAreNamedWhenSaving) {
     accelerator.save_state(folder / "scheduled");
   }
   EXPECT_THROWS(accelerator.save_state(folder / "gone"), UsageError, "scheduler #1");
+}
+
+/// Of a class that only the program knows.
+class OwnOptimizer final : public torch::optim::Optimizer {
+ public:
+  explicit OwnOptimizer(const std::vector<at::Tensor>& parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(parameters)},
+                  std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  at::Tensor step(LossClosure /*closure*/ = nullptr) override { return {}; }
+};
+
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<at::Tensor>&)>;
+
+std::map<std::string, MakeOptimizer> kinds_of_optimizers() {
+  using namespace torch::optim;
+  return {{"Adam", [](const auto& all) { return std::make_unique<Adam>(all); }},
+          {"AdamW", [](const auto& all) { return std::make_unique<AdamW>(all); }},
+          {"SGD", [](const auto& all) { return std::make_unique<SGD>(all, SGDOptions(0.1).momentum(0.9)); }},
+          {"RMSprop", [](const auto& all) { return std::make_unique<RMSprop>(all); }},
+          {"Adagrad", [](const auto& all) { return std::make_unique<Adagrad>(all); }},
+          {"optim::AdamW", [](const auto& all) { return std::make_unique<lockstep::optim::AdamW>(all); }}};
+}
+
+/// As programs in Python do, whose accelerator keeps the result. Its user keeps the optimizer.
+TEST(PreparedObjects, AreSavedAlthoughTheResultOfPrepareWasDropped) {
+  const TemporaryFolder folder;
+  for (const auto& [name, make] : kinds_of_optimizers()) {
+    SCOPED_TRACE(name);
+    Accelerator accelerator(World::single());
+    torch::nn::Linear net(2, 1);
+    const auto step = [&](torch::optim::Optimizer& optimizer) {
+      optimizer.zero_grad();
+      optimizer.step([&] {
+        const at::Tensor loss = net(at::ones({1, 2})).square().sum();
+        loss.backward();
+        return loss;
+      });
+    };
+    {
+      const auto optimizer = make(net->parameters());
+      accelerator.prepare(net, *optimizer);
+      step(*optimizer);
+      accelerator.save_state(folder / name / "one");
+      step(*optimizer);
+      const at::Tensor after = net->weight.detach().clone();
+      accelerator.load_state(folder / name / "one");
+      step(*optimizer);
+      EXPECT_TRUE(at::equal(net->weight, after));
+      accelerator.save_state(folder / name / "two");
+      if (!name.starts_with("optim::")) {
+        // LibTorch's archives are as without the Accelerator.
+        torch::save(*optimizer, folder / "archive.pt");
+        const auto other = make(net->parameters());
+        torch::load(*other, folder / "archive.pt");
+        EXPECT_EQ(other->state().size(), 2U);
+      }
+    }
+    EXPECT_THROWS(accelerator.save_state(folder / name / "gone"), UsageError, "optimizer #1",
+                  "free_memory()");
+    accelerator.free_memory();
+    accelerator.save_state(folder / name / "nothing");
+  }
+}
+
+TEST(PreparedObjects, OfAnUnknownClassOfOptimizerNeedTheResultOfPrepare) {
+  const TemporaryFolder folder;
+  Accelerator accelerator(World::single());
+  torch::nn::Linear net(2, 1);
+  OwnOptimizer optimizer(net->parameters());
+  accelerator.prepare(optimizer);
+  EXPECT_THROWS(accelerator.save_state(folder / "own"), UsageError, "what prepare() returned");
 }
 
 /// Another program may take it before the test does, which is unlikely.
