@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <exception>
+#include <iostream>
 #include <optional>
 #include <span>
 
@@ -18,7 +20,40 @@ struct Tracking::State {
   bool writes;
   std::unique_ptr<Trackers> trackers = std::make_unique<Trackers>();
   std::optional<std::int64_t> resumed_at;
+  /// The number of the training whose trackers are open, 0 if none are; and its trackers, if this process
+  /// writes.
+  std::uint64_t run = 0, runs = 0;
+  const Tracker* of_run = nullptr;
+
+  void close_run() {
+    const auto closed = trackers->remove(of_run);
+    run = 0;
+    of_run = nullptr;
+    resumed_at.reset();
+    if (closed) closed->finish();
+  }
 };
+
+struct RunTrackers::Impl {
+  std::shared_ptr<Tracking::State> state;
+  std::uint64_t run;
+};
+
+RunTrackers::RunTrackers(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+RunTrackers::~RunTrackers() {
+  try {
+    close();
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep: a run's trackers could not be closed: " << error.what() << std::endl;
+  }
+}
+
+bool RunTrackers::is_open() const noexcept { return impl_->state->run == impl_->run; }
+
+void RunTrackers::close() {
+  if (is_open()) impl_->state->close_run();
+}
 
 Tracking::Tracking(bool writes) : state_(std::make_shared<State>(writes)) {}
 
@@ -29,6 +64,24 @@ void Tracking::init_trackers(const TrackerOptions& options, const HyperParameter
   auto* const trackers = opened.get();
   state_->add(std::move(opened));
   if (!parameters.empty() || !metrics.empty()) trackers->log_hyperparameters(parameters, metrics);
+}
+
+std::shared_ptr<RunTrackers> Tracking::init_run_trackers(const TrackerOptions& options,
+                                                         const HyperParameters& parameters) {
+  // What is opened now continues after the checkpoint's step, whatever was open before.
+  const auto resumed_at = state_->resumed_at;
+  if (state_->run != 0) state_->close_run();
+  state_->resumed_at = resumed_at;
+  if (state_->writes) {
+    auto opened = std::make_unique<Trackers>(options);
+    auto* const trackers = opened.get();
+    state_->add(std::move(opened));
+    state_->of_run = trackers;
+    if (!parameters.empty()) trackers->log_hyperparameters(parameters, {});
+  }
+  state_->run = ++state_->runs;
+  return std::shared_ptr<RunTrackers>(
+      new RunTrackers(std::make_unique<RunTrackers::Impl>(RunTrackers::Impl{state_, state_->run})));
 }
 
 void Tracking::add_tracker(std::unique_ptr<Tracker> tracker) {
@@ -50,6 +103,8 @@ void Tracking::log_histogram(const std::string& name, const at::Tensor& tensor, 
 }
 
 void Tracking::end_training() {
+  state_->run = 0;
+  state_->of_run = nullptr;
   state_->trackers->finish();
   state_->trackers = std::make_unique<Trackers>();
   state_->resumed_at.reset();

@@ -30,13 +30,15 @@ class TrackerCallback final : public TrainerCallback {
   /// Writes the values with global_step; opens the files again for an evaluation outside of train(). Throws
   /// Error if writing fails.
   void on_log(CallbackContext& event) override;
-  /// Closes the files, also when the training was stopped.
+  /// Closes the files, also when the training was stopped. Other trackers of the Accelerator stay open.
   void on_train_end(CallbackContext& event) override;
 
  private:
   void open(CallbackContext& event, bool for_training);
 
-  bool is_open_ = false;
+  bool is_open() const { return trackers_ && trackers_->is_open(); }
+
+  std::shared_ptr<RunTrackers> trackers_;
 };
 
 /// Prints each log entry as one line on rank 0's standard output: {'loss': 0.25, 'epoch': 1}.

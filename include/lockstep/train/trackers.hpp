@@ -124,6 +124,8 @@ class Trackers final : public Tracker {
 
   /// Takes ownership of a tracker and appends it; not null.
   void add(std::unique_ptr<Tracker> tracker) { trackers_.push_back(std::move(tracker)); }
+  /// Takes the tracker out of the list; null if it is not in it.
+  std::unique_ptr<Tracker> remove(const Tracker* tracker);
 
   void log(const LogValues& values, std::int64_t step) override;
   void log_text(const std::string& name, const std::string& text, std::int64_t step) override;

@@ -10,6 +10,26 @@
 
 namespace lockstep {
 
+/// The trackers of one of the trainings that share an Accelerator: see Tracking::init_run_trackers().
+/// *Local*.
+class RunTrackers {
+ public:
+  ~RunTrackers();
+  RunTrackers(const RunTrackers&) = delete;
+  RunTrackers& operator=(const RunTrackers&) = delete;
+
+  /// Until they are closed: by close(), by the next training's, or with all others.
+  bool is_open() const noexcept;
+  /// Ends the run and closes its trackers, and no others. Throws Error if writing fails.
+  void close();
+
+ private:
+  friend class Tracking;
+  struct Impl;
+  explicit RunTrackers(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 /// The part of Accelerator that logs the values of a run; programs use it through an Accelerator. Only rank 0
 /// writes; calls of other ranks do nothing. Everything is *Local*, and throws Error if writing fails.
 ///
@@ -25,6 +45,10 @@ class Tracking {
   /// continue after its step.
   void init_trackers(const TrackerOptions& options, const HyperParameters& parameters = {},
                      const std::vector<std::string>& metrics = {});
+  /// The same for one of several trainings, whose trackers are its own: they get what is logged until the
+  /// result is destroyed, or the next call of this function, which closes them.
+  std::shared_ptr<RunTrackers> init_run_trackers(const TrackerOptions& options,
+                                                 const HyperParameters& parameters = {});
   /// Adds a tracker of the program. Calls of ranks other than 0 have no effect.
   void add_tracker(std::unique_ptr<Tracker> tracker);
 
@@ -45,6 +69,7 @@ class Tracking {
   void trackers_resume_at(std::int64_t step);
 
  private:
+  friend class RunTrackers;
   struct State;
   std::shared_ptr<State> state_;
 };

@@ -24,6 +24,15 @@ Trackers::Trackers(const TrackerOptions& options) {
   if (options.resume_at) resume_at(*options.resume_at);
 }
 
+std::unique_ptr<Tracker> Trackers::remove(const Tracker* tracker) {
+  const auto found =
+      std::ranges::find_if(trackers_, [tracker](const auto& one) { return one.get() == tracker; });
+  if (found == trackers_.end()) return nullptr;
+  auto removed = std::move(*found);
+  trackers_.erase(found);
+  return removed;
+}
+
 void Trackers::log(const LogValues& values, std::int64_t step) {
   for (const auto& tracker : trackers_) tracker->log(values, step);
 }

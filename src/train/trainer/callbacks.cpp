@@ -56,30 +56,26 @@ void TrackerCallback::open(CallbackContext& event, bool for_training) {
   // Drops the steps of a job that was killed before its first checkpoint. Later steps are dropped when a
   // checkpoint is loaded.
   const bool drops = for_training && args.resume_from_checkpoint == "auto" && event.state.global_step == 0;
-  event.trainer.accelerator().init_trackers(
+  trackers_ = event.trainer.accelerator().init_run_trackers(
       {.log_with = std::move(trackers),
        .folder = args.run_name.empty() ? folder : folder / args.run_name,
        .resume_at = drops ? std::optional<std::int64_t>(0) : std::nullopt},
       for_training ? hyper_parameters(args) : HyperParameters());
-  is_open_ = true;
 }
 
-void TrackerCallback::on_prepare(CallbackContext& event) {
-  if (is_open_) on_train_end(event);
-}
+void TrackerCallback::on_prepare(CallbackContext& event) { on_train_end(event); }
 
 void TrackerCallback::on_train_begin(CallbackContext& event) { open(event, /*for_training=*/true); }
 
 void TrackerCallback::on_log(CallbackContext& event) {
-  if (!is_open_) open(event, /*for_training=*/false);
+  if (!is_open()) open(event, /*for_training=*/false);
   LogValues values;
   for (const auto& [name, value] : event.values) values.emplace_back(grouped(name), value);
   event.trainer.accelerator().log(values, event.state.global_step);
 }
 
-void TrackerCallback::on_train_end(CallbackContext& event) {
-  event.trainer.accelerator().end_training();
-  is_open_ = false;
+void TrackerCallback::on_train_end(CallbackContext& /*event*/) {
+  if (trackers_) trackers_->close();
 }
 
 void PrinterCallback::on_log(CallbackContext& event) { print_log(event); }

@@ -258,5 +258,54 @@ TEST(TrainerProgress, ShowsStepsRatesAndTheLoss) {
     EXPECT_NE(shown.find(part), std::string::npos) << part << " in " << shown;
 }
 
+std::set<std::int64_t> steps_of_jsonl(const fs::path& folder) {
+  std::set<std::int64_t> steps;
+  std::ifstream file(folder / "metrics.jsonl");
+  for (std::string text; std::getline(file, text);) {
+    const auto line = nlohmann::json::parse(text);
+    for (const auto& [name, value] : line.items()) {
+      if (name.find('/') != std::string::npos) steps.insert(line["step"].get<std::int64_t>());
+    }
+  }
+  return steps;
+}
+
+/// Evaluations outside of train() open a Trainer's files, which stay open until the next run's are.
+TEST(TrainerTrackers, OfTrainersThatShareAnAcceleratorAreTheirOwn) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"jsonl"};
+  Accelerator accelerator(World::single(), accelerator_options(args));
+  accelerator.init_trackers({.log_with = {"jsonl"}, .folder = folder / "program"});
+  args.output_dir = folder / "one";
+  Trainer one(accelerator, args,
+              {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(9)});
+  args.output_dir = folder / "two";
+  args.num_train_epochs = 1;
+  {
+    Trainer two(accelerator, args,
+                {.model = small_model(), .train_dataset = samples(44), .eval_dataset = samples(9)});
+    one.train();
+    one.evaluate();
+    two.evaluate();
+    two.train();
+    two.evaluate();
+    one.evaluate();
+    Scalars own = scalars_of_jsonl(folder / "two/runs");
+    std::erase_if(own, [](const auto& entry) { return entry.first.first == 0; });  // Before the training.
+    EXPECT_EQ(own, scalars_of(two.state()));
+    EXPECT_LT(two.state().global_step, one.state().global_step);
+  }
+  const auto steps = steps_of_jsonl(folder / "one/runs");
+  EXPECT_EQ(*steps.rbegin(), one.state().global_step);
+  EXPECT_FALSE(steps.contains(0)) << "that is the other one's evaluation";
+  // The program's own tracker gets everything, until the program closes it.
+  accelerator.log({{"mark", 1}}, 100);
+  accelerator.end_training();
+  std::ifstream program(folder / "program/metrics.jsonl");
+  const std::string text{std::istreambuf_iterator<char>(program), {}};
+  EXPECT_NE(text.find("mark"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep
