@@ -114,17 +114,16 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// - A module moves to the device and becomes an AcceleratedModel, which wraps it in a
   ///   DistributedDataParallel, or with AcceleratorOptions::fsdp_plugin in a FullyShardedDataParallel. One
   ///   without a parameter that requires a gradient (a teacher) only gets rank 0's values: see FrozenModel.
-  /// - An optimizer becomes an AcceleratedOptimizer that refers to it. It must be a variable of the program.
-  ///   Checkpoints contain it as long as it exists, also if this result is dropped; of a class of the
-  ///   program's own, as long as a copy of the result does. One that is gone is an error when saving.
+  /// - An optimizer becomes an AcceleratedOptimizer that refers to it: a variable of the program. Checkpoints
+  ///   contain it while it exists; of a class of the program, while a copy of the result does.
   /// - A scheduler (optim::LrScheduler, optim::ReduceLrOnPlateau) becomes an AcceleratedScheduler, likewise.
   /// - A DataLoader becomes this rank's share of it, sharded by AcceleratorOptions::dataloader_config, with
   ///   its batches on the device.
   ///
-  /// Models and optimizers that are already prepared are returned unchanged. A loader can be prepared only
-  /// once, and its sampler must return all samples (UsageError). save_state() saves all prepared objects:
-  /// models and loaders, which the Accelerator keeps alive, until free_memory(), which a program with several
-  /// trainings calls between them. *Collective* if a module is among them.
+  /// What is already prepared is returned unchanged, but a loader can be prepared only once, and its sampler
+  /// must return all samples (UsageError). save_state() saves all that was prepared since free_memory(),
+  /// which ends the hold of models and loaders: call it between trainings. *Collective* if a module is among
+  /// them.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare() needs something to prepare");
