@@ -28,6 +28,11 @@ class PostLocalSgdHook : public CommHook {
   std::string name() const override;
   FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
 
+  /// The backwards so far. Checkpoints do not contain hooks: save it, and give it to the hook of the run that
+  /// continues. *Local*, the same on every rank.
+  std::int64_t iteration() const noexcept { return iteration_; }
+  void set_iteration(std::int64_t iteration) noexcept { iteration_ = iteration; }
+
  private:
   PostLocalSgdOptions options_;
   std::int64_t iteration_ = 0;
@@ -49,6 +54,11 @@ class PeriodicModelAverager {
   /// Call it after every optimizer step. When averaging is due, parameters that have a gradient become their
   /// mean over the ranks: all ranks must have gradients for the same ones. *Collective*.
   void average_parameters(const std::vector<at::Tensor>& parameters);
+
+  /// The calls so far: PyTorch's `step`. Checkpoints do not contain it: save it, and give it to the averager
+  /// of the run that continues, so that it averages after the same steps. *Local*, the same on every rank.
+  std::int64_t step() const noexcept { return step_; }
+  void set_step(std::int64_t step) noexcept { step_ = step; }
 
  private:
   ProcessGroup group_;

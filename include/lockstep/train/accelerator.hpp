@@ -486,7 +486,6 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   void save_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& folder,
                            std::uint64_t max_shard_bytes) const;
   void load_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& path) const;
-  /// Expires with the last copy of the AcceleratedOptimizer, or with the optimizer.
   std::shared_ptr<const void> add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);

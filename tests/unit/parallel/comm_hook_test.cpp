@@ -199,5 +199,37 @@ TEST(PostLocalSgd, SubgroupsAverageWithinThemselves) {
   });
 }
 
+/// As after a checkpoint: the second pair goes on where the first one was.
+TEST(PostLocalSgd, GoesOnWhereItWas) {
+  run_group(2, [&](const ProcessGroup& group) {
+    std::vector<double> weights, others;
+    PeriodicModelAverager averager(group, {.period = 3, .warmup_steps = 1});
+    const auto run = [&](PeriodicModelAverager& one, int steps, std::vector<double>& seen) {
+      for (int i = 0; i < steps; ++i) {
+        const at::Tensor weight = at::full({1}, static_cast<double>(group.rank())).requires_grad_();
+        weight.mutable_grad() = at::zeros({1});
+        one.average_parameters({weight});
+        seen.push_back(weight.item<double>());
+      }
+    };
+    run(averager, 8, weights);
+    PeriodicModelAverager first(group, {.period = 3, .warmup_steps = 1});
+    run(first, 3, others);
+    PeriodicModelAverager second(group, {.period = 3, .warmup_steps = 1});
+    second.set_step(first.step());
+    run(second, 5, others);
+    EXPECT_EQ(others, weights);
+    EXPECT_EQ(second.step(), 8);
+    torch::nn::Linear net(torch::nn::LinearOptions(6, 1).bias(false));
+    DistributedDataParallel ddp(net, group);
+    const auto hook = std::make_shared<PostLocalSgdHook>(PostLocalSgdOptions{.start_iteration = 2});
+    hook->set_iteration(2);
+    ddp.register_comm_hook(hook);
+    ddp(rows(group.rank())).sum().backward();
+    EXPECT_EQ(hook->iteration(), 3);
+    EXPECT_TRUE(at::equal(net->weight.grad(), rows(group.rank()).sum(0, true))) << "not averaged";
+  });
+}
+
 }  // namespace
 }  // namespace lockstep
