@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/process_group_impl.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -32,7 +33,7 @@ at::Tensor number(std::size_t value, const at::Device& device) {
 std::string valid_text(const std::string& text) {
   const auto is_ascii = [](unsigned char letter) { return letter < 0x80; };
   if (std::all_of(text.begin(), text.end(), is_ascii)) return text;
-  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+  return json::parse(json_text_with_replacements(json(text))).get<std::string>();
 }
 
 /// A copy that can be written as text, which receivers do: with invalid UTF-8 replaced.

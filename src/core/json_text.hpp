@@ -33,4 +33,10 @@ std::string json_text(const Json& json, int indent = -1) {
   }
 }
 
+/// The same in one line, with U+FFFD in the place of bytes that are not UTF-8, as other programs write them.
+template <typename Json>
+std::string json_text_with_replacements(const Json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace lockstep

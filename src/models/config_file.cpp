@@ -53,7 +53,7 @@ std::string ConfigFile::model_type(const std::vector<std::string>& known) const 
   const auto* found = find("model_type");
   if (found && std::find(known.begin(), known.end(), *found) != known.end()) return found->get<std::string>();
   throw DataError(fmt::format("{}: the field 'model_type' is {}, which Lockstep does not know; it knows {}",
-                              file_, found ? found->dump() : "missing", fmt::join(known, ", ")));
+                              file_, found ? json_text(*found) : "missing", fmt::join(known, ", ")));
 }
 
 void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t least) const {

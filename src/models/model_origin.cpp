@@ -1,6 +1,7 @@
 #include "model_origin.hpp"
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
 #include "lockstep/models/pretrained.hpp"
@@ -84,7 +85,7 @@ std::string config_text(const ModelOrigin* origin, const std::string& architectu
   Json file = {{"architectures", Json::array({architecture})}};
   if (origin == nullptr) {
     file.update(now);
-    return file.dump(2) + "\n";
+    return json_text(file, 2) + "\n";
   }
   if (origin->config.contains("architectures")) {
     const Json own = file["architectures"];
@@ -107,7 +108,7 @@ std::string config_text(const ModelOrigin* origin, const std::string& architectu
   // The number of classes is that of their names: one that the file gives beside them would be an old one.
   if (now.contains("id2label") && known.contains("id2label") && now["id2label"] != known["id2label"])
     file.erase("num_labels");
-  return file.dump(2) + "\n";
+  return json_text(file, 2) + "\n";
 }
 
 Json generation_fields(const ModelOrigin& origin, const Json& tokens) {

@@ -9,6 +9,7 @@
 #include "attention.hpp"
 #include "config_file.hpp"
 #include "core/file_system.hpp"
+#include "core/json_text.hpp"
 #include "families.hpp"
 #include "generation_loop.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -79,7 +80,7 @@ void write_companions(const ModelOrigin& origin, const ModelConfig& config, cons
   }
   if (!origin.generation.is_null())
     write_atomically(folder / "generation_config.json",
-                     generation_fields(origin, tokens_of(config)).dump(2) + "\n");
+                     json_text(generation_fields(origin, tokens_of(config)), 2) + "\n");
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ void save_pretrained(PreTrainedModelImpl& model, const fs::path& folder) {
   Json config = Json::parse(text);
   write_companions(*origin, model.model_config(), folder);
   set_dtype(config, tensors);
-  write_atomically(folder / kConfigFileName, config.dump(2) + "\n");
+  write_atomically(folder / kConfigFileName, json_text(config, 2) + "\n");
 }
 
 void load_weights(PreTrainedModelImpl& model, const fs::path& folder, const PretrainedNames& names,

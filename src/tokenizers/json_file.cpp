@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/json.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/input_file.hpp"
 #include "utf8.hpp"
@@ -93,7 +94,7 @@ std::uint32_t Node::number() const {
       json_->is_number_integer() && !json_->is_number_unsigned() && json_->get<std::int64_t>() < 0;
   if (!json_->is_number_integer() || negative || json_->get<std::uint64_t>() > kMost) {
     fail("an integer from 0 to 2147483647 is needed, but it is " +
-         (json_->is_number() ? json_->dump() : std::string(json_->type_name())));
+         (json_->is_number() ? json_text(*json_) : std::string(json_->type_name())));
   }
   return json_->get<std::uint32_t>();
 }

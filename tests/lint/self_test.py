@@ -7,6 +7,7 @@ import unittest
 import arrows
 import compile_errors
 import headers
+import json_texts
 import link_lines
 import links
 import one_header
@@ -285,6 +286,16 @@ class Snippets(MadeUpTree):
                 self.assertIn("`g();` does not stand in examples/a.cpp", self.only_problem(snippets.problems))
             else:
                 self.no_problem(snippets.problems)
+
+
+class JsonTexts(MadeUpTree):
+    def test_dump(self):
+        self.give(src__core__json_text_hpp="text = json.dump();", src__comm__a_cpp="recorder.dump(why); json_text(all);  // .dump()",
+                  trainers__a_cpp="all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);")
+        self.no_problem(json_texts.problems)
+        for text in ("int a;\nall.dump(2);", "int a;\nfound->dump();", "int a;\njson({1})\n.dump(-1, ' ', false, error_handler_t::replace);"):
+            self.give(src__comm__a_cpp=text)
+            self.assertIn("src/comm/a.cpp:", self.only_problem(json_texts.problems))
 
 
 class Sizes(MadeUpTree):

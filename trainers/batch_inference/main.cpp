@@ -15,6 +15,11 @@
 
 namespace {
 
+/// The names of columns are any bytes.
+std::string text_of(const nlohmann::json& parameters) {
+  return parameters.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 /// The options that determine the results, besides the texts and the model's files.
 std::string parameters_of(const Options& options) {
   const auto or_null = [](const auto& option) { return option ? nlohmann::json(*option) : nlohmann::json(); };
@@ -24,7 +29,7 @@ std::string parameters_of(const Options& options) {
                             {"max_length", options.max_length},
                             {"max_new_tokens", 32},
                             {"num_beams", 1}};
-  if (!is_generation(options)) return parameters.dump();
+  if (!is_generation(options)) return text_of(parameters);
   parameters["max_new_tokens"] = or_null(options.max_new_tokens);
   parameters["num_beams"] = or_null(options.num_beams);
   parameters["src_lang"] = options.src_lang;
@@ -38,7 +43,7 @@ std::string parameters_of(const Options& options) {
     parameters["top_p"] = or_null(options.top_p);
     parameters["seed"] = options.seed;
   }
-  return parameters.dump();
+  return text_of(parameters);
 }
 
 /// Increased when a task's results for the same inputs change, so that older cached results are not used.

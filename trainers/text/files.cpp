@@ -35,7 +35,8 @@ void write_languages(const Languages& languages, const fs::path& path) {
   }
   if (!languages.src_lang.empty()) config["src_lang"] = languages.src_lang;
   if (!languages.tgt_lang.empty()) config["tgt_lang"] = languages.tgt_lang;
-  lockstep::write_atomically(path, config.dump(2) + "\n");
+  lockstep::write_atomically(
+      path, config.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace

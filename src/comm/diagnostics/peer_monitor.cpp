@@ -16,6 +16,7 @@
 
 #include "comm/errors.hpp"
 #include "comm/store_session.hpp"
+#include "core/json_text.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "shm/group.hpp"
@@ -111,7 +112,7 @@ class StatusExchange {
   }
 
   void append(const char* what, std::uint64_t round, const json& line) const {
-    store_.append(key(what, round), line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    store_.append(key(what, round), json_text_with_replacements(line) + "\n");
   }
   std::vector<json> lines(const char* what, std::uint64_t round) const {
     std::vector<json> result;

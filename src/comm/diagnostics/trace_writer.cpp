@@ -10,6 +10,7 @@
 
 #include "comm/cuda/plugin.hpp"
 #include "core/file_system.hpp"
+#include "core/json_text.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/comm/trace.hpp"
@@ -51,7 +52,7 @@ void TraceWriter::name_run() noexcept {
   try {
     file_system::make_folders(folder_);
     const nlohmann::json run = {{"run", recorder_->run()}, {"world_size", recorder_->world_size()}};
-    write_atomically(folder_ / "trace-run.json", run.dump() + "\n");
+    write_atomically(folder_ / "trace-run.json", json_text(run) + "\n");
   } catch (const std::exception& error) {
     std::cerr << fmt::format("lockstep: rank {}: no traces can be written: {}\n", recorder_->rank(),
                              error.what())
@@ -102,7 +103,7 @@ fs::path TraceWriter::write_into(const FlightRecorder& recorder, const fs::path&
   // NCCL's operations are in c10d's own flight recorder.
   if (const CudaPlugin* const plugin = loaded_cuda_plugin())
     all["nccl"] = nlohmann::json::parse(plugin->nccl_flight_record());
-  write_atomically(path, all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  write_atomically(path, json_text_with_replacements(all));
   return path;
 }
 

@@ -1,4 +1,5 @@
 #include "resumed_arguments.hpp"
+#include "core/json_text.hpp"
 
 #include <fmt/format.h>
 
@@ -36,7 +37,7 @@ void compare(std::vector<ChangedArgument>& changes, const std::string& option, c
   const auto add = [&](std::size_t index, const json& one, const json& other) {
     const std::string name = name_of(option, index);
     const bool known = std::ranges::find(changes, name, &ChangedArgument::name) != changes.end();
-    if (one != other && !known) changes.push_back({name, one.dump(), other.dump()});
+    if (one != other && !known) changes.push_back({name, json_text(one), json_text(other)});
   };
   if (!given.is_array() || !saved.is_array() || given.size() != saved.size()) return add(0, given, saved);
   for (std::size_t i = 0; i < given.size(); ++i) add(i, given[i], saved[i]);
@@ -65,7 +66,7 @@ std::optional<ChangedArgument> changed_argument(const std::string& name, const T
   const json one = arguments_json(given).at(name);
   const json other = arguments_json(saved).at(name);
   if (one == other) return std::nullopt;
-  return ChangedArgument{name, one.dump(), other.dump()};
+  return ChangedArgument{name, json_text(one), json_text(other)};
 }
 
 TrainingArguments arguments_in_effect(const TrainingArguments& given,
@@ -78,7 +79,7 @@ TrainingArguments arguments_in_effect(const TrainingArguments& given,
     if (!ours.contains(change.name)) continue;
     values[change.name] = known.contains(change.name) ? known[change.name] : json::parse(change.saved);
   }
-  return training_argument_table().from_json_text(values.dump(), given);
+  return training_argument_table().from_json_text(json_text(values), given);
 }
 
 std::string argument_table_text(const std::vector<ChangedArgument>& changes) {

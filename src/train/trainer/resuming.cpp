@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../rules/resumed_arguments.hpp"
+#include "core/json_text.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
@@ -60,7 +61,7 @@ void load_states(const std::string& name, const std::vector<TrainerCallback*>& c
                     "when it was written",
                     callbacks.size(), name));
   }
-  for (std::size_t i = 0; i < callbacks.size(); ++i) callbacks[i]->load_state_dict(states[i].dump());
+  for (std::size_t i = 0; i < callbacks.size(); ++i) callbacks[i]->load_state_dict(json_text(states[i]));
 }
 
 std::int64_t divide_up(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
@@ -240,7 +241,7 @@ void TrainingRun::begin_schedule(bool keep_rates) {
     for (const char* key : {"full_rates", "rates"}) {
       if (state.contains(key)) state[key] = rates;
     }
-    text = state.dump();
+    text = json_text(state);
   }
   if (impl_.parts.optimizers.second) return impl_.scheduler->load_state_dict(text);
   set_rates(*impl_.optimizer, rates);
