@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
+#include "core/byte_size.hpp"
 #include "core/json_text.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"

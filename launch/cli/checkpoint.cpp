@@ -5,9 +5,9 @@
 
 #include "checkpoint/tensor_files.hpp"
 #include "cli/commands.hpp"
+#include "core/byte_size.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {

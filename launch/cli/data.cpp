@@ -5,11 +5,11 @@
 #include <filesystem>
 
 #include "cli/commands.hpp"
+#include "core/byte_size.hpp"
 #include "core/host_name.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/staging.hpp"
 #include "process/words.hpp"

@@ -14,12 +14,12 @@
 #include <thread>
 
 #include "cli/commands.hpp"
+#include "core/byte_size.hpp"
 #include "core/cpu_set.hpp"
 #include "core/cuda_driver.hpp"
 #include "core/host_name.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/version.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "process/affinity.hpp"
 #include "process/process_facts.hpp"
 

@@ -7,6 +7,7 @@
 
 #include "core/cpu_set.hpp"
 #include "core/variables.hpp"
+#include "core/visible_devices.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
 #include "process/process_facts.hpp"
@@ -31,7 +32,7 @@ BindingMode mode_of(const RunOptions& options, int ranks, int gpus) {
 
 int visible_gpus(const Environment& environment, const std::string& folder) {
   const auto devices = static_cast<int>(numbered_entries(folder, "nvidia").size());
-  const auto listed = listed_devices(environment, devices);
+  const auto listed = visible_devices(environment, devices);
   return devices > 0 && listed ? static_cast<int>(listed->size()) : devices;
 }
 
@@ -51,7 +52,7 @@ int ranks_per_node(const std::string& text, const Environment& environment, cons
 }
 
 std::string virtual_device(const Environment& environment, int local_rank) {
-  const auto listed = listed_devices(environment, std::numeric_limits<int>::max());
+  const auto listed = visible_devices(environment);
   if (!listed) return fmt::to_string(local_rank);
   if (listed->size() > static_cast<std::size_t>(local_rank))
     return (*listed)[static_cast<std::size_t>(local_rank)];

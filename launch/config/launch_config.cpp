@@ -12,10 +12,10 @@
 #include <limits>
 
 #include "config/devices.hpp"
+#include "core/byte_size.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/words.hpp"
 

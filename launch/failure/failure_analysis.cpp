@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/byte_size.hpp"
 #include "failure/error_file.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {

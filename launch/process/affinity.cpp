@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "core/variables.hpp"
+#include "core/visible_devices.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
@@ -76,7 +77,7 @@ std::vector<Gpu> all_gpus(const std::string& sys, const std::string& proc) {
   return gpus;
 }
 
-/// The GPU of an entry of listed_devices: a number, or a UUID, which may be abbreviated; null: none.
+/// The GPU of an entry of visible_devices: a number, or a UUID, which may be abbreviated; null: none.
 const Gpu* named(const std::string& entry, const std::vector<Gpu>& gpus) {
   if (entry.starts_with("MIG-")) {
     throw formatted<UsageError>(
@@ -242,19 +243,6 @@ Topology read_topology(const std::string& root) {
   return topology;
 }
 
-std::optional<std::vector<std::string>> listed_devices(const Environment& environment, int gpus) {
-  const auto list = find_variable(environment, "CUDA_VISIBLE_DEVICES");
-  if (!list) return std::nullopt;
-  std::vector<std::string> entries;
-  for (const auto item : variables::split_list(*list)) {
-    const std::string_view entry = variables::stripped(item);
-    const bool is_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
-    if (!is_name && !whole_number(entry, 0, gpus - 1)) break;
-    entries.emplace_back(entry);
-  }
-  return entries;
-}
-
 std::vector<int> gpu_nodes(const Environment& environment, const std::string& sys, const std::string& proc) {
   const std::vector<Gpu> gpus = all_gpus(sys, proc);
   if (gpus.empty()) {
@@ -263,7 +251,7 @@ std::vector<int> gpu_nodes(const Environment& environment, const std::string& sy
         "where they are. Use --cpu-binding block.",
         proc, sys);
   }
-  const auto listed = listed_devices(environment, static_cast<int>(gpus.size()));
+  const auto listed = visible_devices(environment, static_cast<int>(gpus.size()));
   std::vector<int> result;
   if (!listed) {
     for (const auto& gpu : gpus) result.push_back(node_of(gpu, sys));

@@ -34,10 +34,6 @@ struct Topology {
 /// and cache per CPU. Does not throw for missing or damaged files. *Local*.
 Topology read_topology(const std::string& root = "/sys");
 
-/// The entries of CUDA_VISIBLE_DEVICES on a host with so many GPUs, as CUDA reads them: the list ends at the
-/// first entry that is not a device (a number below `gpus`, "GPU-..." or "MIG-..."). nullopt if it is unset.
-std::optional<std::vector<std::string>> listed_devices(const Environment& environment, int gpus);
-
 /// The NUMA node of every NVIDIA GPU that a program would see, in the order of CUDA_VISIBLE_DEVICES, from
 /// `<sys>/bus/pci/devices/<address>/numa_node`; -1 there means 0. The GPUs are those of
 /// `<proc>/driver/nvidia/gpus`, otherwise NVIDIA's display devices on the PCI bus, ordered by address: CUDA's

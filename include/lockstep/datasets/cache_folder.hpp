@@ -18,13 +18,8 @@ namespace lockstep {
 /// ~/.cache/lockstep. Throws UsageError if none of the three variables (the third is HOME) is set.
 std::filesystem::path default_cache_folder(const Environment& environment);
 
-/// Parses a number of bytes: "20000000000", "20G", "512M"; K, M, G and T are powers of 1024. Nothing for
-/// other text.
-std::optional<std::uint64_t> parse_bytes(const std::string& text);
-/// Human-readable: "1.2 GiB".
-std::string bytes_text(std::uint64_t bytes);
-
-/// The limit in LOCKSTEP_CACHE_LIMIT; 0 if there is none. Throws UsageError for what parse_bytes() rejects.
+/// The limit in LOCKSTEP_CACHE_LIMIT; 0 if there is none. Throws UsageError for what is not a
+/// number of bytes, as in 20000000000 or 20G.
 std::uint64_t default_cache_limit(const Environment& environment);
 
 /// The contents of a key's folder.

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <map>
+
+#include "core/visible_devices.hpp"
 
 namespace lockstep::comm {
 
@@ -17,13 +18,8 @@ CudaLoading cuda_loading(const Environment& environment, bool has_driver) {
 }
 
 bool hides_cuda_devices(const Environment& environment) {
-  const auto visible = find_variable(environment, "CUDA_VISIBLE_DEVICES");
-  if (!visible) return false;
-  const auto first = visible->find_first_not_of(' ');
-  if (first == std::string::npos) return true;
-  const std::string_view list = std::string_view(*visible).substr(first);
-  return std::isdigit(static_cast<unsigned char>(list.front())) == 0 && !list.starts_with("GPU-") &&
-         !list.starts_with("MIG-");
+  const auto devices = visible_devices(environment);
+  return devices && devices->empty();
 }
 
 std::string peer_access_text(int count, bool (*can_access_peer)(int index, int peer)) {

@@ -11,6 +11,7 @@
 
 #include "core/host_name.hpp"
 #include "core/variables.hpp"
+#include "core/visible_devices.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -104,11 +105,10 @@ std::uint16_t port_of_name(const std::string& name) {
   return static_cast<std::uint16_t>(15'000 + hash % 16'384);
 }
 
-/// The number of devices in CUDA_VISIBLE_DEVICES; nothing if it is not set.
-std::optional<int> listed_devices(const Environment& environment) {
-  const auto list = find_variable(environment, "CUDA_VISIBLE_DEVICES");
-  if (!list) return std::nullopt;
-  return list->empty() ? 0 : 1 + static_cast<int>(std::count(list->begin(), list->end(), ','));
+/// The number of devices in CUDA_VISIBLE_DEVICES; the largest number if it is not set.
+int listed_devices(const Environment& environment) {
+  const auto devices = visible_devices(environment);
+  return devices ? static_cast<int>(devices->size()) : kLargest;
 }
 
 // The two sources. Neither sets MASTER_ADDR and MASTER_PORT if they are set or the world has one process.
@@ -125,7 +125,7 @@ SchedulerInfo slurm_info(const Environment& environment, const SlurmStep& step) 
                                   {"TORCHELASTIC_RUN_ID", fmt::format("{}.{}", step.job_id, step.step_id)}},
                      .local_ranks = {}};
   if (!is_block(step.ranks_here)) info.local_ranks = step.ranks_here;
-  info.own_devices = listed_devices(environment).value_or(kLargest) < step.gpus_on_node;
+  info.own_devices = listed_devices(environment) < step.gpus_on_node;
   if (step.tasks == 1 && !environment.contains("MASTER_ADDR") && !environment.contains("MASTER_PORT"))
     return info;
   if (!environment.contains("MASTER_ADDR")) info.contract["MASTER_ADDR"] = first_node(step);
@@ -251,7 +251,7 @@ std::optional<SchedulerInfo> mpi_info(const Environment& environment) {
   read_node(environment, info.contract);
   read_master(*family, environment, info.contract);
   const auto local_size = find_variable(info.contract, "LOCAL_WORLD_SIZE").value_or("1");
-  info.own_devices = listed_devices(environment).value_or(kLargest) < whole_number(local_size).value_or(1);
+  info.own_devices = listed_devices(environment) < whole_number(local_size).value_or(1);
   return info;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "core/byte_size.hpp"
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
 #include "core/parallel_for.hpp"
@@ -20,7 +21,6 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/lease.hpp"
 #include "lockstep/core/processors.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 
 namespace lockstep {
 namespace {
