@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "coordination/connection_lost.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -19,10 +20,7 @@ class WaitTimedOut : public TimeoutError {
  public:
   using TimeoutError::TimeoutError;
 };
-class ConnectionLost : public CommunicationError {
- public:
-  using CommunicationError::CommunicationError;
-};
+using lockstep::ConnectionLost;
 
 /// Rethrows the current exception as one of Lockstep's: WaitTimedOut for a LibraryTimeout and for c10d's
 /// store, otherwise ConnectionLost. `what` names the operation and this rank. Lockstep's own errors and

@@ -65,8 +65,8 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
 }
 
 /// The subgroup of `group` with these ranks, which include this rank.
-comm::GroupInfo subgroup(const comm::GroupInfo& group, const std::vector<int>& ranks) {
-  comm::GroupInfo result = group.part(ranks);
+GroupInfo subgroup(const GroupInfo& group, const std::vector<int>& ranks) {
+  GroupInfo result = group.part(ranks);
   result.who = fmt::format("rank {} ({} of {} in the group [{}])", result.name(result.rank), result.rank,
                            result.size(), fmt::join(result.names, ","));
   return result;
@@ -85,7 +85,7 @@ c10::intrusive_ptr<c10d::Backend> nccl_of(const c10d::ProcessGroup& group,
 using CpuBackendPointer = c10::intrusive_ptr<comm::CpuBackend>;
 
 /// All ranks of the group read the same values, so either all fail or none.
-void check_devices(const comm::GroupInfo& members, const Store& store) {
+void check_devices(const GroupInfo& members, const Store& store) {
   std::vector<comm::RankDevice> devices;
   for (const int name : members.names)
     devices.push_back({name, store.get(fmt::format("device/{}", name), comm::kAtOnce)});
@@ -93,7 +93,7 @@ void check_devices(const comm::GroupInfo& members, const Store& store) {
     throw UsageError(members.who + ": " + text);
 }
 
-std::string no_communicator_text(const comm::GroupInfo& members, const ProcessGroupOptions& options) {
+std::string no_communicator_text(const GroupInfo& members, const ProcessGroupOptions& options) {
   return fmt::format(
       "{}: NCCL created no communicator within {} ms, although all ranks are present. See that the hosts "
       "reach "
@@ -110,10 +110,10 @@ std::string nccl_device(int index) {
 }
 
 /// NCCL waits without timeout for a missing rank, so ranks synchronize right before.
-void meet_before_nccl(const comm::GroupInfo& members, const Store& store,
+void meet_before_nccl(const GroupInfo& members, const Store& store,
                       const ProcessGroupOptions& options) {
   store.set(fmt::format("device/{}", members.name(members.rank)), nccl_device(options.device.index()));
-  comm::StoreBarrier(store, members).arrive_and_wait(options.join_timeout);
+  coordination::Barrier(comm::make_session(store, members)).arrive_and_wait(options.join_timeout);
   check_devices(members, store);
 }
 
@@ -128,7 +128,7 @@ void wait_for_device(const std::string& who, const at::Device& device, std::chro
 }
 
 /// NCCL's operations are in c10d's own flight recorder.
-void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const std::string& path,
+void add_nccl(c10d::ProcessGroup& group, const GroupInfo& members, const std::string& path,
               const Store& store, const ProcessGroupOptions& options, const NcclParent& nccl) {
   nccl.backend ? nccl.meet() : meet_before_nccl(members, store.with_prefix("nccl_join"), options);
   const comm::NcclRequest request{
@@ -150,7 +150,7 @@ void add_nccl(c10d::ProcessGroup& group, const comm::GroupInfo& members, const s
 }
 
 /// `cpu`: the backend for CPU tensors; null: none.
-std::shared_ptr<c10d::ProcessGroup> make_group(const comm::GroupInfo& members, const std::string& path,
+std::shared_ptr<c10d::ProcessGroup> make_group(const GroupInfo& members, const std::string& path,
                                                const Store& store, const ProcessGroupOptions& options,
                                                const CpuBackendPointer& cpu, const NcclParent& nccl) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm::to_intrusive(store.c10d_store()), members.rank,
@@ -212,7 +212,7 @@ CommBackend comm_backend_from(const std::string& name) {
       fmt::format("'{}' is not a communication backend: expected auto, shm, gloo or nccl", name));
 }
 
-ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group_path, const Store& origin,
+ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path, const Store& origin,
                          const Store& group_store, const ProcessGroupOptions& group_options,
                          std::shared_ptr<comm::Diagnostics> diagnostics, const NcclParent& nccl_parent)
     : members(group_members),
@@ -222,7 +222,7 @@ ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group
       is_outermost(diagnostics == nullptr) {
   const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
-  comm::StoreBarrier join = comm::join_group(group_store, members, options.join_timeout);
+  coordination::Barrier join = comm::join_group(group_store, members, options.join_timeout);
   if (is_outermost) {
     diagnostics = std::make_shared<comm::Diagnostics>(
         members, group_store.with_prefix("peer_monitor"),
@@ -241,7 +241,7 @@ ProcessGroup::Impl::Impl(const comm::GroupInfo& group_members, std::string group
       },
       [&] { return *who + ": setting up the process group failed"; });
   connections = std::make_unique<Connections>(Connections{diagnostics, origin, group_store,
-                                                          comm::StoreBarrier(group_store, members),
+                                                          coordination::Barrier(comm::make_session(group_store, members)),
                                                           std::move(group), cpu.get()});
   connections->nccl = nccl.communicators;
   if (is_outermost && connections->nccl) connections->nccl->set_end(nccl_end());
@@ -263,7 +263,7 @@ CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(const Store& store,
 
 /// The last group to end may be a subgroup, so this keeps all it needs, including the store's host.
 comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
-  auto meet = [barrier = comm::StoreBarrier(connections->store.with_prefix("nccl_end"), members),
+  auto meet = [barrier = coordination::Barrier(comm::make_session(connections->store.with_prefix("nccl_end"), members)),
                host = connections->origin, group = connections->group, name = path,
                diagnostics = connections->diagnostics, timeout = options.timeout]() mutable {
     comm::LivenessProbe probe(name, *diagnostics->recorder, comm::shared_memory_of(*group),
@@ -340,7 +340,7 @@ ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const Process
   check_options(rank, size, options);
   // Uses its own connection, so that a rank that waits in a barrier does not block the program's use of the
   // store.
-  impl_ = std::make_shared<Impl>(comm::GroupInfo::whole(rank, size), "world", store,
+  impl_ = std::make_shared<Impl>(GroupInfo::whole(rank, size), "world", store,
                                  store.clone().with_prefix("group"), options);
 }
 

@@ -10,7 +10,9 @@
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/cuda/nccl_communicators.hpp"
 #include "comm/diagnostics/operation_tracker.hpp"
-#include "comm/store_session.hpp"
+#include "comm/group_key_value_store.hpp"
+#include "comm/join_group.hpp"
+#include "coordination/barrier.hpp"
 #include "lockstep/comm/process_group.hpp"
 
 namespace lockstep {
@@ -53,7 +55,7 @@ struct Connections {
   std::shared_ptr<comm::Diagnostics> diagnostics;  // Destroyed last: announces this rank's exit.
   Store origin;                                    // On rank 0 this may be the server; a clone is not.
   Store store;                                     // With the group's key prefix.
-  comm::StoreBarrier barrier;
+  coordination::Barrier barrier;
   std::shared_ptr<c10d::ProcessGroup> group;
   comm::CpuBackend* cpu = nullptr;  // The group's; null if it has no CPU backend.
   /// Shared with subgroups; null without NCCL.
@@ -75,7 +77,7 @@ struct NcclParent {
 struct ProcessGroup::Impl {
   /// `origin` is the program's store, `group_store` the same with this group's key prefix. A subgroup gets
   /// `diagnostics` from its parent; the outermost group creates them.
-  Impl(const comm::GroupInfo& group_members, std::string group_path, const Store& origin,
+  Impl(const GroupInfo& group_members, std::string group_path, const Store& origin,
        const Store& group_store, const ProcessGroupOptions& group_options,
        std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr, const NcclParent& nccl_parent = {});
   ~Impl();
@@ -99,7 +101,7 @@ struct ProcessGroup::Impl {
   /// How the NCCL communicators of the group and its subgroups end.
   comm::NcclCommunicators::End nccl_end() const;
 
-  comm::GroupInfo members;
+  GroupInfo members;
   std::string path;                        // "world", "world/sub/1": unique, and the same on all ranks.
   std::shared_ptr<const std::string> who;  // Used by operations, which may outlive the group.
   ProcessGroupOptions options;

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "datasets/dataset/state.hpp"
-#include "datasets/distributed/store_session.hpp"
+#include "datasets/distributed/run_once_per_node.hpp"
 #include "lockstep/datasets/staging.hpp"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
 #include "shm/bootstrap.hpp"
-#include "shm/group_info.hpp"
+#include "coordination/group_info.hpp"
 #include "shm/layout.hpp"
 #include "shm/segment.hpp"
 

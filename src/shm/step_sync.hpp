@@ -10,7 +10,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "shm/futex_event.hpp"
-#include "shm/group_info.hpp"
+#include "coordination/group_info.hpp"
 #include "shm/layout.hpp"
 #include "shm/peer_connections.hpp"
 

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/store_session.hpp"
+#include "coordination/barrier.hpp"
+#include "coordination/rank_session.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/store.hpp"
 
@@ -25,15 +26,15 @@ class NamedBarrier {
  private:
   void check_name(const std::string& key, const std::string& name) const;
   void throw_if_failed(const std::string& name) const;
+  void set_position(const std::string& text) const;
+  std::string position_of(int rank) const;
   std::string report(const std::string& name, const std::vector<int>& missing,
                      std::chrono::milliseconds waited) const;
 
-  Store store_;
-  int rank_;
-  int size_;
+  coordination::RankSession session_;
   std::chrono::milliseconds timeout_;
   std::chrono::milliseconds warn_after_;
-  comm::StoreBarrier barrier_;
+  coordination::Barrier barrier_;
   std::int64_t number_ = 0;
 };
 

@@ -1,40 +1,14 @@
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
+class KeyValueStore;
 class ProcessGroup;
 struct World;
-
-/// Keys shared by the ranks of a job, through which they coordinate work. For internal use: programs call
-/// distributed_context(). Implementations are thread-safe, do not block, and throw CommunicationError if the
-/// other ranks cannot be reached. All members except next_session() are *Local*.
-class KeyValueStore {
- public:
-  virtual ~KeyValueStore() = default;
-
-  virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Sets the value if the key is not set, and returns the value that it then has. Atomic.
-  virtual std::string set_if_absent(const std::string& key, const std::string& value) = 0;
-  virtual bool contains(const std::string& key) = 0;
-  /// The value of an existing key.
-  virtual std::string get(const std::string& key) = 0;
-  /// Adds to a number that starts at 0, and returns the sum. Atomic.
-  virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
-
-  /// How often this rank has coordinated over this store before; all ranks do so in the same order.
-  /// *Collective*.
-  virtual std::uint64_t next_session() noexcept { return meetings_++; }
-
- private:
-  std::atomic<std::uint64_t> meetings_{0};
-};
 
 /// The ranks that share work, and this rank. By default only this process.
 struct DistributedContext {
@@ -45,14 +19,11 @@ struct DistributedContext {
   int node = 0;
   /// LibTorch's name for this rank's device: "cpu", "cuda:1".
   std::string device = "cpu";
-  /// Null for a single rank.
+  /// What the ranks coordinate through; null for a single rank.
   std::shared_ptr<KeyValueStore> store = nullptr;
 
   bool alone() const noexcept { return size == 1; }
 };
-
-/// A store within this process for ranks that are threads: one per rank of `count`.
-std::vector<std::shared_ptr<KeyValueStore>> in_process_stores(int count);
 
 /// The ranks of a group, through a separate connection to its store. *Collective*. Throws CommunicationError.
 DistributedContext distributed_context(const World& world, const ProcessGroup& group);

@@ -56,7 +56,7 @@ class [[nodiscard]] MainProcessFirst {
   void fail(const std::string& text);
 
  private:
-  void release(const std::string& outcome);
+  void release();
   void wait_for_main() const;
   void wait_for_others(std::chrono::milliseconds limit) const;
 

@@ -10,11 +10,11 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
-#include "core/json_text.hpp"
+#include "comm/group_key_value_store.hpp"
+#include "coordination/json_lines.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -78,11 +78,11 @@ std::string text_of(const OpMeta& meta) {
 
 }  // namespace
 
-CollectiveCheck::CollectiveCheck(Store store, GroupInfo members, Milliseconds timeout)
-    : store_(std::move(store)), members_(std::move(members)), timeout_(timeout) {}
+CollectiveCheck::CollectiveCheck(const Store& store, GroupInfo members, Milliseconds timeout)
+    : session_(make_session(store, std::move(members))), timeout_(timeout) {}
 
 void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const RowCounts* rows) {
-  PostedCall own{members_.rank, text_of(meta), call_site(), {}};
+  PostedCall own{session_.members().rank, text_of(meta), call_site(), {}};
   if (rows != nullptr) own.rows = *rows;
   const bool all_here = post(id.sequence, own);
   const auto calls = posted(id.sequence);
@@ -94,23 +94,22 @@ void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const Ro
 }
 
 bool CollectiveCheck::post(std::uint64_t number, const PostedCall& call) {
-  const std::string key = fmt::to_string(number);
-  store_.append(key, json_text(json(call)) + "\n");
-  const bool last = store_.add(key + "/count", 1) == members_.size();
+  const std::string point = fmt::to_string(number);
+  coordination::append_line(session_.store(), session_.key(point), call);
+  const bool last = session_.count(point, session_.members().size());
   if (last) {
-    store_.set(key + "/all", "1");
     // All ranks are here, so all have left the previous check.
-    const std::string before = fmt::to_string(last_number_);
-    for (const auto* part : {"", "/count", "/all"}) store_.erase(before + part);
+    session_.erase(fmt::to_string(last_number_));
+    session_.store().erase(session_.key(fmt::to_string(last_number_)));
   }
   last_number_ = number;
-  return last || store_.wait(key + "/all", timeout_);
+  return last || session_.await(point, {.deadline = session_.now() + timeout_});
 }
 
 std::vector<PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
   std::vector<PostedCall> calls;
-  std::istringstream lines(store_.get(fmt::to_string(number), kAtOnce));
-  for (std::string line; std::getline(lines, line);) calls.push_back(json::parse(line).get<PostedCall>());
+  for (const auto& line : coordination::read_lines(session_.store(), session_.key(fmt::to_string(number))))
+    calls.push_back(line.get<PostedCall>());
   std::sort(calls.begin(), calls.end(),
             [](const PostedCall& a, const PostedCall& b) { return a.place < b.place; });
   return calls;
@@ -126,8 +125,8 @@ void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<Poste
       const auto gives = count(from.rows.gives, to.place), takes = count(to.rows.takes, from.place);
       if (gives == takes) continue;
       throw CommunicationError(fmt::format(
-          "{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}", members_.who,
-          from.is, number, members_.called(from.place), gives, members_.called(to.place), takes));
+          "{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}", session_.members().who,
+          from.is, number, session_.members().called(from.place), gives, session_.members().called(to.place), takes));
     }
   }
 }
@@ -137,18 +136,18 @@ void CollectiveCheck::before_message(const OpMeta& meta) {
   if (meta.peer < 0) open_tags_.insert(meta.tag);
   // The order of messages from several ranks is not known in advance.
   if (meta.peer < 0 || (!sends && open_tags_.contains(meta.tag))) return;
-  const int from = sends ? members_.rank : meta.peer, to = sends ? meta.peer : members_.rank;
+  const int from = sends ? session_.members().rank : meta.peer, to = sends ? meta.peer : session_.members().rank;
   const auto number = ++messages_[{from, to, meta.tag}];
   const std::string key = fmt::format("message/{}/{}/{}/{}", from, to, meta.tag, number);
   const std::string size = fmt::format("{} x {}", meta.elements, meta.dtype);
   const std::string own = (sends ? "sends " : "receives ") + size;
-  const std::string first = store_.set_if_absent(key, own);
+  const std::string first = session_.store().set_if_absent(key, own);
   if (first == own) return;
-  store_.erase(key);
+  session_.store().erase(key);
   if (first.ends_with(" " + size)) return;
   throw CommunicationError(fmt::format("{}: message {} with tag {} from {} to {}: this rank {}, but {} {}",
-                                       members_.who, number, meta.tag, members_.called(from),
-                                       members_.called(to), own, members_.called(meta.peer), first));
+                                       session_.members().who, number, meta.tag, session_.members().called(from),
+                                       session_.members().called(to), own, session_.members().called(meta.peer), first));
 }
 
 void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const {
@@ -159,7 +158,7 @@ void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const 
       "{}: the ranks do different things in collective #{}: {}{} here, but {} does {}{}. All "
       "ranks must call the same "
       "operations in the same order, with tensors of the same size and dtype",
-      members_.who, number, own.is, called(own), members_.called(other.place), other.is, called(other)));
+      session_.members().who, number, own.is, called(own), session_.members().called(other.place), other.is, called(other)));
 }
 
 }  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/diagnostics/flight_recorder.hpp"
-#include "comm/store_session.hpp"
+#include "coordination/rank_session.hpp"
 #include "lockstep/comm/store.hpp"
 
 namespace lockstep::comm {
@@ -35,7 +35,7 @@ class CollectiveCheck {
   using Milliseconds = std::chrono::milliseconds;
 
   /// `timeout` limits the wait for the other ranks.
-  CollectiveCheck(Store store, GroupInfo members, Milliseconds timeout);
+  CollectiveCheck(const Store& store, GroupInfo members, Milliseconds timeout);
 
   /// To be called before every collective. Throws CommunicationError if another rank calls something else,
   /// TimeoutError if a rank does not arrive in time. `rows`: for an all_to_all.
@@ -52,8 +52,7 @@ class CollectiveCheck {
   void compare_rows(std::uint64_t number, const std::vector<PostedCall>& calls) const;
   [[noreturn]] void refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const;
 
-  Store store_;
-  GroupInfo members_;
+  coordination::RankSession session_;
   Milliseconds timeout_;
   std::uint64_t last_number_ = 0;
   std::map<std::tuple<int, int, int>, std::uint64_t> messages_;  // From, to, tag: number of messages.

@@ -8,7 +8,7 @@
 #include "comm/diagnostics/flight_recorder.hpp"
 #include "comm/diagnostics/peer_monitor.hpp"
 #include "comm/diagnostics/trace_writer.hpp"
-#include "comm/store_session.hpp"
+#include "coordination/group_info.hpp"
 #include "lockstep/comm/diagnostics.hpp"
 
 namespace lockstep::comm {

@@ -10,13 +10,11 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
 #include "comm/errors.hpp"
-#include "comm/store_session.hpp"
-#include "core/json_text.hpp"
+#include "comm/group_key_value_store.hpp"
+#include "coordination/json_lines.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "shm/group.hpp"
@@ -53,76 +51,67 @@ constexpr int kMostGroups = 16;
 /// round once, and round numbers are the same on all ranks. Throws as Store does. One thread at a time.
 class StatusExchange {
  public:
-  StatusExchange(Store store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {}
+  StatusExchange(const Store& store, int rank, int size)
+      : store_(key_value_store(store)), rank_(rank), size_(size) {}
 
   /// Begins a round: ends every rank's wait for it. A single request, whatever the number of ranks.
   void begin(std::uint64_t round) const {
-    std::vector<std::string> keys;
-    for (int rank = 0; rank < size_; ++rank) keys.push_back(wake_key(rank, round));
-    const std::vector<std::vector<std::uint8_t>> values(keys.size(), {'1'});
-    translated([&] { store_.c10d_store()->multiSet(keys, values); },
-               [] { return "the peer monitor: a question to the other ranks failed"; });
+    std::vector<std::pair<std::string, std::string>> wakes;
+    for (int rank = 0; rank < size_; ++rank) wakes.emplace_back(wake_key(rank, round), "1");
+    store_->set_many(wakes);
   }
 
   /// Waits until a round begins; returns false if `limit` passes first.
   bool await(std::uint64_t round, Milliseconds limit) const {
-    return store_.wait(wake_key(rank_, round), limit);
+    return store_->wait(wake_key(rank_, round), limit);
   }
 
   /// Ends this rank's own wait for a round that has not begun.
-  void wake_self(std::uint64_t round) const { store_.set(wake_key(rank_, round), "1"); }
+  void wake_self(std::uint64_t round) const { store_->set(wake_key(rank_, round), "1"); }
 
   void answer(std::uint64_t round, const RankReport& report) const {
-    append("answers", round, report);
-    if (store_.add(key("answered", round), 1) == size_) store_.set(key("complete", round), "1");
-    store_.erase(wake_key(rank_, round));
+    coordination::append_line(*store_, key("answers", round), report);
+    if (store_->add(key("answered", round), 1) == size_) store_->set(key("complete", round), "1");
+    store_->erase(wake_key(rank_, round));
     if (rank_ != 0 || round <= kRoundsKept) return;
-    for (const char* what : {"answers", "answered", "complete"}) store_.erase(key(what, round - kRoundsKept));
+    for (const char* what : {"answers", "answered", "complete"}) store_->erase(key(what, round - kRoundsKept));
   }
 
   /// Waits for the answers of all ranks; returns false if `limit` passes first.
   bool await_answers(std::uint64_t round, Milliseconds limit) const {
     // contains() first: it fails immediately if the store is unreachable, while a wait would block.
-    return store_.contains(key("complete", round)) || store_.wait(key("complete", round), limit);
+    return store_->contains(key("complete", round)) || store_->wait(key("complete", round), limit);
   }
 
   /// The answers so far.
   std::map<int, RankReport> answers(std::uint64_t round) const {
     std::map<int, RankReport> reports;
-    for (const auto& line : lines("answers", round))
+    for (const auto& line : coordination::read_lines(*store_, key("answers", round)))
       reports.insert_or_assign(line.at("rank").get<int>(), line.get<RankReport>());
     return reports;
   }
 
-  void depart(const std::string& how) const { append("departed", 0, json{{"rank", rank_}, {"how", how}}); }
+  void depart(const std::string& how) const {
+    coordination::append_line(*store_, kDeparted, {{"rank", rank_}, {"how", how}});
+  }
 
   std::map<int, std::string> departed() const {
     std::map<int, std::string> result;
-    for (const auto& line : lines("departed", 0))
+    for (const auto& line : coordination::read_lines(*store_, kDeparted))
       result.emplace(line.at("rank").get<int>(), line.at("how").get<std::string>());
     return result;
   }
 
  private:
   static constexpr std::uint64_t kRoundsKept = 4;
+  static constexpr const char* kDeparted = "departed";
 
   static std::string key(const char* what, std::uint64_t round) { return fmt::format("{}/{}", what, round); }
   static std::string wake_key(int rank, std::uint64_t round) {
     return fmt::format("wake/{}/{}", rank, round);
   }
 
-  void append(const char* what, std::uint64_t round, const json& line) const {
-    store_.append(key(what, round), json_text_with_replacements(line) + "\n");
-  }
-  std::vector<json> lines(const char* what, std::uint64_t round) const {
-    std::vector<json> result;
-    if (!store_.contains(key(what, round))) return result;
-    std::istringstream text(store_.get(key(what, round), kAtOnce));
-    for (std::string line; std::getline(text, line);) result.push_back(json::parse(line));
-    return result;
-  }
-
-  Store store_;
+  std::shared_ptr<KeyValueStore> store_;
   int rank_;
   int size_;
 };

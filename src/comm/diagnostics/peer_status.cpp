@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/store_session.hpp"
+#include "coordination/group_info.hpp"
 
 namespace lockstep::comm {
 namespace {

@@ -95,7 +95,7 @@ bool FingerprintExchange::CollectiveFingerprint::operator!=(const CollectiveFing
 }
 
 /// Each rank connects to those that it sends to, then accepts the connections of those that send to it.
-FingerprintExchange::FingerprintExchange(const Store& store, shm::GroupInfo members,
+FingerprintExchange::FingerprintExchange(const Store& store, GroupInfo members,
                                          const std::string& address, const ProcessGroupOptions& options)
     : members_(std::move(members)), timeout_(options.timeout) {
   const auto deadline = net::Clock::now() + options.join_timeout;

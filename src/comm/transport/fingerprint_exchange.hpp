@@ -10,7 +10,7 @@
 #include "lockstep/comm/process_group.hpp"
 #include "net/deadline.hpp"
 #include "net/file_descriptor.hpp"
-#include "shm/group_info.hpp"
+#include "coordination/group_info.hpp"
 
 namespace lockstep::comm {
 
@@ -27,7 +27,7 @@ class FingerprintExchange {
 
   /// Connects the ranks. `store` must have a key prefix that nobody else uses; `address`: where the others
   /// reach this rank. *Collective*. Throws TimeoutError, CommunicationError.
-  FingerprintExchange(const Store& store, shm::GroupInfo members, const std::string& address,
+  FingerprintExchange(const Store& store, GroupInfo members, const std::string& address,
                       const ProcessGroupOptions& options);
 
   /// Sends what this rank is about to call, "all_reduce #412 (float32, 1000 elements, sum)". The number is
@@ -70,7 +70,7 @@ class FingerprintExchange {
   template <class Body>
   void guarded(const Body& body);
 
-  shm::GroupInfo members_;
+  GroupInfo members_;
   Milliseconds timeout_;
   std::vector<Round> rounds_;
   Known known_;

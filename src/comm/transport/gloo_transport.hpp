@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
-#include "comm/store_session.hpp"
+#include "coordination/group_info.hpp"
 #include "comm/transport/fingerprint_exchange.hpp"
 #include "comm/transport/transport.hpp"
 #include "lockstep/comm/process_group.hpp"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/errors.hpp"
+#include "comm/first_failure.hpp"
 #include "comm/transport/gloo_transport.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/hierarchical_collectives.hpp"
@@ -195,7 +196,7 @@ std::unique_ptr<shm::InterHostTransport> inter_host_transport(
   auto fingerprints = verifies ? fingerprint_exchange(prefixed, leaders, options) : nullptr;
   return std::make_unique<GlooInterHostTransport>(leaders, ranks, host, std::move(gloo),
                                                   std::move(fingerprints),
-                                                  FirstFailure(store.with_prefix("failure")));
+                                                  FirstFailure(store.with_prefix("failure"), leaders));
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ class Group;
 
 namespace lockstep::comm {
 
-using shm::GroupInfo;
 
 /// A message in flight to or from one rank. Any thread may call any method.
 class Message {

@@ -46,19 +46,6 @@ std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, st
   return tasks;
 }
 
-std::vector<Worker> make_workers(const DistributedContext& ranks, int threads,
-                                 const std::vector<std::string>& devices) {
-  std::vector<Worker> workers;
-  for (int thread = 0; thread < threads; ++thread) {
-    const auto turn = static_cast<std::size_t>(thread);
-    workers.push_back({.rank = ranks.rank * threads + thread,
-                       .count = ranks.size * threads,
-                       .device = devices.empty() ? ranks.device : devices[turn % devices.size()],
-                       .process = ranks.rank});
-  }
-  return workers;
-}
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -95,7 +82,7 @@ void release_entry(const fs::path& entry) {
 class CachedRun {
  public:
   CachedRun(const ShardedWork& work, const DistributedContext& ranks, const CachedRunOptions& options,
-            StoreSession& session)
+            WorkSession& session)
       : work_(work),
         ranks_(ranks),
         options_(options),
@@ -330,7 +317,7 @@ class CachedRun {
   const ShardedWork& work_;
   const DistributedContext& ranks_;
   const CachedRunOptions& options_;
-  StoreSession& session_;
+  WorkSession& session_;
   SharedFolderProbe probe_;
   fs::path entry_;
   CacheEntryWriter writer_;
@@ -350,7 +337,7 @@ void hold_entry(const fs::path& entry) {
 
 fs::path run_cached(const ShardedWork& work, const DistributedContext& ranks,
                     const CachedRunOptions& options) {
-  StoreSession session(ranks, work.what, options.session);
+  WorkSession session(ranks, work.what, options.session);
   try {
     fs::path entry = CachedRun(work, ranks, options, session).run();
     session.leave();

@@ -10,7 +10,7 @@
 #include "lockstep/core/lease.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/datasets/distributed_context.hpp"
-#include "store_session.hpp"
+#include "datasets/distributed/work_session.hpp"
 
 namespace lockstep {
 
@@ -63,7 +63,7 @@ struct CachedRunOptions {
   bool progress = false;
   std::string description = {};
   LeaseOptions lease = {};
-  StoreSessionOptions session = {};
+  coordination::WaitTimes session = {};
 };
 
 /// Marks the entry as read until this process ends, so that it is not removed: a CacheUse for

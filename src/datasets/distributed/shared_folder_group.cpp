@@ -33,7 +33,7 @@ void remove_old_tokens(const fs::path& folder) {
 
 }  // namespace
 
-SharedFolderProbe::SharedFolderProbe(StoreSession& session, fs::path folder)
+SharedFolderProbe::SharedFolderProbe(WorkSession& session, fs::path folder)
     : session_(session), folder_(std::move(folder)) {
   if (!session_.ranks().alone()) {
     group_.leader = find_leader();

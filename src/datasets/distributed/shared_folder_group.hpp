@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "store_session.hpp"
+#include "datasets/distributed/work_session.hpp"
 
 namespace lockstep {
 
@@ -11,7 +11,7 @@ namespace lockstep {
 struct SharedFolderGroup {
   int leader = 0;
   bool leads = true;
-  /// Prefix of the group's keys: StoreSession::key(prefix + ...).
+  /// Prefix of the group's keys: WorkSession::key(prefix + ...).
   std::string prefix;
 };
 
@@ -21,7 +21,7 @@ struct SharedFolderGroup {
 /// the folder and finds no other rank's file forms its own group. *Collective*.
 class SharedFolderProbe {
  public:
-  SharedFolderProbe(StoreSession& session, std::filesystem::path folder);
+  SharedFolderProbe(WorkSession& session, std::filesystem::path folder);
   /// Removes this rank's file.
   ~SharedFolderProbe();
   SharedFolderProbe(const SharedFolderProbe&) = delete;
@@ -36,7 +36,7 @@ class SharedFolderProbe {
   bool sees(const std::string& token) const;
   int find_leader();
 
-  StoreSession& session_;
+  WorkSession& session_;
   std::filesystem::path folder_;
   std::filesystem::path token_;
   SharedFolderGroup group_;

@@ -10,7 +10,7 @@
 #include "comm/c10d_handles.hpp"
 #include "comm/diagnostics/peer_monitor.hpp"
 #include "comm/diagnostics/peer_status.hpp"
-#include "comm/store_session.hpp"
+#include "comm/first_failure.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -98,7 +98,7 @@ TEST(CutOff, ARankSpendsLittleTimeOnAStoreOutOfReach) {
   const Store store(to_shared<c10d::Store>(c10::make_intrusive<CuttableStore>(line)));
   PeerMonitor monitor(store.with_prefix("peer_monitor"), std::make_shared<FlightRecorder>(0, 2, 10),
                       Milliseconds(0));
-  const FirstFailure note(store.with_prefix("failure"));
+  const FirstFailure note(store.with_prefix("failure"), GroupInfo::whole(0, 2));
   line->is_cut = true;
   waited = 0;
   note.post("a link is down");
@@ -125,7 +125,7 @@ TEST(CutOff, WhoDoesNotAnswerIsNamedAndSoIsTheStore) {
 
 TEST(FirstFailures, AreReadFromTheFirst) {
   const Store store = Store::in_memory();
-  const FirstFailure one(store), two(store);
+  const FirstFailure one(store, GroupInfo::whole(0, 2)), two(store, GroupInfo::whole(1, 2));
   EXPECT_EQ(one.read(Milliseconds(1)), "");
   one.post("rank 3 has ended\nits last words");
   two.post("rank 1 gave up");

@@ -58,7 +58,7 @@ inline CachedRunOptions quick(const std::filesystem::path& cache) {
   using namespace std::chrono_literals;
   return {.cache = cache,
           .lease = {.beat = 50ms, .stale_after = 1s},
-          .session = {.beat = 50ms, .dead_after = 2s, .message_interval = 1h}};
+          .session = {.message = 1h, .beat = 50ms, .dead_after = 2s}};
 }
 
 }  // namespace lockstep::testing

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "coordination/memory_store.hpp"
 #include "lockstep/datasets/distributed_context.hpp"
 
 namespace lockstep::testing {

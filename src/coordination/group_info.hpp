@@ -1,14 +1,16 @@
 #pragma once
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
-namespace lockstep::shm {
+namespace lockstep {
 
-/// This rank's place in its group, and the names of the ranks in messages.
+/// This rank's number in its group, and the names of the members in messages.
 struct GroupInfo {
   int rank = 0;
   std::vector<int> names;               // The members' ranks in the world.
@@ -43,4 +45,12 @@ struct GroupInfo {
   }
 };
 
-}  // namespace lockstep::shm
+/// "rank 2" or "ranks 1, 3, 4 and 7 more".
+inline std::string list_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 16;
+  const std::span<const int> shown(ranks.data(), std::min(ranks.size(), kShown));
+  const std::string text = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(shown, ", "));
+  return ranks.size() > kShown ? fmt::format("{} and {} more", text, ranks.size() - kShown) : text;
+}
+
+}  // namespace lockstep

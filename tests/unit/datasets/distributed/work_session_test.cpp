@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "datasets/distributed/run_once_per_node.hpp"
 #include "datasets/distributed/shared_folder_group.hpp"
 #include "datasets/map/map_key.hpp"
 #include "doubling.hpp"
@@ -98,11 +99,11 @@ TEST(SharedFolderGroup, AFailureReachesAllRanksWithItsWords) {
   EXPECT_EQ(own, 1) << "the others name the rank";
 }
 
-TEST(StoreSession, ADeadRankIsNoticed) {
+TEST(WorkSession, ADeadRankIsNoticed) {
   const auto begin = std::chrono::steady_clock::now();
   const auto outcomes = run_job(2, [&](const DistributedContext& ranks) {
-    const StoreSessionOptions options{.beat = 20ms, .dead_after = 300ms, .message_interval = 1h};
-    StoreSession session(ranks, "map 'doubling'", options);
+    const coordination::WaitTimes times{.message = 1h, .beat = 20ms, .dead_after = 300ms};
+    WorkSession session(ranks, "map 'doubling'", times);
     // Rank 1 comes, beats and goes without a word.
     if (ranks.rank == 1) return std::this_thread::sleep_for(100ms);
     session.await("never", 1);
@@ -112,16 +113,16 @@ TEST(StoreSession, ADeadRankIsNoticed) {
 }
 
 /// Rank 1 comes, beats and goes without a word, while the others wait for all: once for each wait.
-TEST(StoreSession, ADeadRankIsNoticedByThoseWhoWaitForAll) {
+TEST(WorkSession, ADeadRankIsNoticedByThoseWhoWaitForAll) {
   const TemporaryFolder folder;
-  const StoreSessionOptions options{.beat = 20ms, .dead_after = 300ms, .message_interval = 1h};
+  const coordination::WaitTimes times{.message = 1h, .beat = 20ms, .dead_after = 300ms};
   const std::vector<std::function<void(const DistributedContext&)>> waits = {
       [&](const DistributedContext& ranks) {
         run_once_per_node(
-            ranks, "stage 'x'", [](const auto&) { return std::string("copied"); }, options);
+            ranks, "stage 'x'", [](const auto&) { return std::string("copied"); }, times);
       },
       [&](const DistributedContext& ranks) {
-        StoreSession session(ranks, "map 'doubling'", options);
+        WorkSession session(ranks, "map 'doubling'", times);
         SharedFolderProbe probe(session, folder.path());
         probe.wait_for_all();
       }};
@@ -130,7 +131,7 @@ TEST(StoreSession, ADeadRankIsNoticedByThoseWhoWaitForAll) {
         2,
         [&](const DistributedContext& ranks) {
           if (ranks.rank == 0) return wait(ranks);
-          StoreSession session(ranks, "dying", options);
+          WorkSession session(ranks, "dying", times);
           std::this_thread::sleep_for(100ms);
         },
         1);
@@ -156,7 +157,7 @@ TEST(SharedFolderGroup, ARankThatDiesWithinAShardEndsTheOthersWithinTheirs) {
       return;
     }
     // Comes, beats, and goes without a word.
-    StoreSession session(ranks, "map 'doubling'", quick(cache.path()).session);
+    WorkSession session(ranks, "map 'doubling'", quick(cache.path()).session);
     const SharedFolderProbe probe(session, cache.path());
     session.wait_until([&] { return session.store().contains(session.key("shared_folder/0/claim/2")); },
                        [] { return std::string("for the others to work"); },
@@ -193,14 +194,14 @@ TEST(LauncherStore, RanksMeetAnewOverASecondConnection) {
   EXPECT_EQ(second.computed, 6);
 }
 
-TEST(StoreSession, ASlowRankIsWaitedFor) {
+TEST(WorkSession, ASlowRankIsWaitedFor) {
   EXPECT_EQ(run_job(2,
                     [&](const DistributedContext& ranks) {
                       // Far longer than a rank may be silent: it is late, not dead.
                       if (ranks.rank == 1) std::this_thread::sleep_for(700ms);
-                      const StoreSessionOptions options{
-                          .beat = 20ms, .dead_after = 200ms, .message_interval = 1h};
-                      StoreSession session(ranks, "map 'doubling'", options);
+                      const coordination::WaitTimes times{
+                          .message = 1h, .beat = 20ms, .dead_after = 200ms};
+                      WorkSession session(ranks, "map 'doubling'", times);
                       if (ranks.rank == 1) std::this_thread::sleep_for(700ms);
                       if (ranks.rank == 1) session.store().set(session.key("here"), "");
                       session.await("here", 1);
