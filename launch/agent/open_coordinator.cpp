@@ -81,9 +81,31 @@ std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
                                                std::chrono::seconds(1), kLongest);
 }
 
+/// Whether the endpoint's name leads to other hosts only, as far as is known now.
+bool is_another_host(const LaunchConfig& config) {
+  try {
+    return !is_endpoint(config) && !is_this_host(addresses_of(config));
+  } catch (const CommunicationError&) {
+    return false;
+  }
+}
+
+/// Where the other nodes find this one.
+std::string place_of_host(const LaunchConfig& config, const net::HostPort& endpoint) {
+  // Another host may be the master, or one that forwards the port to this one.
+  if (config.backend == Backend::static_ && is_another_host(config)) {
+    return fmt::format(
+        "This node ({}) has --node-rank {} and so hosts the job, on port {}, but --master-addr {} is no "
+        "address "
+        "of this host. If another host is node 0, give this one its own --node-rank",
+        host_name(), config.node_rank.value_or(0), endpoint.port, endpoint.host);
+  }
+  return "This node waits at " + endpoint.text();
+}
+
 /// What to run on the missing nodes.
 std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoint) {
-  const std::string where = "This node waits at " + endpoint.text();
+  const std::string where = place_of_host(config, endpoint);
   if (config.backend == Backend::alone) return "";
   if (config.backend == Backend::slurm)
     return where + " for the other tasks of the Slurm step: srun is to start one launcher on each node";
@@ -152,7 +174,10 @@ std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, 
   } catch (const net::AddressInUse& error) {
     // Several launchers of one job may share a host: the port may be in use by their coordinator.
     if (config.backend == Backend::c10d && !config.is_host) throw;
-    throw CommunicationError(error.what());
+    const bool may_be_node_0 = config.backend == Backend::static_;
+    throw CommunicationError(fmt::format(
+        "{}{}", error.what(),
+        may_be_node_0 ? " If it is node 0 of this job, give this launcher its own --node-rank." : ""));
   }
 }
 

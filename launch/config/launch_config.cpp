@@ -277,6 +277,21 @@ void take_master(const Parsed& parsed, const SlurmStep& step, LaunchConfig& conf
       config.endpoint.host, step.nodes.front());
 }
 
+/// With a rendezvous of its own, a job of several nodes takes the first launchers that come, which may be
+/// those of one node. Nobody knows whether each task of the step has started one, so this is no error.
+void warn_of_several_launchers(const Environment& environment, LaunchConfig& config) {
+  if (config.backend == Backend::alone) return;
+  const auto step = slurm_step(environment);
+  if (!step || step->tasks_here == 1 || config.max_nodes >= step->tasks) return;
+  config.notices.push_back(fmt::format(
+      "this Slurm step has {} tasks on node {}, {} in all, for a job of {} nodes: if each task starts a "
+      "launcher, the first {} become the nodes, perhaps several on one host, and the others end with an "
+      "error. "
+      "Start one launcher for each node: srun --ntasks-per-node=1 lockstep run ...",
+      step->tasks_here, step->nodes[static_cast<std::size_t>(step->node_id)], step->tasks, config.max_nodes,
+      config.max_nodes));
+}
+
 /// Whether the job has one node and this launcher starts at least as many ranks as the job has tasks.
 bool runs_all_tasks(const Environment& environment, const LaunchConfig& config) {
   const auto number = [&](const char* name) {
@@ -321,8 +336,11 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
 
 void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config) {
   const bool asked = config.backend == Backend::slurm;
-  if (!asked && gives_any_of(parsed, {"nnodes", "node-rank", "rdzv-backend", "rdzv-endpoint", "standalone"}))
+  if (!asked &&
+      gives_any_of(parsed, {"nnodes", "node-rank", "rdzv-backend", "rdzv-endpoint", "standalone"})) {
+    warn_of_several_launchers(environment, config);
     return;
+  }
   const auto step = slurm_step(environment);
   if (!asked && gives_any_of(parsed, {"master-addr", "master-port"})) {
     if (step && step->nodes.size() > 1)

@@ -73,7 +73,12 @@ class Rewriter {
       const OptionSpec& option = resolve(name);
       // Where no word stands alone, one behind a switch is its value, as for Python's parsers: --bf16 True.
       const bool stands_alone = !set_.arguments().empty() || set_.grammar().stop_at_first_positional;
-      if (!value && option.is_switch() && option.field && !stands_alone && value_follows()) value = *++word_;
+      if (!value && option.is_switch() && option.field && value_follows()) {
+        if (!stands_alone)
+          value = *++word_;
+        else
+          refuse_truth_behind(option);
+      }
       return add(option, "--" + option.name, value);
     }
     if (value) throw UsageError(fmt::format("--{} takes no value, got '{}'.", name, *value));
@@ -100,6 +105,15 @@ class Rewriter {
     if (!value && !option.is_switch()) value = next_value(option, place);
     words.push_back("--" + option.name + (value ? "=" + *value : ""));
     places.push_back(place);
+  }
+
+  /// `--standalone true ./trainer` would run the program true, which ends at once and well.
+  void refuse_truth_behind(const OptionSpec& option) const {
+    std::string word = *(word_ + 1);
+    std::ranges::transform(word, word.begin(), [](unsigned char letter) { return std::tolower(letter); });
+    if (word_ + 2 == end_ || (word != "true" && word != "false")) return;
+    throw UsageError(fmt::format("--{0} takes no value, got '{1}': leave '{1}' out; --no-{0} turns it off.",
+                                 option.name, *(word_ + 1)));
   }
 
   bool value_follows() const { return word_ + 1 != end_ && !looks_like_flag(*(word_ + 1)); }

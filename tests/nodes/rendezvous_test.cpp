@@ -196,6 +196,28 @@ TEST_F(Hosts, AJobThatWaitsSaysWhereAndWhatToRun) {
                   "... true (--rdzv-conf timeout)"));
 }
 
+TEST_F(Hosts, AHostThatIsNotTheMasterIsToldToGiveItsOwnNodeRank) {
+  make_hosts(2);
+  const Words waits{"--rdzv-conf", "timeout=2", "true"};
+  const Finished end = start(1, static_job(0) + waits)->wait();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_TRUE(
+      has(end.err,
+          "This node (node1) has --node-rank 0 and so hosts the job, on port 29500, but --master-addr "
+          "10.77.0.1 is no address of this host. If another host is node 0, give this one its own "
+          "--node-rank; run on the others"));
+  auto first = start(0, static_job(0) + Words{"--rdzv-conf", "timeout=20", "true"});
+  EXPECT_TRUE(eventually([&] {
+    return start(0, static_job(0) + waits)
+               ->wait()
+               .err.find(
+                   "If it is node 0 of this job, give this launcher its own "
+                   "--node-rank.") != std::string::npos;
+  }));
+  first->signal(SIGTERM);
+  first->wait();
+}
+
 TEST_F(Hosts, RankZeroServesTheStoreWhereTheLaunchersIsSwitchedOff) {
   make_hosts(2);
   const Environment off = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};

@@ -152,6 +152,26 @@ TEST(Options, MissingValuesAndStrayWordsAreNamed) {
   EXPECT_NE(refusal({"--", "--epochs"}).find("unexpected argument '--epochs' after '--'"), std::string::npos);
 }
 
+/// `--standalone true ./trainer` is no program named true, and `--standalone true` alone is.
+TEST(Options, ATruthBehindASwitchIsNoProgram) {
+  auto table = sample_table().rest("files", &Sample::files, "Files to read.");
+  table.grammar({.stop_at_first_positional = true, .environment_prefix = ""});
+  const auto files = [&](const std::vector<std::string>& words) { return table.parse(words).options.files; };
+  for (const std::string truth : {"true", "False"}) {
+    try {
+      files({"--resume", truth, "./trainer"});
+      ADD_FAILURE() << truth;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("--resume takes no value, got '" + truth + "'"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_EQ(files({"--resume", "true"}), std::vector<std::string>{"true"});
+  EXPECT_EQ(files({"--resume", "./true", "x"}), (std::vector<std::string>{"./true", "x"}));
+  EXPECT_EQ(files({"--epochs", "2", "true", "x"}), (std::vector<std::string>{"true", "x"}));
+}
+
 TEST(Options, TheRestIsTakenWhereItIsDeclared) {
   auto table = sample_table().rest("files", &Sample::files, "Files to read.");
   const auto words = std::vector<std::string>{"a", "--epochs", "2", "-", "--", "--b", "--"};

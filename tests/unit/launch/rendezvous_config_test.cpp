@@ -113,6 +113,34 @@ TEST(RendezvousConfig, ASlurmStepHasTheNodesUnlessTheyAreGiven) {
   EXPECT_THROW(completed({"--rdzv-backend=slurm", "--nnodes=1"}), UsageError);
 }
 
+TEST(RendezvousConfig, SeveralLaunchersOnANodeOfASlurmStepAreToldOf) {
+  const Environment step{{"SLURM_JOB_ID", "12"},
+                         {"SLURM_STEP_ID", "1"},
+                         {"SLURM_STEP_NUM_TASKS", "4"},
+                         {"SLURM_NTASKS", "4"},
+                         {"SLURM_STEP_NODELIST", "n[1-2]"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                         {"SLURM_PROCID", "1"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_NODEID", "0"},
+                         {"SLURM_GTIDS", "0,1"}};
+  const auto notices = [&](Words words) {
+    words.push_back("program");
+    const auto parsed = run_option_table().parse(words, step);
+    LaunchConfig config = make_config(parsed, step);
+    const std::size_t before = config.notices.size();
+    complete_from_slurm(parsed, step, config);
+    return Words(config.notices.begin() + static_cast<std::ptrdiff_t>(before), config.notices.end());
+  };
+  const Words told = notices({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:29500"});
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_NE(told.front().find("this Slurm step has 2 tasks on node n1, 4 in all, for a job of 2 nodes"),
+            std::string::npos)
+      << told.front();
+  EXPECT_TRUE(notices({"--nnodes=4", "--node-rank=1", "--master-addr=n1"}).empty()) << "a node for each task";
+  EXPECT_TRUE(notices({"--standalone"}).empty());
+}
+
 TEST(RendezvousConfig, OtherBackendsAreRefusedByName) {
   for (const std::string name : {"etcd", "etcd-v2"}) {
     const std::string text = refusal({"--rdzv-backend=" + name});
