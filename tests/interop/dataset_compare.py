@@ -25,6 +25,7 @@ except ImportError:
     print("this Python has no package datasets or pyarrow: skipped")
     sys.exit(77)
 
+import file_layouts
 import stale_features
 
 PEER = sys.argv[1]
@@ -473,6 +474,7 @@ def main():
         check_files(folder, data)
         check_formats(folder)
         stale_features.compare(folder, check, printed, rows_of)
+        file_layouts.compare(folder, check, printed, rows_of)
         check_nasty(folder)
         check_several(folder)
         check_casts(folder)

@@ -208,6 +208,24 @@ def compare_careless_tars(folder):
         check(name, ours(path), wanted)
 
 
+def compare_units(folder):
+    """Files that give times in other units than the first one: rows have numbers, in the first file's unit."""
+    kinds = {"timestamp": pa.timestamp, "duration": pa.duration}
+    for name, kind in kinds.items():
+        for units in (("ms", "us", "s"), ("us", "ms", "ns"), ("s", "ns")):
+            paths = []
+            for number, unit in enumerate(units):
+                scale = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+                times = pa.array([3 * scale, None, -7 * scale], kind(unit))
+                table = pa.table({"t": times, "list": pa.array([[2 * scale], [], None], pa.list_(kind(unit))), "i": [number] * 3})
+                paths.append(f"{folder}/{name}-{'-'.join(units)}-{number}.parquet")
+                pa.parquet.write_table(table, paths[-1])
+            stream = datasets.load_dataset("parquet", data_files=paths, split="train", streaming=True)
+            wanted = pa.Table.from_pylist(list(stream), schema=stream.features.arrow_schema)
+            stored = {"t": wanted["t"].cast(pa.int64()), "list": wanted["list"].cast(pa.list_(pa.int64())), "i": wanted["i"]}
+            check(f"{name} in {units}", ours(paths[0].replace("-0.parquet", "-*.parquet")), pa.table(stored).to_pylist())
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = folder
@@ -227,6 +245,7 @@ def main():
             check(f"{kind}", ours(pattern), list(load()))
             check(f"{kind} resumed", ours(pattern, "split=1,3,0", "resume=2"),
                   list(theirs(load(), [("split", 1, 3, 0)])))
+        compare_units(folder)
         compare_tars(folder)
     print(f"{CHECKS} comparisons, {len(FAILURES)} differences")
     return 1 if FAILURES else 0

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "core/byte_size.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 
 namespace bench {
 namespace {

@@ -180,10 +180,35 @@ void Location::fail(const std::string& what) const {
   throw DataError(fmt::format("'{}' is not a valid Arrow file: {}: {}.", file_, where_, what));
 }
 
-std::optional<DataType> unified(const DataType& one, const DataType& other, bool integers_widen) {
+bool differs_in_layout_only(const arrow::DataType& one, const arrow::DataType& other) {
+  using Type = arrow::Type;
+  const auto both = [&](Type::type small, Type::type large) {
+    return (one.id() == small || one.id() == large) && (other.id() == small || other.id() == large);
+  };
+  if (one.Equals(other) || both(Type::STRING, Type::LARGE_STRING) || both(Type::BINARY, Type::LARGE_BINARY) ||
+      both(Type::TIME32, Type::TIME64))
+    return true;
+  if (both(Type::LIST, Type::LARGE_LIST))
+    return differs_in_layout_only(*one.field(0)->type(), *other.field(0)->type());
+  if (one.id() != other.id()) return false;
+  if (one.id() == Type::TIMESTAMP)
+    return static_cast<const arrow::TimestampType&>(one).timezone() ==
+           static_cast<const arrow::TimestampType&>(other).timezone();
+  if (one.id() != Type::STRUCT) return one.id() == Type::DURATION;
+  const auto same_field = [](const auto& a, const auto& b) {
+    return a->name() == b->name() && differs_in_layout_only(*a->type(), *b->type());
+  };
+  return std::equal(one.fields().begin(), one.fields().end(), other.fields().begin(), other.fields().end(),
+                    same_field);
+}
+
+std::optional<DataType> unified(const DataType& one, const DataType& other, bool in_files) {
   auto options = arrow::Field::MergeOptions::Defaults();
-  options.promote_integer_to_float = integers_widen;
-  options.promote_numeric_width = integers_widen;
+  options.promote_integer_to_float = in_files;
+  options.promote_numeric_width = in_files;
+  // Arrow would also take text and bytes for one type.
+  const bool widens = in_files && differs_in_layout_only(*one.arrow(), *other.arrow());
+  options.promote_binary = options.promote_list = options.promote_temporal_unit = widens;
   const auto merged = arrow::field("", one.arrow())->MergeWith(*arrow::field("", other.arrow()), options);
   if (!merged.ok()) return std::nullopt;
   return type_of(*(*merged)->type(), Location("memory", "a column"));

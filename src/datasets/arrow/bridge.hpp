@@ -46,10 +46,16 @@ DataType type_of(const arrow::DataType& type, const Location& place);
 FileSchema schema_of(const arrow::Schema& schema, const Location& place);
 std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields);
 
+/// Whether values of both types are the same but for how Arrow stores them: the offsets of texts, bytes and
+/// lists in 32 or 64 bits, and the unit of times of day, timestamps (with the same time zone) and durations;
+/// at any depth.
+bool differs_in_layout_only(const arrow::DataType& one, const arrow::DataType& other);
+
 /// The type that values of both types fit: one of them if the other has nulls in its place, at any depth, and
-/// structs with the fields of both. With `integers_widen` also the floating type for integers beside it. Null
-/// for other pairs.
-std::optional<DataType> unified(const DataType& one, const DataType& other, bool integers_widen = false);
+/// structs with the fields of both. For columns of files that are loaded together (`in_files`) also the
+/// floating type for integers beside it, and the wider of two types that differ in layout only. Null for
+/// other pairs.
+std::optional<DataType> unified(const DataType& one, const DataType& other, bool in_files = false);
 
 /// The array with the type `type_of(...).arrow()`; copied only if a dictionary or view is resolved. Does not
 /// verify the lengths of buffers.

@@ -226,7 +226,8 @@ IterableDataset IterableDataset::load(std::span<const std::filesystem::path> pat
   plan->name = [files](std::int64_t shard) {
     return fmt::format("'{}'", files[static_cast<std::size_t>(shard)].string());
   };
-  plan->open = [files = std::move(files), options, bad = plan->bad_files](std::int64_t shard) {
+  const auto first = std::make_shared<stream::FirstFile>(files.front(), options.load);
+  plan->open = [files = std::move(files), options, bad = plan->bad_files, first](std::int64_t shard) {
     const auto& file = files[static_cast<std::size_t>(shard)];
     const auto format = readers::format_of(file, options.load);
     if (format == FileFormat::webdataset) return stream::tar_rows(file, options.max_sample_bytes);
@@ -235,7 +236,7 @@ IterableDataset IterableDataset::load(std::span<const std::filesystem::path> pat
       take_bad = [file, bad](std::int64_t line, const std::string& reason) {
         bad->add_line(file, line, reason);
       };
-    return stream::table_rows(file, format, options.load, take_bad);
+    return stream::table_rows(file, format, options.load, take_bad, shard == 0 ? nullptr : first);
   };
   return IterableDataset(std::move(plan));
 }

@@ -73,9 +73,31 @@ using OpenShard = std::function<std::unique_ptr<ShardRows>(std::int64_t shard)>;
 /// Called for a line that is left out; if empty, it is an error.
 using TakeBadLine = std::function<void(std::int64_t line, const std::string& reason)>;
 
+/// The columns of a stream's first file, which say in which unit all of its files give times: rows have
+/// numbers without a unit. Read when a file with times asks for them, once. Any thread.
+class FirstFile {
+ public:
+  FirstFile(std::filesystem::path path, LoadOptions options)
+      : path_(std::move(path)), options_(std::move(options)) {}
+
+  /// The piece of another file, with the units of the first. Throws DataError if a time does not fit them.
+  ArrowDataset with_its_units(ArrowDataset piece);
+
+ private:
+  Features read_features() const;
+  const Features& features();
+
+  std::filesystem::path path_;
+  LoadOptions options_;
+  std::once_flag read_;
+  Features features_;
+};
+
 /// A file of a table or of text. A compressed file is decompressed now; with `take_bad`, up to its damage.
+/// `first`: of the same stream.
 std::unique_ptr<ShardRows> table_rows(const std::filesystem::path& path, FileFormat format,
-                                      const LoadOptions& options, const TakeBadLine& take_bad);
+                                      const LoadOptions& options, const TakeBadLine& take_bad,
+                                      std::shared_ptr<FirstFile> first);
 /// A WebDataset shard.
 std::unique_ptr<ShardRows> tar_rows(const std::filesystem::path& path, std::uint64_t max_sample_bytes);
 /// Of IterableDataset::from_generator.

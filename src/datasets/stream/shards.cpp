@@ -4,20 +4,36 @@
 #include <exception>
 #include <utility>
 
+#include "datasets/arrow/bridge.hpp"
 #include "datasets/readers/packed_file.hpp"
 #include "datasets/readers/readers.hpp"
+#include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
 #include "row_pass.hpp"
 
 namespace lockstep::stream {
 namespace {
 
+/// Whether the files themselves say which types their columns have.
+bool has_types(FileFormat format) { return format == FileFormat::parquet || format == FileFormat::arrow; }
+
+bool has_times(const DataType& type) {
+  bool found = false;
+  arrow_file::with_parts(type, [&](const DataType& part) {
+    found = found || part.is_temporal();
+    return part;
+  });
+  return found;
+}
+
 /// A file of a table, one piece of rows at a time.
 class TableRows final : public ShardRows {
  public:
   TableRows(const std::filesystem::path& path, FileFormat format, const LoadOptions& options,
-            const TakeBadLine& take_bad)
-      : options_(options), unpacked_(path, take_bad && format != FileFormat::parquet) {
+            const TakeBadLine& take_bad, std::shared_ptr<FirstFile> first)
+      : options_(options),
+        unpacked_(path, take_bad && format != FileFormat::parquet),
+        first_(has_types(format) ? std::move(first) : nullptr) {
     if (format == FileFormat::arrow) {
       whole_ = readers::read_arrow_file(unpacked_.path(), options.trusted);
     } else {
@@ -52,6 +68,7 @@ class TableRows final : public ShardRows {
       if (!piece && unpacked_.damage()) std::rethrow_exception(unpacked_.damage());
       if (!piece) return false;
       piece_ = readers::with_options(*std::move(piece), options_);
+      if (first_) piece_ = first_->with_its_units(std::move(piece_));
       row_ = 0;
     }
     return true;
@@ -84,6 +101,7 @@ class TableRows final : public ShardRows {
 
   LoadOptions options_;
   readers::UnpackedFile unpacked_;
+  std::shared_ptr<FirstFile> first_;
   readers::RowFile file_;
   std::unique_ptr<readers::RowSource> source_;
   std::optional<ArrowDataset> whole_;
@@ -190,9 +208,55 @@ class ShardsPass final : public RowPass {
 
 }  // namespace
 
+ArrowDataset FirstFile::with_its_units(ArrowDataset piece) {
+  const bool any = std::ranges::any_of(piece.features().items(),
+                                       [](const auto& item) { return has_times(item.second.type()); });
+  if (!any) return piece;
+  std::vector<std::pair<std::string, Column>> columns;
+  std::vector<std::pair<std::string, Feature>> items;
+  for (const auto& [name, column] : piece.columns()) {
+    const bool is_known = has_times(column.type()) && features().contains(name);
+    const auto& type = is_known ? features()[name].type() : column.type();
+    const bool other_unit =
+        type != column.type() && arrow_file::differs_in_layout_only(*type.arrow(), *column.type().arrow());
+    items.emplace_back(name, other_unit ? Feature(type) : piece.features()[name]);
+    try {
+      columns.emplace_back(name, other_unit ? table::converted_column(column, Feature(type), name) : column);
+    } catch (const UsageError& error) {
+      throw DataError(fmt::format("the column '{}' is {}, and in '{}', the first file of the stream, {}: {}",
+                                  name, column.type().text(), path_.string(), type.text(), error.what()));
+    }
+  }
+  return ArrowDataset::from_columns(std::move(columns), Features(std::move(items)));
+}
+
+Features FirstFile::read_features() const {
+  const auto format = readers::format_of(path_, options_);
+  if (!has_types(format)) return {};
+  const readers::UnpackedFile unpacked(path_, false);
+  if (format == FileFormat::arrow)
+    return readers::with_options(readers::read_arrow_file(unpacked.path(), options_.trusted), options_)
+        .features();
+  return readers::row_file(path_, format, options_)
+      .open(unpacked.path(), readers::Types::of_the_beginning)
+      ->features();
+}
+
+const Features& FirstFile::features() {
+  std::call_once(read_, [this] {
+    try {
+      features_ = read_features();
+    } catch (const DataError&) {
+      // The pass that reads this file reports it.
+    }
+  });
+  return features_;
+}
+
 std::unique_ptr<ShardRows> table_rows(const std::filesystem::path& path, FileFormat format,
-                                      const LoadOptions& options, const TakeBadLine& take_bad) {
-  return std::make_unique<TableRows>(path, format, options, take_bad);
+                                      const LoadOptions& options, const TakeBadLine& take_bad,
+                                      std::shared_ptr<FirstFile> first) {
+  return std::make_unique<TableRows>(path, format, options, take_bad, std::move(first));
 }
 
 std::unique_ptr<ShardRows> generator_rows(IterableDataset::Generator generator) {

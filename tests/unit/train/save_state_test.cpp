@@ -4,9 +4,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
-#include <torch/utils.h>
 
 #include <atomic>
 #include <csignal>
@@ -31,8 +29,7 @@ using testing::run_accelerators;
 using testing::TemporaryFolder;
 using Losses = std::vector<double>;
 
-constexpr std::int64_t kSamples = 48;
-constexpr std::int64_t kBatch = 4;
+constexpr std::int64_t kSamples = 48, kBatch = 4;
 
 std::shared_ptr<const Dataset> samples() {
   const at::Tensor x = at::linspace(-1, 1, kSamples * 3).reshape({kSamples, 3});
