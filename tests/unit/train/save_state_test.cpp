@@ -4,6 +4,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim.h>
 
 #include <atomic>
@@ -23,9 +24,7 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains_all;
-using testing::message_of;
-using testing::run_accelerators;
+using testing::contains_all, testing::message_of, testing::run_accelerators;
 using testing::TemporaryFolder;
 using Losses = std::vector<double>;
 
