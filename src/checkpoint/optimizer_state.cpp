@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -91,6 +92,20 @@ void collect(Kind, const Optimizer& optimizer, const Groups& groups, TensorMap& 
   throw DataError(fmt::format("{} does not fit the optimizer: {}", where, what));
 }
 
+/// The state of each parameter is found by its name, so their order within a group does not matter.
+void check_names(std::vector<std::string> saved, std::vector<std::string> own, std::size_t group,
+                 const std::string& where) {
+  std::ranges::sort(saved);
+  std::ranges::sort(own);
+  const auto [in_saved, in_own] = std::ranges::mismatch(saved, own);
+  if (in_saved == saved.end() && in_own == own.end()) return;
+  const bool only_saved = in_own == own.end() || (in_saved != saved.end() && *in_saved < *in_own);
+  misfit(where,
+         fmt::format("its group {} has {} parameters, and the program's has {}; '{}' is only in the {}",
+                     group, saved.size(), own.size(), only_saved ? *in_saved : *in_own,
+                     only_saved ? "checkpoint" : "program"));
+}
+
 template <class Kind>
 void check_options(Kind, const json& description, const Groups& groups, const std::string& where) {
   const auto kind = description.at("optimizer").get<std::string>();
@@ -101,11 +116,7 @@ void check_options(Kind, const json& description, const Groups& groups, const st
            fmt::format("it has {} parameter groups, and the program has {}", list.size(), groups.size()));
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    const auto saved = list[g].at("params").get<std::vector<std::string>>();
-    if (saved != names_of(groups[g])) {
-      misfit(where, fmt::format("its group {} has the parameters [{}], and the program's has [{}]", g,
-                                fmt::join(saved, ", "), fmt::join(names_of(groups[g]), ", ")));
-    }
+    check_names(list[g].at("params").get<std::vector<std::string>>(), names_of(groups[g]), g, where);
   }
 }
 

@@ -277,7 +277,13 @@ std::string TrainingRun::best_saved() const {
 /// A whole checkpoint has the models of all that was prepared, by number; save_only_model writes this
 /// trainer's model alone.
 void TrainingRun::load_best() {
-  if (!impl_.args.load_best_model_at_end || !impl_.state.best_model_checkpoint) return;
+  if (!impl_.args.load_best_model_at_end) return;
+  if (!impl_.state.best_model_checkpoint) {
+    impl_.warn("load_best_model_at_end: no checkpoint belongs to an evaluation with a finite ",
+               impl_.args.metric_for_best_model.value_or("loss"), ": the model keeps the weights of step ",
+               impl_.state.global_step);
+    return;
+  }
   const std::filesystem::path path = *impl_.state.best_model_checkpoint;
   if (is_there(impl_.accelerator, path)) {
     const bool is_whole = is_there(impl_.accelerator, path / kManifestFileName);

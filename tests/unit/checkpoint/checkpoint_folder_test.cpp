@@ -125,6 +125,16 @@ TEST(CheckpointFolder, IsFreeToHaveNone) {
   EXPECT_TRUE(latest_checkpoint(folder.path()).passed_over.empty());
 }
 
+TEST(CheckpointFolder, AnOutputFolderInPlaceOfACheckpointIsToldOf) {
+  const TemporaryFolder folder;
+  EXPECT_THROWS(verify_checkpoint(folder / "none"), DataError,
+                "none' is no checkpoint: there is no such folder");
+  EXPECT_THROWS(verify_checkpoint(folder.path()), DataError, "is no checkpoint: it has no manifest.json.");
+  for (const std::int64_t step : {8, 10, 9}) write_step(folder.path(), step);
+  EXPECT_THROWS(verify_checkpoint(folder.path()), DataError, "The last one in it is '",
+                (folder / "checkpoint-10").string() + "'");
+}
+
 TEST(CheckpointFolder, TheNewestIsTheOneWrittenLast) {
   const TemporaryFolder folder;
   for (const std::int64_t step : {10, 50, 9}) write_step(folder.path(), step);

@@ -176,5 +176,23 @@ TEST(BestModel, ThatIsGoneLeavesTheLastOneWithAWarning) {
   EXPECT_EQ(outcome.output.global_step, 18);
 }
 
+TEST(BestModel, WithoutAnyFiniteMetricLeavesTheLastOneWithAWarning) {
+  const TemporaryFolder folder;
+  const TrainingArguments args = best_at_end(folder);
+  ::testing::internal::CaptureStderr();
+  const Outcome outcome = train_on(1, args, [&](const Accelerator&) {
+    const std::vector<double> scores(6, std::nan(""));
+    return TrainerComponents{.model = small_model(),
+                             .train_dataset = samples(44),
+                             .eval_dataset = samples(5),
+                             .compute_metrics = std::make_shared<Scripted>(scores)};
+  });
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(testing::contains_all(said, {"load_best_model_at_end: no checkpoint belongs to an evaluation",
+                                           "finite score", "the weights of step 18"}))
+      << said;
+  EXPECT_EQ(outcome.output.global_step, 18);
+}
+
 }  // namespace
 }  // namespace lockstep
