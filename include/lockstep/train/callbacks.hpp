@@ -12,6 +12,7 @@
 #include "lockstep/train/checkpointing.hpp"
 #include "lockstep/train/mixed_precision.hpp"
 #include "lockstep/train/profiler.hpp"
+#include "lockstep/train/tracking.hpp"
 #include "lockstep/train/trainer_callback.hpp"
 
 namespace lockstep {
