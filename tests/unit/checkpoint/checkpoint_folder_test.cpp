@@ -100,7 +100,7 @@ TEST(CheckpointFolder, SaysWhatIsDamaged) {
   fs::remove(path / "model.safetensors");
   EXPECT_THROWS(verify_checkpoint(path), DataError, "model.safetensors'", "No such file");
   fs::remove(path / kManifestFileName);
-  EXPECT_THROWS(verify_checkpoint(path), DataError, "manifest.json'", "No such file");
+  EXPECT_THROWS(verify_checkpoint(path), DataError, "is no checkpoint", "it has no manifest.json");
 }
 
 TEST(CheckpointFolder, FallsBackToTheNewestThatIsWhole) {
