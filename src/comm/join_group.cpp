@@ -54,10 +54,14 @@ void claim_rank(const RankSession& session) {
   const std::string process = session.key(fmt::format("process/{}", members.rank));
   if (session.store().add(session.key(fmt::format("claimed/{}", members.rank)), 1) == 1)
     return session.store().set(process, own_identity());
+  const std::string first = session.store().get(process), own = own_identity();
   refuse(session,
          fmt::format("two processes claim rank {} of {}: {}, and {}. Give each its own RANK, or use another "
-                     "MASTER_PORT if they belong to two jobs",
-                     members.rank, members.size(), session.store().get(process), own_identity()));
+                     "MASTER_PORT if they belong to two jobs{}",
+                     members.rank, members.size(), first, own,
+                     first == own ? ". If this process makes the group again, give it another prefix of the "
+                                    "store (Store::with_prefix) on all ranks"
+                                  : ""));
 }
 
 }  // namespace
