@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/host_name.hpp"
 #include "lockstep/core/error.hpp"
@@ -52,19 +53,21 @@ bool is_this_host(const std::vector<net::Address>& addresses) {
   return std::ranges::any_of(addresses, net::is_local);
 }
 
-bool is_endpoint(const LaunchConfig& config) {
+/// Whether the endpoint is this host; nothing if its name does not resolve yet.
+std::optional<bool> is_own_endpoint(const LaunchConfig& config) {
   if (is_loopback_name(config.endpoint.host) || config.endpoint.host == host_name()) return true;
   try {
     return is_this_host(addresses_of(config));
   } catch (const TimeoutError&) {
-    // The client that joins keeps resolving the name, and becomes the host if it is this host's.
-    return false;
+    return std::nullopt;
   }
 }
 
 bool hosts_coordinator(const LaunchConfig& config) {
   if (config.backend == Backend::alone) return true;
-  if (config.backend == Backend::c10d) return config.is_host ? *config.is_host : is_endpoint(config);
+  // The client that joins keeps resolving the name, and becomes the host if it is this host's.
+  if (config.backend == Backend::c10d)
+    return config.is_host ? *config.is_host : is_own_endpoint(config).value_or(false);
   return config.node_rank.value_or(0) == 0;
 }
 
@@ -81,23 +84,15 @@ std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
                                                std::chrono::seconds(1), kLongest);
 }
 
-/// Whether the endpoint's name leads to other hosts only, as far as is known now.
-bool is_another_host(const LaunchConfig& config) {
-  try {
-    return !is_endpoint(config) && !is_this_host(addresses_of(config));
-  } catch (const CommunicationError&) {
-    return false;
-  }
-}
-
 /// Where the other nodes find this one.
 std::string place_of_host(const LaunchConfig& config, const net::HostPort& endpoint) {
   // Another host may be the master, or one that forwards the port to this one.
-  if (config.backend == Backend::static_ && is_another_host(config)) {
+  if (config.backend == Backend::static_ && hosts_coordinator(config) &&
+      !is_own_endpoint(config).value_or(true)) {
     return fmt::format(
-        "This node ({}) has --node-rank {} and so hosts the job, on port {}, but --master-addr {} is no "
-        "address "
-        "of this host. If another host is node 0, give this one its own --node-rank",
+        "This node ({}) has --node-rank {} and so hosts the job, on port {}, "
+        "but --master-addr {} is no address of this host. "
+        "If another host is node 0, give this one its own --node-rank",
         host_name(), config.node_rank.value_or(0), endpoint.port, endpoint.host);
   }
   return "This node waits at " + endpoint.text();

@@ -284,9 +284,9 @@ void warn_of_several_launchers(const Environment& environment, LaunchConfig& con
   const auto step = slurm_step(environment);
   if (!step || step->tasks_here == 1 || config.max_nodes >= step->tasks) return;
   config.notices.push_back(fmt::format(
-      "this Slurm step has {} tasks on node {}, {} in all, for a job of {} nodes: if each task starts a "
-      "launcher, the first {} become the nodes, perhaps several on one host, and the others end with an "
-      "error. "
+      "this Slurm step has {} tasks on node {}, {} in all, for a job of {} nodes: "
+      "if each task starts a launcher, the first {} become the nodes, perhaps several on one host, "
+      "and the others end with an error. "
       "Start one launcher for each node: srun --ntasks-per-node=1 lockstep run ...",
       step->tasks_here, step->nodes[static_cast<std::size_t>(step->node_id)], step->tasks, config.max_nodes,
       config.max_nodes));

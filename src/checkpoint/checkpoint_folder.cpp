@@ -22,22 +22,17 @@ using manifest::Manifest;
 
 constexpr std::string_view kPrefix = "checkpoint-";
 
-std::vector<fs::path> checkpoint_folders(const fs::path& folder);
-
 /// A training's output folder is often given in place of a checkpoint in it.
 [[noreturn]] void fail_without_manifest(const fs::path& folder) {
   std::error_code failure;
   if (!fs::is_directory(folder, failure))
     throw DataError(fmt::format("'{}' is no checkpoint: there is no such folder.", folder.string()));
-  fs::path newest;
-  for (const auto& each : checkpoint_folders(folder)) {
-    if (fs::exists(each / kManifestFileName, failure) &&
-        (newest.empty() || step_in_name(each.filename()) > step_in_name(newest.filename())))
-      newest = each;
-  }
-  throw DataError(
-      fmt::format("'{}' is no checkpoint: it has no {}.{}", folder.string(), kManifestFileName,
-                  newest.empty() ? "" : fmt::format(" The last one in it is '{}'.", newest.string())));
+  const auto inside = list_checkpoints(folder);
+  const auto last =
+      std::ranges::max_element(inside, {}, [](const Checkpoint& each) { return each.info.step; });
+  throw DataError(fmt::format(
+      "'{}' is no checkpoint: it has no {}.{}", folder.string(), kManifestFileName,
+      last == inside.end() ? "" : fmt::format(" The last one in it is '{}'.", last->path.string())));
 }
 
 Manifest read_manifest(const fs::path& checkpoint) {

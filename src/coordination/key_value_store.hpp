@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Keys shared by the ranks of a job, through which they coordinate: over TCP (tcp_store.hpp), in this
-/// process's memory (memory_store.hpp), or c10d's (comm/c10d_key_value_store.hpp). All members except
+/// Keys shared by the ranks of a job, through which they coordinate: the launcher's (launcher_store.hpp), in
+/// this process's memory (memory_store.hpp), or a group's (comm/group_key_value_store.hpp). All members except
 /// next_session() are *Local*, and throw CommunicationError if the store cannot be reached. Any thread may
 /// call any of them; while one thread waits, calls of others may have to wait, too, unless the
 /// implementation says otherwise.
