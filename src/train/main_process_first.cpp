@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "comm/group_key_value_store.hpp"
+#include "coordination/message_timer.hpp"
 #include "coordination/rank_session.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -14,6 +15,7 @@
 namespace lockstep {
 namespace {
 
+using coordination::MessageTimer;
 using coordination::Milliseconds;
 using coordination::RankSession;
 
@@ -35,21 +37,6 @@ RankSession session_of(const Store& store, const MainProcessFirstPlace& place) {
   members.rank = place.rank;
   return {comm::key_value_store(store), place.name + "/", std::move(members)};
 }
-
-/// Tells when the next message of a waiting process is due.
-class MessageTimer {
- public:
-  explicit MessageTimer(Milliseconds interval) : interval_(interval), next_(interval) {}
-  bool is_due(Milliseconds waited) {
-    if (waited < next_) return false;
-    next_ += interval_;
-    return true;
-  }
-
- private:
-  Milliseconds interval_;
-  Milliseconds next_;
-};
 
 }  // namespace
 

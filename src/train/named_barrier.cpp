@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/group_key_value_store.hpp"
+#include "coordination/message_timer.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -36,12 +37,11 @@ void NamedBarrier::wait(const std::string& name) {
   if (session_.members().size() == 1) return;
   const std::string key = session_.key(fmt::format("name/{}", ++number_));
   check_name(key, name);
-  auto next_report = warn_after_;
+  coordination::MessageTimer timer(warn_after_);
   const auto probe = [&](const std::vector<int>& missing, Milliseconds waited) -> std::string {
     throw_if_failed(name);
-    if (waited < next_report) return "";
-    next_report += warn_after_;
-    std::cerr << fmt::format("lockstep: {}\n", report(name, missing, waited)) << std::flush;
+    if (timer.is_due(waited))
+      std::cerr << fmt::format("lockstep: {}\n", report(name, missing, waited)) << std::flush;
     return "";
   };
   try {

@@ -124,9 +124,10 @@ void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<Poste
     for (const auto& to : calls) {
       const auto gives = count(from.rows.gives, to.place), takes = count(to.rows.takes, from.place);
       if (gives == takes) continue;
-      throw CommunicationError(fmt::format(
-          "{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}", session_.members().who,
-          from.is, number, session_.members().called(from.place), gives, session_.members().called(to.place), takes));
+      throw CommunicationError(
+          fmt::format("{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}",
+                      session_.members().who, from.is, number, session_.members().called(from.place), gives,
+                      session_.members().called(to.place), takes));
     }
   }
 }
@@ -136,7 +137,8 @@ void CollectiveCheck::before_message(const OpMeta& meta) {
   if (meta.peer < 0) open_tags_.insert(meta.tag);
   // The order of messages from several ranks is not known in advance.
   if (meta.peer < 0 || (!sends && open_tags_.contains(meta.tag))) return;
-  const int from = sends ? session_.members().rank : meta.peer, to = sends ? meta.peer : session_.members().rank;
+  const int from = sends ? session_.members().rank : meta.peer,
+            to = sends ? meta.peer : session_.members().rank;
   const auto number = ++messages_[{from, to, meta.tag}];
   const std::string key = fmt::format("message/{}/{}/{}/{}", from, to, meta.tag, number);
   const std::string size = fmt::format("{} x {}", meta.elements, meta.dtype);
@@ -146,19 +148,21 @@ void CollectiveCheck::before_message(const OpMeta& meta) {
   session_.store().erase(key);
   if (first.ends_with(" " + size)) return;
   throw CommunicationError(fmt::format("{}: message {} with tag {} from {} to {}: this rank {}, but {} {}",
-                                       session_.members().who, number, meta.tag, session_.members().called(from),
-                                       session_.members().called(to), own, session_.members().called(meta.peer), first));
+                                       session_.members().who, number, meta.tag,
+                                       session_.members().called(from), session_.members().called(to), own,
+                                       session_.members().called(meta.peer), first));
 }
 
 void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const PostedCall& other) const {
   const auto called = [](const PostedCall& call) {
     return call.site.empty() ? std::string() : fmt::format(" (called by {})", call.site);
   };
-  throw CommunicationError(fmt::format(
-      "{}: the ranks do different things in collective #{}: {}{} here, but {} does {}{}. All "
-      "ranks must call the same "
-      "operations in the same order, with tensors of the same size and dtype",
-      session_.members().who, number, own.is, called(own), session_.members().called(other.place), other.is, called(other)));
+  throw CommunicationError(
+      fmt::format("{}: the ranks do different things in collective #{}: {}{} here, but {} does {}{}. All "
+                  "ranks must call the same "
+                  "operations in the same order, with tensors of the same size and dtype",
+                  session_.members().who, number, own.is, called(own), session_.members().called(other.place),
+                  other.is, called(other)));
 }
 
 }  // namespace lockstep::comm
