@@ -28,6 +28,8 @@ namespace {
 
 /// Time for a process to disappear after SIGKILL. After that it hangs in the kernel and cannot be killed.
 constexpr std::chrono::seconds kKillTime{10};
+/// How many looks, kPoll apart, must find all signals of a process blocked: then it does so for good.
+constexpr int kLooksAtBlocked = 20;
 /// --keep-daemons: a daemon starts in its rank's session, and leaves it within this time.
 constexpr std::chrono::milliseconds kLeaveTime{500};
 /// How often to look for what announces itself by no event.
@@ -170,36 +172,49 @@ void Round::signal(int number, bool stopping) {
 
 void Round::pass_on(int number) {
   if (number != SIGUSR1 && number != SIGUSR2) return signal(number, false);
-  std::vector<int> waiting;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].status || hand_over(workers_[i], number)) continue;
-    if (held_.emplace(i, number).second) waiting.push_back(spec_.place.first_rank + workers_[i].local_rank);
+    HeldSignal held;
+    if (workers_[i].status || hand_over(workers_[i], number, held)) continue;
+    held_.emplace(std::pair(i, number), std::move(held));
   }
-  if (waiting.empty()) return;
-  next_poll_ = net::Clock::now() + kPoll;
-  forwarder_.console().say("{} waits until {} {} a handler for it, as it would end {}", signal_name(number),
-                           rank_list(waiting), waiting.size() == 1 ? "has" : "have",
-                           waiting.size() == 1 ? "the rank" : "them");
+  if (!held_.empty()) next_poll_ = net::Clock::now() + kPoll;
 }
 
-bool Round::hand_over(const Worker& worker, int number) const {
+// A program may take signals by signalfd or another thread's sigwait, and then its first thread blocks them.
+// A shell or posix_spawn also blocks signals, all of them and only around the start of a child; one sent then
+// would end the program afterwards. So who blocks even SIGSEGV must have done so at many looks.
+bool Round::hand_over(const Worker& worker, int number, HeldSignal& held) const {
   // Between fork and exec it has the launcher's handlers.
   if (spawned_ && spawned_->pid() == worker.pid) return false;
   bool known = false;
+  std::map<pid_t, int> looks;
   for (const pid_t pid : all_processes()) {
     if (getpgid(pid) != worker.pid) continue;
-    const bool handles = handles_signal(pid, number) || blocks_signal(pid, number);
-    if (handles) ::kill(pid, number);
-    known = known || handles || ignores_signal(pid, number);
+    bool takes = handles_signal(pid, number) || awaits_signal(pid, number);
+    if (!takes && blocks_signal(pid, number))
+      takes = !blocks_signal(pid, SIGSEGV) || (looks[pid] = held.looks[pid] + 1) > kLooksAtBlocked;
+    if (takes) ::kill(pid, number);
+    known = known || takes || ignores_signal(pid, number);
   }
+  held.looks = std::move(looks);
   return known;
 }
 
 void Round::hand_over_held() {
-  std::erase_if(held_, [this](const auto& held) {
-    const Worker& worker = workers_[held.first];
-    return worker.status || hand_over(worker, held.second);
-  });
+  std::map<int, std::vector<int>> waiting;  // By signal: the ranks of which nothing has been said yet.
+  for (auto next = held_.begin(); next != held_.end();) {
+    const auto current = next++;
+    auto& [key, held] = *current;
+    const Worker& worker = workers_[key.first];
+    if (worker.status || hand_over(worker, key.second, held))
+      held_.erase(current);
+    else if (!std::exchange(held.reported, true))
+      waiting[key.second].push_back(spec_.place.first_rank + worker.local_rank);
+  }
+  for (const auto& [number, ranks] : waiting)
+    forwarder_.console().say("{} waits until {} {} a handler for it, as it would end {}", signal_name(number),
+                             rank_list(ranks), ranks.size() == 1 ? "has" : "have",
+                             ranks.size() == 1 ? "the rank" : "them");
 }
 
 void Round::stop_at_once() {

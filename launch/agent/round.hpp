@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -87,6 +88,13 @@ class Round {
 
  private:
   enum class Stage { running, stopping, killing };
+  /// A signal that waits until a rank handles it.
+  struct HeldSignal {
+    /// The rank's processes that block all signals, and for how many looks in succession.
+    std::map<pid_t, int> looks;
+    /// Whether the console has said so.
+    bool reported = false;
+  };
 
   /// Sends a signal to the process group of every running rank. `stopping`: it asks the ranks to end.
   void signal(int number, bool stopping);
@@ -94,7 +102,7 @@ class Round {
   /// Whether a rank, or a process that ranks left behind, still runs.
   bool has_children() const;
   /// Sends it to the processes of the rank's group that handle it; false if there are none yet.
-  bool hand_over(const Worker& worker, int number) const;
+  bool hand_over(const Worker& worker, int number, HeldSignal& held) const;
   void hand_over_held();
   /// Whether an orphan is one of this job's, and not a child that this process had before, or an orphan of
   /// somebody else's in a container whose PID 1 it is.
@@ -119,8 +127,8 @@ class Round {
   std::optional<SpawnedProcess> spawned_;
   /// The orphans that got SIGTERM.
   std::set<pid_t> asked_;
-  /// Signals that wait for a handler: the index of the rank's worker, and the number.
-  std::set<std::pair<std::size_t, int>> held_;
+  /// By the index of the rank's worker and the signal's number.
+  std::map<std::pair<std::size_t, int>, HeldSignal> held_;
   /// When to look for handlers again, and for orphans: neither announces itself.
   net::Deadline next_poll_ = net::Deadline::max();
   /// --keep-daemons: until when processes of the ranks' sessions may still leave them.

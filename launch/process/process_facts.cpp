@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -24,9 +26,11 @@ namespace fs = std::filesystem;
 
 fs::path folder_of(pid_t process) { return fmt::format("/proc/{}", process); }
 
+bool contains_signal(std::uint64_t mask, int number) { return ((mask >> (number - 1)) & 1) != 0; }
+
 bool in_mask(pid_t process, const std::string& mask, int number) {
   const std::string digits = value_in(folder_of(process) / "status", mask);
-  return ((std::strtoull(digits.c_str(), nullptr, 16) >> (number - 1)) & 1) != 0;
+  return contains_signal(std::strtoull(digits.c_str(), nullptr, 16), number);
 }
 
 /// In the order of the file system; nothing if the folder cannot be read.
@@ -103,6 +107,20 @@ std::vector<pid_t> all_processes() {
 bool handles_signal(pid_t process, int number) { return in_mask(process, "SigCgt", number); }
 
 bool blocks_signal(pid_t process, int number) { return in_mask(process, "SigBlk", number); }
+
+// A line of /proc/PID/syscall has the number of the system call and its arguments, of which the first is the
+// address of the mask here.
+bool awaits_signal(pid_t process, int number) {
+  std::ifstream file(folder_of(process) / "syscall");
+  long call = -1;
+  std::string address;
+  if (!(file >> call >> address) || call != SYS_rt_sigtimedwait) return false;
+  const net::FileDescriptor memory(open((folder_of(process) / "mem").c_str(), O_RDONLY | O_CLOEXEC));
+  std::uint64_t mask = 0;
+  const auto offset = static_cast<off_t>(std::strtoull(address.c_str(), nullptr, 16));
+  return memory && pread(memory.get(), &mask, sizeof mask, offset) == sizeof mask &&
+         contains_signal(mask, number);
+}
 
 bool ignores_signal(pid_t process, int number) { return in_mask(process, "SigIgn", number); }
 

@@ -37,8 +37,11 @@ std::vector<pid_t> all_processes();
 
 /// Whether the process has a handler for the signal. Otherwise the signal would end it.
 bool handles_signal(pid_t process, int number);
-/// Whether the process blocks the signal, for example to read it later.
+/// Whether the process's first thread blocks the signal, for example to read it later.
 bool blocks_signal(pid_t process, int number);
+/// Whether the process's first thread is waiting for the signal in sigwait; the kernel does not count it as
+/// blocked in that time.
+bool awaits_signal(pid_t process, int number);
 /// Whether the process ignores the signal.
 bool ignores_signal(pid_t process, int number);
 /// The path of its executable; empty if it cannot be read.

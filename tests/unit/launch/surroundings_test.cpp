@@ -1,8 +1,10 @@
 // What the launcher finds around it: a folder for temporary files that cannot be used, children of others,
 // programs that are not ready, daemons, the job of a scheduler.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "launcher_process.hpp"
@@ -50,6 +52,39 @@ TEST(Surroundings, AUserSignalWaitsForItsHandler) {
   const Finished end = launcher.wait();
   EXPECT_EQ(end.status, 85) << end.err;
   EXPECT_TRUE(has_once(end.err, "SIGUSR1 waits until rank 0 has a handler for it"));
+}
+
+/// A shell blocks all signals around the start of each child, of which this one starts many.
+TEST(Surroundings, AUserSignalDoesNotEndAProgramThatBlocksItForAMoment) {
+  const ScratchFolder folder;
+  LauncherProcess launcher(job_of({}, tell_pid(folder.file("pid")) +
+                                          "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done; "
+                                          "trap 'exit 85' USR1; while :; do sleep 0.01; done"));
+  await_number(folder.file("pid"));
+  for (int i = 0; i < 5; ++i) {
+    launcher.signal(SIGUSR1);
+    usleep(20'000);
+  }
+  const Finished end = launcher.wait();
+  EXPECT_EQ(end.status, 85) << end.err;
+}
+
+/// It has no handler, and takes the signal by sigwait.
+TEST(Surroundings, AUserSignalReachesAProgramThatBlocksItForGood) {
+  if (std::system("command -v python3 > /dev/null") != 0) GTEST_SKIP() << "no python3";
+  const ScratchFolder folder;
+  LauncherProcess launcher(job_of({},
+                                  "exec python3 -c \"import os, signal, sys; "
+                                  "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}); "
+                                  "open('" +
+                                      folder.file("new") + "', 'w').write(str(os.getpid())); os.rename('" +
+                                      folder.file("new") + "', '" + folder.file("pid") +
+                                      "'); signal.sigwait({signal.SIGUSR1}); sys.exit(85)\""));
+  await_number(folder.file("pid"));
+  launcher.signal(SIGUSR1);
+  const Finished end = launcher.wait();
+  EXPECT_EQ(end.status, 85) << end.err;
+  EXPECT_EQ(end.err.find("waits until"), std::string::npos) << end.err;
 }
 
 /// The daemon leaves its rank's session only after the rank's end.

@@ -12,8 +12,8 @@ namespace lockstep {
 namespace {
 
 TEST(RunningClock, GoesOnAsTheMonotonicOneDoes) {
-  const auto begin = RunningClock::now();
   const auto steady = std::chrono::steady_clock::now();
+  const auto begin = RunningClock::now();
   for (int i = 0; i < 20; ++i) {
     const auto before = RunningClock::now();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
