@@ -6,7 +6,7 @@
 
 #include "broadcast_tensors.hpp"
 #include "lockstep/core/error.hpp"
-#include "sharded_state.hpp"
+#include "train/state/sharded_state.hpp"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,18 @@
 
 #include <algorithm>
 #include <cctype>
+#include <memory>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "train/state/buckets_part.hpp"
+#include "train/state/loaders_part.hpp"
+#include "train/state/models_part.hpp"
+#include "train/state/objects_part.hpp"
+#include "train/state/optimizers_part.hpp"
+#include "train/state/random_states_part.hpp"
+#include "train/state/scaler_part.hpp"
+#include "train/state/schedulers_part.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -66,35 +76,38 @@ void PreparedObjects::clear() {
   objects_.clear();
 }
 
-TrainingState PreparedObjects::state(LossScaling* scaling) const {
-  TrainingState state;
-  state.set_loss_scaling(scaling);
-  for (const auto& entry : models_) {
-    if (sees(entry.owner)) state.add_model(entry.object);
-  }
+void PreparedObjects::check_visible_alive() const {
   std::size_t number = 0;
   for (const auto& entry : optimizers_) {
     if (!sees(entry.owner)) continue;
     check_alive(
         entry.alive,
         fmt::format("optimizer #{} (of a class of the program: what prepare() returned for it)", ++number));
-    state.add_optimizer(*entry.object);
   }
   number = 0;
   for (const auto& entry : schedulers_) {
-    if (!sees(entry.owner)) continue;
-    check_alive(entry.alive, fmt::format("the prepared scheduler #{}", ++number));
-    state.add_scheduler(*entry.object);
-  }
-  for (const auto& entry : loaders_) {
-    if (sees(entry.owner)) state.add_loader(entry.object);
+    if (sees(entry.owner)) check_alive(entry.alive, fmt::format("the prepared scheduler #{}", ++number));
   }
   for (const auto& entry : objects_) {
-    if (!sees(entry.owner)) continue;
-    check_alive(entry.alive, "the registered object '" + entry.object.first + "'");
-    state.add_object(entry.object.first, *entry.object.second);
+    if (sees(entry.owner)) check_alive(entry.alive, "the registered object '" + entry.object.first + "'");
   }
-  return state;
+}
+
+TrainingState PreparedObjects::state(LossScaling* scaling) const {
+  check_visible_alive();
+  auto models = std::make_unique<ModelsPart>(visible(models_));
+  auto buckets = std::make_unique<BucketsPart>(*models);
+  auto optimizers = std::make_unique<OptimizersPart>(*models, visible(optimizers_));
+  TrainingState::Parts parts;
+  parts.push_back(std::make_unique<LoadersPart>(visible(loaders_)));
+  parts.push_back(std::move(models));
+  parts.push_back(std::move(buckets));
+  parts.push_back(std::move(optimizers));
+  parts.push_back(std::make_unique<SchedulersPart>(visible(schedulers_)));
+  parts.push_back(std::make_unique<ScalerPart>(scaling));
+  parts.push_back(std::make_unique<ObjectsPart>(visible(objects_)));
+  parts.push_back(std::make_unique<RandomStatesPart>());
+  return TrainingState(std::move(parts));
 }
 
 ShardedModels PreparedObjects::sharded_models() const {

@@ -6,7 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "training_state.hpp"
+#include "lockstep/data/data_loader.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/train/checkpointing.hpp"
+#include "train/loss_scaling.hpp"
+#include "train/state/models_part.hpp"
+#include "train/state/training_state.hpp"
 
 namespace lockstep::train {
 
@@ -68,6 +73,17 @@ class PreparedObjects {
   void add(Entries<Object>& entries, Object object, std::weak_ptr<const void> alive = {}) {
     entries.push_back({std::move(object), owner_, std::move(alive)});
   }
+  /// Those that a checkpoint contains now.
+  template <class Object>
+  std::vector<Object> visible(const Entries<Object>& entries) const {
+    std::vector<Object> result;
+    for (const auto& entry : entries) {
+      if (sees(entry.owner)) result.push_back(entry.object);
+    }
+    return result;
+  }
+  /// Throws UsageError if one of those was destroyed.
+  void check_visible_alive() const;
   bool sees(Owner owner) const noexcept { return owner_ == kProgram || owner == kProgram || owner == owner_; }
 
   Entries<PreparedModel> models_;

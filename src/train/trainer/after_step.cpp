@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "../../checkpoint/checkpoint_rotation.hpp"
-#include "../checkpoint_writer.hpp"
+#include "train/state/checkpoint_writer.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"

@@ -8,7 +8,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "support/ranks.hpp"
 #include "support/throws.hpp"
-#include "train/training_state.hpp"
+#include "train/state/loader_position.hpp"
 
 namespace lockstep {
 namespace {

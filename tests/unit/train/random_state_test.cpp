@@ -1,4 +1,4 @@
-#include "train/random_state.hpp"
+#include "train/state/random_state.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -3,10 +3,10 @@
 #include <iostream>
 #include <utility>
 
-#include "checkpoint_writer.hpp"
 #include "core/parallel_for.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "train/state/checkpoint_writer.hpp"
 
 namespace lockstep::train {
 

@@ -1,4 +1,4 @@
-#include "host_copies.hpp"
+#include "train/state/host_copies.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,4 +1,4 @@
-#include "sharded_state.hpp"
+#include "train/state/sharded_state.hpp"
 
 #include <ATen/ATen.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "lockstep/core/error.hpp"
-#include "model_content.hpp"
+#include "train/model_content.hpp"
 
 namespace lockstep::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "../checkpoint/tensor_source.hpp"
+#include "checkpoint/tensor_source.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/parallel/fully_shard.hpp"

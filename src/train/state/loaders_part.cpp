@@ -1,0 +1,83 @@
+#include "train/state/loaders_part.hpp"
+
+#include <fmt/core.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "core/json.hpp"
+#include "lockstep/core/error.hpp"
+#include "train/state/loader_position.hpp"
+
+namespace lockstep::train {
+namespace {
+
+using nlohmann::json;
+
+std::string loader_file(std::size_t index) { return numbered_file("sampler", index, ".json"); }
+
+/// Between two epochs nothing of the next one has been read: its data may be other ones, as a validation set
+/// that has grown.
+void accept_other_data(std::size_t number, DataLoaderState& saved, const DataLoaderState& now,
+                       const Accelerator& accelerator) {
+  if (saved.samples > 0 || saved.dataset == now.dataset) return;
+  if (accelerator.is_main_process()) {
+    std::cerr << fmt::format(
+                     "lockstep: loader #{} reads another data set than when the checkpoint was written ({}; "
+                     "it was {}): it was between two epochs, so it continues with the new one\n",
+                     number, now.dataset, saved.dataset)
+              << std::flush;
+  }
+  saved.dataset = now.dataset;
+}
+
+DataLoaderState read_position(const std::filesystem::path& path) {
+  try {
+    return loader_state_from(read_json_document(path));
+  } catch (const json::exception& error) {
+    throw DataError("'" + path.string() + "' is not the position of a loader: " + error.what());
+  }
+}
+
+}  // namespace
+
+void LoadersPart::gather(const GatherOptions& options) {
+  for (const auto& loader : loaders_) {
+    auto& parts = parts_.emplace_back();
+    if (loader.is_stream()) parts = options.group.all_gather_object(loader.state().parts.front());
+  }
+}
+
+void LoadersPart::take_local() {
+  for (std::size_t i = 0; i < loaders_.size(); ++i) {
+    states_.push_back(loaders_[i].state());
+    states_.back().parts = parts_[i];
+  }
+}
+
+void LoadersPart::write(CheckpointFiles& files) const {
+  for (std::size_t i = 0; i < states_.size(); ++i) files.add_json(loader_file(i), to_json(states_[i]));
+}
+
+void LoadersPart::describe(CheckpointInfo& info) const {
+  if (!loaders_.empty()) info.epoch = loaders_.front().state().epoch;
+}
+
+void LoadersPart::read(const Checkpoint& checkpoint) {
+  check_file_count(checkpoint.path, "loaders", loaders_.size(), loader_file);
+  for (std::size_t i = 0; i < loaders_.size(); ++i)
+    states_.push_back(read_position(checkpoint.path / loader_file(i)));
+}
+
+void LoadersPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
+  json positions = json::array();
+  for (const auto& state : states_) positions.push_back(to_json(state));
+  positions = accelerator.process_group().broadcast_object(positions);
+  for (std::size_t i = 0; i < loaders_.size(); ++i) {
+    auto saved = loader_state_from(positions[i]);
+    if (!loaders_[i].is_stream()) accept_other_data(i + 1, saved, loaders_[i].state(), accelerator);
+    loaders_[i].load_state(saved);
+  }
+}
+
+}  // namespace lockstep::train
