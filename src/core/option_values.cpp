@@ -134,8 +134,11 @@ void store(OptionField field, const Json& value) {
         if constexpr (std::is_same_v<decltype(target), OptionEnum>) {
           target.write(target.field, value.get<std::string>());
         } else if constexpr (kIsOptional<decltype(target)>) {
-          value.is_null() ? target->reset()
-                          : void(target->emplace(value.get<std::decay_t<decltype(**target)>>()));
+          if (value.is_null()) {
+            target->reset();
+          } else {
+            target->emplace(value.get<std::decay_t<decltype(**target)>>());
+          }
         } else {
           value.get_to(*target);
         }
@@ -163,15 +166,15 @@ bool meets_demands(const OptionSpec& spec, const Json& value) {
   return std::ranges::all_of(spec.checks, [&](const OptionCheck& check) { return check.accepts(checked); });
 }
 
-void demand(const OptionSpec& spec, const Json& value, const std::string& text, const std::string& place) {
+void demand(const OptionSpec& spec, const Json& value, const std::string& text, const std::string& source) {
   if (!value.is_discarded() && meets_demands(spec, value)) return;
-  throw UsageError(fmt::format("{} '{}': expected {}{}.", place, text, expected_text(spec),
+  throw UsageError(fmt::format("{} '{}': expected {}{}.", source, text, expected_text(spec),
                                did_you_mean(text, spec.choices)));
 }
 
 void assign(const OptionSpec& spec, OptionField field, const Json& value, const std::string& text,
-            const std::string& place) {
-  demand(spec, value, text, place);
+            const std::string& source) {
+  demand(spec, value, text, source);
   store(field, value);
 }
 
@@ -188,19 +191,19 @@ bool has_type(const OptionSpec& spec, const Json& value) {
 }  // namespace
 
 void assign_text(const OptionSpec& spec, OptionField field, const std::string& text,
-                 const std::string& place) {
-  assign(spec, field, type_of(spec).read(text), text, place);
+                 const std::string& source) {
+  assign(spec, field, type_of(spec).read(text), text, source);
 }
 
 void assign_json(const OptionSpec& spec, OptionField field, const Json& value) {
-  const std::string place = fmt::format("JSON key '{}'", spec.key());
+  const std::string source = fmt::format("JSON key '{}'", spec.key());
   const bool optional = std::visit([](auto target) { return kIsOptional<decltype(target)>; }, field);
   if (value.is_null() && optional) return store(field, value);
   if (!has_type(spec, value)) {
-    throw UsageError(fmt::format("{}: expected {}, not {}.", place, expected_text(spec), json_text(value)));
+    throw UsageError(fmt::format("{}: expected {}, not {}.", source, expected_text(spec), json_text(value)));
   }
-  if (value.is_array()) return assign(spec, field, value, list_text(value), place);
-  assign_text(spec, field, value.is_string() ? value.get<std::string>() : json_text(value), place);
+  if (value.is_array()) return assign(spec, field, value, list_text(value), source);
+  assign_text(spec, field, value.is_string() ? value.get<std::string>() : json_text(value), source);
 }
 
 Json json_of(OptionField field) {

@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-/// Parses `text`, checks it, and stores it in the field. `place` names the source of the text ("--epochs",
+/// Parses `text`, checks it, and stores it in the field. `source` says where the text is from ("--epochs",
 /// "PET_NNODES"). Throws UsageError and leaves the field unchanged.
 void assign_text(const OptionSpec& spec, OptionField field, const std::string& text,
-                 const std::string& place);
+                 const std::string& source);
 
 /// The same for a JSON value, whose type must be the field's own: "3" is not a number, and 1 is not true.
 void assign_json(const OptionSpec& spec, OptionField field, const nlohmann::json& value);

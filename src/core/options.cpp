@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -147,6 +148,8 @@ void OptionSet::add(OptionSpec spec) {
                     "with a hyphen",
                     spec.name));
   }
+  if (spec.short_name != 0 && std::isalpha(static_cast<unsigned char>(spec.short_name)) == 0)
+    throw std::logic_error(fmt::format("option '{}': its one-letter alias is not a letter", spec.name));
   for (const auto& other : specs_) {
     const bool same_letter = spec.short_name != 0 && spec.short_name == other.short_name;
     if (other.name == spec.name || same_letter)

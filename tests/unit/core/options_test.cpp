@@ -86,6 +86,23 @@ TEST(Options, TheLastOfTwoHolds) {
   EXPECT_EQ(parsed({"--columns", "a", "--columns", "b"}).columns, std::vector<std::string>{"b"});
 }
 
+/// The result names the spelling of each flag itself, however the words before it were joined or divided.
+TEST(Options, EachSettingKeepsItsOwnSpelling) {
+  const auto result = sample_table().parse(
+      std::vector<std::string>{"-rw5", "--no_shuffle", "--data", "-1", "--data=--epochs=7", "--clip", "-.5"});
+  EXPECT_EQ(result.options.workers, 5);
+  EXPECT_EQ(result.options.data, "--epochs=7");
+  EXPECT_EQ(result.options.epochs, 10);
+  EXPECT_EQ(result.options.clip, -0.5);
+  using Given = std::map<std::string, std::string, std::less<>>;
+  EXPECT_EQ(result.given, (Given{{"resume", "-r"},
+                                 {"workers", "-w"},
+                                 {"shuffle", "--no-shuffle"},
+                                 {"data", "--data"},
+                                 {"clip", "--clip"}}));
+  EXPECT_EQ(refusal({"--resume", "-w9999"}), "-w '9999': expected a 32-bit integer, from 0 to 64.");
+}
+
 TEST(Options, SaysWhatWasGiven) {
   const auto result = sample_table().parse(std::vector<std::string>{"--learning_rate", "1", "-r"});
   EXPECT_TRUE(result.was_given("learning-rate"));
@@ -178,6 +195,29 @@ TEST(Options, TheRestIsTakenWhereItIsDeclared) {
   const Sample options = table.parse(words).options;
   EXPECT_EQ(options.epochs, 2);
   EXPECT_EQ(options.files, (std::vector<std::string>{"a", "-", "--b", "--"}));
+}
+
+TEST(Options, ArgumentsAreNeitherSplitNorTakenForFlags) {
+  auto table = sample_table().rest("files", &Sample::files, "Files to read.");
+  const auto words = std::vector<std::string>{"a,b", "-3", "", "c d", "--", "-w", "<files>", "-h"};
+  EXPECT_EQ(table.parse(words).options.files,
+            (std::vector<std::string>{"a,b", "-3", "", "c d", "-w", "<files>", "-h"}));
+  EXPECT_NE(refusal(table, {"--<files>=x"}).find("unknown flag --<files>"), std::string::npos);
+  EXPECT_NE(refusal(table, {"--files=x"}).find("unknown flag --files"), std::string::npos);
+}
+
+/// An option may have the name of another one's negation.
+TEST(Options, AnOptionOfItsOwnIsNoNegation) {
+  struct Colors {
+    bool color = true;
+    std::string no_color = "never";
+  };
+  const auto table = OptionTable<Colors>("colors", "Paints.")
+                         .add("color", &Colors::color, "Whether to paint.")
+                         .add("no-color", &Colors::no_color, "When not to paint.");
+  const auto options = table.parse(std::vector<std::string>{"--no-color", "always"}).options;
+  EXPECT_TRUE(options.color);
+  EXPECT_EQ(options.no_color, "always");
 }
 
 TEST(Options, ArgumentsAreTakenInTheirOrder) {
@@ -321,6 +361,7 @@ TEST(Options, MistakesOfTheProgramAreLogicErrors) {
   auto table = sample_table();
   EXPECT_THROW(table.add("epochs", &Sample::epochs, "Again."), std::logic_error);
   EXPECT_THROW(table.add("other", &Sample::epochs, "Same letter.", short_name('w')), std::logic_error);
+  EXPECT_THROW(table.add("another", &Sample::epochs, "No letter.", short_name('?')), std::logic_error);
   EXPECT_THROW(table.add("under_score", &Sample::epochs, "No flag name."), std::logic_error);
   EXPECT_THROW(table.add("help", &Sample::epochs, "Taken."), std::logic_error);
 }
