@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/run_options.hpp"
 #include "core/commands.hpp"
 #include "lockstep/core/environment.hpp"
 
@@ -22,6 +23,8 @@ int env_command(const Words& words, std::ostream& out, std::ostream& err);
 int new_command(const Words& words, std::ostream& out, std::ostream& err);
 int prepare_command(const Words& words, std::ostream& out, std::ostream& err);
 int run_command(const Words& words, std::ostream& out, std::ostream& err);
+/// `lockstep run` after its options are parsed.
+int run_job(const OptionTable<RunOptions>::Parsed& parsed, std::ostream& out, std::ostream& err);
 int slurm_command(const Words& words, std::ostream& out, std::ostream& err);
 int stacks_command(const Words& words, std::ostream& out, std::ostream& err);
 int stage_command(const Words& words, std::ostream& out, std::ostream& err);

@@ -53,12 +53,15 @@ int launch(const LaunchConfig& config, Environment environment) {
 }  // namespace
 
 int run_command(const Words& words, std::ostream& out, std::ostream& err) {
-  const Environment environment = process_environment();
   const auto parsed = parse_or_help(run_option_table(), words, out);
-  if (!parsed) return 0;
-  LaunchConfig config = make_config(*parsed, environment);
-  complete_from_slurm(*parsed, environment, config);
-  if (parsed->options.dry_run) {
+  return parsed ? run_job(*parsed, out, err) : 0;
+}
+
+int run_job(const OptionTable<RunOptions>::Parsed& parsed, std::ostream& out, std::ostream& err) {
+  const Environment environment = process_environment();
+  LaunchConfig config = make_config(parsed, environment);
+  complete_from_slurm(parsed, environment, config);
+  if (parsed.options.dry_run) {
     print_config(config, environment, out);
     return 0;
   }

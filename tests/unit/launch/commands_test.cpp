@@ -84,6 +84,19 @@ TEST(Commands, OfToolsRefuseTheToolsOptionsBeforeARankStarts) {
             "lockstep test: --timeout 'soon': expected a number.\n");
 }
 
+/// The tool's flags and those of the run may be mixed; `--check` is the tool's own.
+TEST(Commands, OfToolsGiveEachProgramItsOwnOptions) {
+  const Finished outcome = launch({"bench", "comm", "--max_bytes", "64", "--nproc=3", "--no-check",
+                                   "--dry-run", "--iterations=5", "--json", "a b"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(contains_all(outcome.out, {"lockstep-bench", "--max-bytes=64", "--check=false",
+                                         "--iterations=5", "--json=a b", "WORLD_SIZE=3"}))
+      << outcome.out;
+  EXPECT_TRUE(contains_all(launch({"bench", "comm", "--max-byte", "64"}).err, {"unknown flag --max-byte"}));
+  EXPECT_TRUE(
+      contains_all(launch({"check", "--help", "--nonsense"}).out, {"usage: lockstep check", "lockstep run"}));
+}
+
 TEST(Commands, OfToolsRefuseAProgram) {
   for (const Words& words :
        {Words{"check"}, Words{"bench", "comm"}, Words{"test", "--nproc-per-node", "2"}}) {
