@@ -259,7 +259,11 @@ int env_command(const Words& words, std::ostream& out, std::ostream&) {
       {"features", feature_facts(library, library_folder(), has_cuda_driver(),
                                  find_variable(environment, "PATH").value_or(""))},
       {"variables", variable_facts(environment)}};
-  parsed->options.json ? print_json(sections, out) : print(sections, out);
+  if (parsed->options.json) {
+    print_json(sections, out);
+  } else {
+    print(sections, out);
+  }
   return 0;
 }
 

@@ -82,7 +82,7 @@ class Writer {
       return value;
     } else {
       Writer inner;
-      fields(inner, value);
+      visit_fields(inner, value);
       return std::move(inner.message);
     }
   }
@@ -167,84 +167,104 @@ class Reader {
   template <class Struct>
   static void read(const char*, const Json& json, Struct& value) {
     const Reader inner(json);
-    fields(inner, value);
+    visit_fields(inner, value);
   }
 
   const Json& message_;
 };
 
 // The fields of each type, for both directions. A key is the name of its field; LOCKSTEP_COUNT values are at
-// least 1.
+// least 1. A field that the list of a type leaves out does not compile, because a structured binding needs a
+// name for each: LOCKSTEP_ALL_FIELDS lists those of a type of which not all are sent, or not all alike.
+#define LOCKSTEP_ALL_FIELDS(Type, ...)                     \
+  [[maybe_unused]] void name_all_fields(const Type& all) { \
+    [[maybe_unused]] const auto& [__VA_ARGS__] = all;      \
+  }                                                        \
+  static_assert(std::is_aggregate_v<Type>)
 #define LOCKSTEP_VALUE(field) form.value(#field, message.field);
 #define LOCKSTEP_COUNT(field) form.value(#field, message.field, 1);
 #define LOCKSTEP_VALUES(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LOCKSTEP_VALUE, __VA_ARGS__))
 #define LOCKSTEP_COUNTS(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LOCKSTEP_COUNT, __VA_ARGS__))
-#define LOCKSTEP_FIELDS(Type, ...) \
-  void fields(auto& form, Type& message) { LOCKSTEP_VALUES(__VA_ARGS__) }
+#define LOCKSTEP_FIELDS(Type, ...)                                               \
+  LOCKSTEP_ALL_FIELDS(Type, __VA_ARGS__);                                        \
+  void visit_fields(auto& form, Type& message) { LOCKSTEP_VALUES(__VA_ARGS__); } \
+  static_assert(true)
+#define LOCKSTEP_NO_FIELDS(Type)     \
+  void visit_fields(auto&, Type&) {} \
+  static_assert(std::is_empty_v<Type>)
 
-LOCKSTEP_FIELDS(net::HostPort, host, port)
-LOCKSTEP_FIELDS(HeartbeatRecord, activity, what, number, step)
-LOCKSTEP_FIELDS(RankStatus, rank, place, still, status, process_state, beat)
+LOCKSTEP_FIELDS(net::HostPort, host, port);
+LOCKSTEP_FIELDS(RankStatus, rank, place, still, status, process_state, beat);
 LOCKSTEP_FIELDS(ProcessFailure, rank, local_rank, pid, node, host, time, program, status, stopped, killed,
-                message, error, error_file, oom_kills, peak_memory, hung, is_secondary, log_file, last_lines)
-LOCKSTEP_FIELDS(RankFailed, round, failure)
-LOCKSTEP_FIELDS(RoundEnded, round, ok, preempted, step, failures)
-LOCKSTEP_FIELDS(StatusReport, round, ranks)
-LOCKSTEP_FIELDS(Stacks, requester, text)
-LOCKSTEP_FIELDS(PeerUidAnswer, id, ok)
-LOCKSTEP_FIELDS(HangFound, round, text, ends_job, limit, rank, stuck)
-LOCKSTEP_FIELDS(CollectStacks, requester)
-LOCKSTEP_FIELDS(Finish, exit_code, error)
-LOCKSTEP_FIELDS(VerifyPeerUid, id, client, server)
+                message, error, error_file, oom_kills, peak_memory, hung, is_secondary, log_file, last_lines);
+LOCKSTEP_FIELDS(RankFailed, round, failure);
+LOCKSTEP_FIELDS(RoundEnded, round, ok, preempted, step, failures);
+LOCKSTEP_FIELDS(StatusReport, round, ranks);
+LOCKSTEP_FIELDS(Stacks, requester, text);
+LOCKSTEP_FIELDS(PeerUidAnswer, id, ok);
+LOCKSTEP_FIELDS(HangFound, round, text, ends_job, limit, rank, stuck);
+LOCKSTEP_FIELDS(CollectStacks, requester);
+LOCKSTEP_FIELDS(Notice, text);
+LOCKSTEP_FIELDS(Report, text);
+LOCKSTEP_FIELDS(Finish, exit_code, error);
+LOCKSTEP_FIELDS(VerifyPeerUid, id, client, server);
+LOCKSTEP_FIELDS(Reject, text);
+LOCKSTEP_FIELDS(CoordinatorLost, text);
+LOCKSTEP_NO_FIELDS(StacksRequest);
+LOCKSTEP_NO_FIELDS(Ping);
+LOCKSTEP_NO_FIELDS(Pong);
 
-void fields(auto& form, NodeInfo& message) {
-  LOCKSTEP_VALUES(version, run_id, host)
+LOCKSTEP_ALL_FIELDS(HeartbeatRecord, pid, stack_signal, activity, what, number, step, beat_time);
+void visit_fields(auto& form, HeartbeatRecord& message) {
+  // The others mean something on the rank's host only.
+  LOCKSTEP_VALUES(activity, what, number, step);
+}
+
+LOCKSTEP_ALL_FIELDS(NodeInfo, version, run_id, host, pid, node_rank, min_nodes, max_nodes, local_world_size,
+                    role, program, arguments, own_store, is_torchrun, clock_ahead);
+void visit_fields(auto& form, NodeInfo& message) {
+  LOCKSTEP_VALUES(version, run_id, host);
   // The rest may differ in another version, which the coordinator refuses because of its number.
   if (message.version != kProtocolVersion) return;
-  LOCKSTEP_VALUES(pid, node_rank, role, program, arguments, own_store)
-  LOCKSTEP_COUNTS(min_nodes, local_world_size)
+  LOCKSTEP_VALUES(pid, node_rank, role, program, arguments, own_store);
+  LOCKSTEP_COUNTS(min_nodes, local_world_size);
   form.value("max_nodes", message.max_nodes, message.min_nodes);
+  // The coordinator sets is_torchrun itself, and computes clock_ahead.
   form.clock("wall_clock", message.clock_ahead);
 }
 
-void fields(auto& form, Draining& message) { LOCKSTEP_COUNTS(signal) }
+LOCKSTEP_ALL_FIELDS(Draining, signal);
+void visit_fields(auto& form, Draining& message) { LOCKSTEP_COUNTS(signal); }
 
-void fields(auto& form, Assignment& message) {
-  LOCKSTEP_VALUES(restart_count, max_restarts, group_rank, first_rank, first_role_rank, own_store)
-  LOCKSTEP_COUNTS(round, group_world_size, world_size, role_world_size)
+LOCKSTEP_ALL_FIELDS(Assignment, round, restart_count, max_restarts, group_rank, group_world_size, first_rank,
+                    world_size, first_role_rank, role_world_size, own_store);
+void visit_fields(auto& form, Assignment& message) {
+  LOCKSTEP_VALUES(restart_count, max_restarts, group_rank, first_rank, first_role_rank, own_store);
+  LOCKSTEP_COUNTS(round, group_world_size, world_size, role_world_size);
 }
 
-void fields(auto& form, StopRound& message) {
-  LOCKSTEP_VALUES(round, at_once, stacks_first)
-  LOCKSTEP_COUNTS(signal)
+LOCKSTEP_ALL_FIELDS(StopRound, round, signal, at_once, stacks_first);
+void visit_fields(auto& form, StopRound& message) {
+  LOCKSTEP_VALUES(round, at_once, stacks_first);
+  LOCKSTEP_COUNTS(signal);
 }
-
-/// Ping, Pong and StacksRequest.
-template <class Message>
-requires std::is_empty_v<Message>
-void fields(auto&, Message&) {}
-
-/// Notice, Report, Reject and CoordinatorLost.
-template <class Message>
-requires requires(Message message) { Message{std::move(message.text)}; }
-void fields(auto& form, Message& message) { form.value("text", message.text); }
 
 /// Ranks may write anything, also what is not UTF-8.
-std::string dumped(const Json& json) { return json_text(json); }
+std::string to_text(const Json& json) { return json_text(json); }
 
 /// Removes details of failures that make the message too long.
 void fit_into_message(Json& message) {
   Json& failures = message["failures"];
-  std::size_t size = dumped(message).size();
+  std::size_t size = to_text(message).size();
   for (auto failure = failures.rbegin(); failure != failures.rend() && size > kLongestMessage / 2;
        ++failure) {
-    size -= dumped(*failure).size();
+    size -= to_text(*failure).size();
     for (const char* detail : {"last_lines", "message"}) (*failure)[detail] = "";
     (*failure)["error"] = nullptr;
-    size += dumped(*failure).size();
+    size += to_text(*failure).size();
   }
   for (; failures.size() > 1 && size > kLongestMessage / 2; failures.erase(failures.size() - 1))
-    size -= dumped(failures.back()).size();
+    size -= to_text(failures.back()).size();
 }
 
 template <class Variant>
@@ -253,11 +273,11 @@ std::string encode_any(const Variant& message) {
   std::visit(
       [&]<class Message>(Message each) {
         writer.message["type"] = Message::kType;
-        fields(writer, each);
+        visit_fields(writer, each);
         if constexpr (std::is_same_v<Message, RoundEnded>) fit_into_message(writer.message);
       },
       message);
-  return dumped(writer.message);
+  return to_text(writer.message);
 }
 
 template <class... Messages>
@@ -266,7 +286,7 @@ void read_any(const Json& json, std::optional<std::variant<Messages...>>& messag
   const auto type = json.value("type", Json());
   const auto read_if = [&]<class Message>(Message each) {
     if (type != Message::kType) return;
-    fields(reader, each);
+    visit_fields(reader, each);
     message = std::move(each);
   };
   (read_if(Messages{}), ...);

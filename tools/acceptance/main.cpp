@@ -80,8 +80,11 @@ void train_divided(Accelerator& accelerator) {
       const auto step = accelerator.accumulate();
       const at::Tensor input = part.to(accelerator.device());
       const at::Tensor losses = losses_of(model(input), input);
-      weighted ? accelerator.backward(losses.sum(), static_cast<double>(losses.numel()))
-               : accelerator.backward(losses.mean());
+      if (weighted) {
+        accelerator.backward(losses.sum(), static_cast<double>(losses.numel()));
+      } else {
+        accelerator.backward(losses.mean());
+      }
       optimizer.step();
       optimizer.zero_grad();
     }

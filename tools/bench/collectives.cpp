@@ -229,7 +229,11 @@ double over_ranks(const ProcessGroup& group, double number, ReduceOp op) {
 }
 
 std::int64_t wrong_elements(const Case& made) {
-  made.input.defined() ? made.output.copy_(made.input) : made.output.zero_();
+  if (made.input.defined()) {
+    made.output.copy_(made.input);
+  } else {
+    made.output.zero_();
+  }
   made.run();
   return made.expected.defined() ? made.output.ne(made.expected).sum().item().toLong() : 0;
 }

@@ -131,7 +131,11 @@ void feed(tokenizer::TokenizerTrainer& trainer, const std::string& file, const T
     texts.push_back(std::move(text));
     if (texts.size() == kTextsAtOnce) flush();
   };
-  file == "-" ? each_line(add) : each_text(file, options.text_column, add);
+  if (file == "-") {
+    each_line(add);
+  } else {
+    each_text(file, options.text_column, add);
+  }
   flush();
 }
 

@@ -3,7 +3,6 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -164,39 +163,6 @@ void NanGuardCallback::on_pre_optimizer_step(CallbackContext& event) {
 
 namespace {
 
-/// TFLOPS from NVIDIA's data sheets (nvidia.com/en-us/data-center, one per name): the rows "Tensor Core",
-/// halved if they are "with sparsity", and FP32. Devices without TF32 have FP32's value there. The first name
-/// that is in the device's name applies.
-struct DevicePeak {
-  const char* name;
-  double half;
-  double tf32;
-  double single;
-};
-
-constexpr DevicePeak kDevicePeaks[] = {
-    {"GB200", 2500, 1250, 80},   {"B200", 2250, 1100, 75},    {"H200", 989.4, 494.7, 67},
-    {"GH200", 989.4, 494.7, 67}, {"H100 PCIe", 756, 378, 51}, {"H100 NVL", 835, 417.5, 60},
-    {"H100", 989.4, 494.7, 67},  {"H800", 989.4, 494.7, 67},  {"A100", 312, 156, 19.5},
-    {"A800", 312, 156, 19.5},    {"A30", 165, 82, 10.3},      {"A10", 125, 62.5, 31.2},
-    {"A40", 149.7, 74.8, 37.4},  {"L40S", 362.05, 183, 91.6}, {"L40", 181.05, 90.5, 90.5},
-    {"L4", 121, 60, 30.3},       {"V100-PCIE", 112, 14, 14},  {"V100", 125, 15.7, 15.7},
-    {"T4", 65, 8.1, 8.1},
-};
-
-constexpr double kTera = 1e12;
-
-/// Whether `text` contains `name` as whole words: "A10" is not in "A100".
-bool has_words(const std::string& text, const std::string& name) {
-  for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-    const bool begins = at == 0 || std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0;
-    const auto end = at + name.size();
-    if (begins && (end == text.size() || std::isalnum(static_cast<unsigned char>(text[end])) == 0))
-      return true;
-  }
-  return false;
-}
-
 double peak_of(const Accelerator& accelerator) {
   if (!accelerator.device().is_cuda()) return 0;
   return peak_flops(cuda_device_name(accelerator.device().index()), accelerator.mixed_precision(),
@@ -204,15 +170,6 @@ double peak_of(const Accelerator& accelerator) {
 }
 
 }  // namespace
-
-double peak_flops(const std::string& device_name, MixedPrecision precision, bool tf32) {
-  for (const auto& device : kDevicePeaks) {
-    if (!has_words(device_name, device.name)) continue;
-    if (precision != MixedPrecision::no) return device.half * kTera;
-    return (tf32 ? device.tf32 : device.single) * kTera;
-  }
-  return 0;
-}
 
 void ThroughputCallback::on_train_begin(CallbackContext& event) {
   if (options_.peak_flops_per_device == 0)
