@@ -321,7 +321,7 @@ void Round::on_shutdown_deadline() {
   if (stage_ == Stage::killing) {
     abandoned_ = true;
     shutdown_deadline_ = net::Deadline::max();
-    forwarder_.console().say("processes do not end even after SIGKILL; they are left to the system");
+    forwarder_.console().say("processes did not exit after SIGKILL; giving up on them");
     return;
   }
   forwarder_.console().say(

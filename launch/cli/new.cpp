@@ -98,7 +98,7 @@ int new_command(const Words& words, std::ostream& out, std::ostream&) {
                                 name);
   }
   if (fs::exists(fs::symlink_status(folder)))
-    throw formatted<UsageError>("{} is there already: nothing is written over.", folder.string());
+    throw formatted<UsageError>("{} already exists; nothing was overwritten.", folder.string());
   write_project(folder, name, parsed->options.project_template);
   out << "wrote " << folder.string() << ": see its README.md\n";
   return 0;

@@ -162,7 +162,7 @@ std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t
     const std::string head = "lockstep run: " + named(failure);
     const std::string how = failure.status ? describe_exit(*failure.status) : "";
     if (!failure.status) {
-      text += head + "did not end, even after SIGKILL: look at its state with ps\n";
+      text += head + "did not exit after SIGKILL: look at its state with ps\n";
     } else if (!failure.failed()) {
       together[{failure.stopped ? Fate::obeyed : Fate::succeeded, how}].push_back(failure.rank);
     } else if (!failure.message.empty() && failure.message == failures[cause].message) {

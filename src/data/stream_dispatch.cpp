@@ -44,10 +44,9 @@ Batch joined(const std::vector<Batch>& batches) {
 void check_rows(Batch& batch) {
   const auto check = [&](const std::string& name, std::int64_t rows) {
     if (rows == batch.size()) return;
-    throw UsageError(
-        fmt::format("dispatch_batches: '{}' has not one row for each of the batch's {}, so it cannot be cut "
-                    "into slices for the ranks.",
-                    name, batch.size()));
+    throw UsageError(fmt::format(
+        "dispatch_batches: '{}' must have one row per sample ({}), because it is sliced for the ranks.", name,
+        batch.size()));
   };
   for (const auto& [name, tensor] : batch.items()) check(name, tensor.dim() > 0 ? tensor.size(0) : -1);
   for (const auto& [name, texts] : batch.text_items()) check(name, std::ssize(texts));

@@ -175,7 +175,7 @@ void GenerationSettings::check_vocabulary(std::int64_t size) const {
     if (!token || *token < size) continue;
     if (!is_from_file(field)) {
       throw UsageError(
-          fmt::format("generate is to force token {}, but the model has {} tokens", *token, size));
+          fmt::format("generate: forced token {} is out of range: the model has {} tokens", *token, size));
     }
     fail(field, fmt::format("{}", *token), fmt::format("one of the model's {} tokens", size));
   }

@@ -55,7 +55,8 @@ std::string describe(const Call& call) {
 
 std::string disagreement(const std::string& who, const Caller& one, const Caller& other) {
   return fmt::format(
-      "{}: the ranks do not call the same: {} calls {}, {} calls {}. Every rank must make the same calls in "
+      "{}: ranks called different collectives: {} called {}, {} called {}. Every rank must make the same "
+      "calls in "
       "the same order",
       who, one.name, one.call, other.name, other.call);
 }

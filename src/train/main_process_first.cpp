@@ -82,7 +82,7 @@ void MainProcessFirst::wait_for_main() const {
   MessageTimer timer(session.times().message);
   const auto say_so = [&](Milliseconds waited) {
     if (timer.is_due(waited)) {
-      say(place_.rank, fmt::format("waiting in {} for rank {} since {}", place_.name, place_.main_rank,
+      say(place_.rank, fmt::format("has been waiting in {} for rank {} for {}", place_.name, place_.main_rank,
                                    whole_seconds(waited)));
     }
     return true;
@@ -101,7 +101,7 @@ void MainProcessFirst::wait_for_others(std::chrono::milliseconds limit) const {
   const RankSession session = session_of(store_, place_);
   MessageTimer timer(session.times().message);
   const auto how_many = [&] {
-    return fmt::format("{} of {} other processes have come", session.arrived(kPassed), place_.members - 1);
+    return fmt::format("{} of {} other processes have arrived", session.arrived(kPassed), place_.members - 1);
   };
   const auto go_on = [&](Milliseconds waited) {
     // A process that was told to stop may be the last one left.
@@ -111,7 +111,7 @@ void MainProcessFirst::wait_for_others(std::chrono::milliseconds limit) const {
       return false;
     }
     if (timer.is_due(waited)) {
-      say(place_.rank, fmt::format("waiting at the end of {} since {}: {}", place_.name,
+      say(place_.rank, fmt::format("has been waiting at the end of {} for {}: {}", place_.name,
                                    whole_seconds(waited), how_many()));
     }
     return true;

@@ -88,8 +88,8 @@ std::string NamedBarrier::position_of(int rank) const {
 
 std::string NamedBarrier::report(const std::string& name, const std::vector<int>& missing,
                                  Milliseconds waited) const {
-  std::string text = fmt::format("rank {} waits at '{}' since {} for {}", session_.members().rank, name,
-                                 seconds_text(waited), list_ranks(missing));
+  std::string text = fmt::format("rank {} has been waiting at '{}' for {} for {}", session_.members().rank,
+                                 name, list_ranks(missing), seconds_text(waited));
   for (const int rank : missing) text += fmt::format("; rank {} is {}", rank, position_of(rank));
   return text;
 }

@@ -26,7 +26,8 @@ TEST(ARankThatSleeps, IsNamedWithItsPlaceByAWarningAndByTheTimeout) {
   // Its place: the stack is collected before it is stopped.
   EXPECT_EQ(count_lines_with(job.err, "stacks of rank 1 (pid "), 1) << job.err;
   EXPECT_TRUE(contains_all(job.err, {"probe::awaited("}));
-  EXPECT_EQ(count_lines_with(job.err, "lockstep: rank 0 waits in all_reduce #4 (Float [2], 8 bytes) since 1"),
+  EXPECT_EQ(count_lines_with(job.err,
+                             "lockstep: rank 0 has been waiting in all_reduce #4 (Float [2], 8 bytes) for 1"),
             1)
       << job.err;
 }

@@ -110,7 +110,7 @@ TEST_P(HostsThatDisagree, AreNamedByEveryRank) {
   for (const auto& rank : ranks_) {
     const Finished end = rank->wait();
     EXPECT_EQ(end.status, 1);
-    for (const char* words : {"the ranks do not call the same", GetParam().one, GetParam().another})
+    for (const char* words : {"ranks called different collectives", GetParam().one, GetParam().another})
       EXPECT_TRUE(has(end.err, words));
     EXPECT_FALSE(has(end.err, "it took long"));
   }

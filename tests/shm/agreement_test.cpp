@@ -49,7 +49,7 @@ auto sends_from(int root) {
 TEST(Agreement, OnTheOperation) {
   expect_disagreement(
       reduces(10, Dtype::f32, Reduction::sum), sends_from(0),
-      {"rank 0 calls all_reduce #2 (float32, 10 elements, sum), rank 2 calls broadcast #2 (float32, 10 "
+      {"rank 0 called all_reduce #2 (float32, 10 elements, sum), rank 2 called broadcast #2 (float32, 10 "
        "elements, root 0)"});
 }
 

@@ -66,9 +66,8 @@ NcclCommunicators::~NcclCommunicators() {
     for (; !backends_.empty(); backends_.pop_back()) backends_.back()->shutdown();
     end_.meet();
   } catch (const std::exception& error) {
-    std::cerr << fmt::format(
-                     "lockstep: warning: {}: the end of NCCL's communicators was not a clean one: {}\n",
-                     end_.who, error.what())
+    std::cerr << fmt::format("lockstep: warning: {}: NCCL communicators did not shut down cleanly: {}\n",
+                             end_.who, error.what())
               << std::flush;
     abort_all();
   }

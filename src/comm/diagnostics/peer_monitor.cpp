@@ -74,7 +74,8 @@ class StatusExchange {
     if (store_->add(key("answered", round), 1) == size_) store_->set(key("complete", round), "1");
     store_->erase(wake_key(rank_, round));
     if (rank_ != 0 || round <= kRoundsKept) return;
-    for (const char* what : {"answers", "answered", "complete"}) store_->erase(key(what, round - kRoundsKept));
+    for (const char* what : {"answers", "answered", "complete"})
+      store_->erase(key(what, round - kRoundsKept));
   }
 
   /// Waits for the answers of all ranks; returns false if `limit` passes first.
@@ -192,8 +193,8 @@ struct PeerMonitor::Shared {
         waiting_for(*oldest, recorder->group(oldest->id.group), recorder->rank(), ask(listener, kAnswerTime));
     // All ranks have started it: it is slow, or has finished without being waited for.
     if (waiting.missing.empty()) return;
-    std::cerr << fmt::format("lockstep: rank {} waits in {} since {}: {}\n", recorder->rank(), oldest->text(),
-                             duration_text(age), waiting.text)
+    std::cerr << fmt::format("lockstep: rank {} has been waiting in {} for {}: {}\n", recorder->rank(),
+                             oldest->text(), duration_text(age), waiting.text)
               << std::flush;
   }
 

@@ -98,9 +98,10 @@ std::terminate_handler next_terminate = nullptr;
   try {
     if (const auto failure = std::current_exception()) std::rethrow_exception(failure);
   } catch (const ::gloo::EnforceNotMet&) {
-    std::cerr << "lockstep: Gloo ends this process: the ranks do not call the same. LOCKSTEP_DEBUG=detail "
-                 "says which calls differ\n"
-              << std::flush;
+    std::cerr
+        << "lockstep: Gloo ends this process: ranks called different collectives. LOCKSTEP_DEBUG=detail "
+           "says which calls differ\n"
+        << std::flush;
   } catch (...) {
   }
   if (next_terminate != nullptr) next_terminate();

@@ -55,7 +55,7 @@ void check(const ArrowDataset& dataset, const MapOptions& options) {
                                  options.ranks.size));
   for (const auto& name : options.remove_columns) {
     if (!dataset.has_column(name))
-      throw UsageError(who + "remove_columns names '" + name + "', which the data set has not.");
+      throw UsageError(who + "remove_columns: the data set has no column '" + name + "'.");
   }
 }
 
@@ -119,7 +119,7 @@ class MapJob {
                const std::atomic<bool>& stop, const std::function<void(Columns)>& take) const {
     const std::int64_t end = task.first_row + task.rows;
     for (std::int64_t first = task.first_row; first < end; first += options_.batch_size) {
-      if (stop) throw Error(what() + ": stopped, for another worker has failed.");
+      if (stop) throw Error(what() + ": stopped because another worker failed.");
       const MapBatch batch{dataset_.slice(first, std::min(options_.batch_size, end - first)), first};
       Columns columns = part(batch, function, worker);
       try {

@@ -107,8 +107,8 @@ void CsvParser::read_quoted(Cell& cell) {
     ++place_;
   }
   if (!at_end() && !at_line_end() && text_[place_] != delimiter_) {
-    fail("behind a closing quote comes '" + utf8_text(text_.substr(place_, 1)) +
-         "' instead of a delimiter. If quotes are ordinary characters in this file, set CsvOptions::quote to "
+    fail("expected a delimiter after the closing quote, found '" + utf8_text(text_.substr(place_, 1)) +
+         "'. If quotes are ordinary characters in this file, set CsvOptions::quote to "
          "kNoQuotes");
   }
 }

@@ -246,7 +246,7 @@ class Server::Loop {
       if (connection.deadline() <= now) late.push_back(id);
       timed_ = timed_ || connection.deadline() != Deadline::max();
     }
-    for (const Id id : late) close(connections_.at(id), "has not said in time what it wants");
+    for (const Id id : late) close(connections_.at(id), "sent no request in time");
   }
 
   void close(Connection& connection, std::string_view reason) {

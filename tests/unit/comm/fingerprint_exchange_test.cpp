@@ -50,9 +50,9 @@ TEST(CallsOnGloo, AreComparedByAllRanks) {
         const at::Tensor tensor = at::ones({is_odd ? 4 : 3});
         const auto text = message_of<CommunicationError>([&] { group.all_reduce(tensor); });
         EXPECT_TRUE(contains_all(
-            text, {"rank 0 calls all_reduce #3 (float32, " + std::string(odd == 0 ? "4" : "3") +
+            text, {"rank 0 called all_reduce #3 (float32, " + std::string(odd == 0 ? "4" : "3") +
                        " elements, sum, bucket)",
-                   "rank " + std::to_string(odd == 0 ? 1 : odd) + " calls all_reduce #3 (float32, " +
+                   "rank " + std::to_string(odd == 0 ? 1 : odd) + " called all_reduce #3 (float32, " +
                        std::string(odd == 0 ? "3" : "4") + " elements, sum, bucket)"}));
         EXPECT_TRUE((tensor == 1).all().item<bool>());
       });

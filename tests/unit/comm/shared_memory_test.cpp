@@ -189,8 +189,8 @@ TEST(SharedMemory, NamesBothSidesOfADisagreement) {
   run_group(2, [](const ProcessGroup& group) {
     const at::Tensor tensor = at::ones({6}, group.rank() == 0 ? at::kFloat : at::kInt);
     const auto text = message_of<CommunicationError>([&] { group.all_reduce(tensor); });
-    EXPECT_TRUE(contains_all(text, {"rank 0 calls all_reduce #1 (float32, 6 elements, sum)",
-                                    "rank 1 calls all_reduce #1 (int32, 6 elements, sum)"}));
+    EXPECT_TRUE(contains_all(text, {"rank 0 called all_reduce #1 (float32, 6 elements, sum)",
+                                    "rank 1 called all_reduce #1 (int32, 6 elements, sum)"}));
   });
 }
 

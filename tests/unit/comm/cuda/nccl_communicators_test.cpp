@@ -62,7 +62,7 @@ TEST_F(NcclCommunicatorsEnd, IsAnAbortWhereARankDoesNotCome) {
   ::testing::internal::CaptureStderr();
   communicators.reset();
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "lockstep: warning: rank 0 of 2: the end of NCCL's communicators was not a clean one: rank 1 did "
+            "lockstep: warning: rank 0 of 2: NCCL communicators did not shut down cleanly: rank 1 did "
             "not come\n");
   EXPECT_EQ(events, (Events{"synchronize", "meet", "abort part", "abort world"}));
 }

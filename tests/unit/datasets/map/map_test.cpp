@@ -175,7 +175,7 @@ TEST(Map, RefusesColumnsThatDoNotFit) {
                 })(),
                 UsageError, "rows 7 to 13", "'a' is of type string, but of type float64 before");
   options.remove_columns = {"nothing"};
-  EXPECT_THROWS(with(squares)(), UsageError, "'nothing', which the data set has not");
+  EXPECT_THROWS(with(squares)(), UsageError, "remove_columns: the data set has no column 'nothing'");
   options.remove_columns.clear();
   options.batch_size = 0;
   EXPECT_THROWS(with(squares)(), UsageError, "batch_size 0");
