@@ -118,6 +118,7 @@ void KeyValueCache::append(std::size_t layer, at::Tensor& key, at::Tensor& value
 }
 
 void KeyValueCache::reorder(const at::Tensor& rows) {
+  if (tokens.defined()) tokens = tokens.index_select(0, rows);
   for (auto& layer : layers) {
     layer.key = layer.key.index_select(0, rows);
     layer.value = layer.value.index_select(0, rows);

@@ -82,6 +82,8 @@ struct KeyValueCache {
     at::Tensor key, value;
   };
   std::vector<Layer> layers;
+  /// The tokens themselves, [rows, tokens], for models that may have to begin again.
+  at::Tensor tokens;
 
   /// Number of tokens so far.
   std::int64_t length() const;

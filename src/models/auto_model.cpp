@@ -79,6 +79,18 @@ CausalLM opt_of(const ModelConfig& config, const ModelSizes& sizes) {
   return as<CausalLM>(OptForCausalLM(own));
 }
 
+CausalLM decoder(const fs::path& folder, const FromPretrainedOptions& options) {
+  return as<CausalLM>(load_decoder(folder, options.report));
+}
+
+CausalLM new_decoder(const fs::path& folder) {
+  return as<CausalLM>(DecoderForCausalLM(DecoderConfig::from_file(folder)));
+}
+
+CausalLM decoder_of(const ModelConfig& config, const ModelSizes& sizes) {
+  return as<CausalLM>(DecoderForCausalLM(decoder_config_of(config, sizes)));
+}
+
 Seq2SeqLM bart(const fs::path& folder, const FromPretrainedOptions& options) {
   return as<Seq2SeqLM>(load_bart(folder, options.report));
 }
@@ -124,6 +136,12 @@ struct Family {
 
 constexpr Makers<Seq2SeqLM> kBart = {bart, new_bart, bart_of};
 
+constexpr Family decoder_family(const char* model_type) {
+  return {.model_type = model_type,
+          .config = config_in<DecoderConfig>,
+          .causal_lm = {decoder, new_decoder, decoder_of}};
+}
+
 /// All families. A table rather than objects that register themselves: a linker leaves those out of a static
 /// library.
 constexpr Family kFamilies[] = {
@@ -132,11 +150,22 @@ constexpr Family kFamilies[] = {
      .config = config_in<BertConfig>,
      .encoder = {bert},
      .sequence_classifier = {bert_classifier}},
+    decoder_family("gemma"),
+    decoder_family("gemma2"),
+    decoder_family("gemma3_text"),
     {.model_type = "gpt2", .config = config_in<Gpt2Config>, .causal_lm = {gpt2, new_gpt2, gpt2_of}},
+    decoder_family("granite"),
+    decoder_family("llama"),
     {.model_type = "m2m_100", .config = config_in<BartConfig>, .seq2seq_lm = kBart},
     {.model_type = "marian", .config = config_in<BartConfig>, .seq2seq_lm = kBart},
     {.model_type = "mbart", .config = config_in<BartConfig>, .seq2seq_lm = kBart},
+    decoder_family("mistral"),
+    decoder_family("olmo2"),
     {.model_type = "opt", .config = config_in<OptConfig>, .causal_lm = {opt, new_opt, opt_of}},
+    decoder_family("phi3"),
+    decoder_family("qwen2"),
+    decoder_family("qwen3"),
+    decoder_family("smollm3"),
 };
 
 // ---- Looking up

@@ -33,6 +33,9 @@ ConfigFile::ConfigFile(const std::filesystem::path& path)
   if (!json_.is_object()) throw DataError(file_ + " is not a model configuration: expected a JSON object");
 }
 
+ConfigFile::ConfigFile(std::string name, nlohmann::ordered_json json)
+    : file_(std::move(name)), json_(std::move(json)) {}
+
 const nlohmann::ordered_json* ConfigFile::find(const char* field) const {
   const auto found = json_.find(field);
   return found == json_.end() || found->is_null() ? nullptr : &*found;
@@ -49,11 +52,27 @@ void ConfigFile::require_type(const std::string& type) const {
     fail("model_type", fmt::format("'{}': this is the configuration of another model", type));
 }
 
+std::optional<ConfigFile> ConfigFile::section(const char* field) const {
+  const auto* found = find(field);
+  if (found == nullptr) return std::nullopt;
+  if (!found->is_object()) fail(field, "a JSON object");
+  return ConfigFile(fmt::format("{}, '{}'", file_, field), *found);
+}
+
+std::string ConfigFile::kind() const {
+  for (const char* field : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (has(field)) return " (a mixture of experts)";
+  }
+  if (has("vision_config")) return " (a model of images and texts)";
+  if (has("audio_config")) return " (a model of sound and texts)";
+  return "";
+}
+
 std::string ConfigFile::model_type(const std::vector<std::string>& known) const {
   const auto* found = find("model_type");
   if (found && std::find(known.begin(), known.end(), *found) != known.end()) return found->get<std::string>();
-  throw DataError(fmt::format("{}: the field 'model_type' is {}, which Lockstep does not know; it knows {}",
-                              file_, found ? json_text(*found) : "missing", fmt::join(known, ", ")));
+  throw DataError(fmt::format("{}: the field 'model_type' is {}, which Lockstep does not know{}; it knows {}",
+                              file_, found ? json_text(*found) : "missing", kind(), fmt::join(known, ", ")));
 }
 
 void ConfigFile::number(const char* field, std::int64_t& value, std::int64_t least) const {
@@ -94,6 +113,24 @@ void ConfigFile::real(const char* field, std::optional<double>& value, double mo
   real(field, value.emplace(), most);
 }
 
+void ConfigFile::reals(const char* field, std::vector<double>& values, double most) const {
+  const auto* found = find(field);
+  if (!found) return;
+  const auto fits = [&](const auto& value) { return value.is_number() && value >= 0 && value <= most; };
+  if (!found->is_array() || !std::all_of(found->begin(), found->end(), fits))
+    fail(field, fmt::format("a list of numbers from 0 to {:f}", most));
+  values = found->get<std::vector<double>>();
+}
+
+void ConfigFile::numbers(const char* field, std::vector<std::int64_t>& values, std::int64_t least) const {
+  const auto* found = find(field);
+  if (!found) return;
+  const auto fits = [&](const auto& value) { return is_integer_from(value, least); };
+  if (!found->is_array() || !std::all_of(found->begin(), found->end(), fits))
+    fail(field, fmt::format("a list of integers of at least {} and below 2^31", least));
+  values = found->get<std::vector<std::int64_t>>();
+}
+
 void ConfigFile::text(const char* field, std::string& value) const {
   const auto* found = find(field);
   if (!found) return;
@@ -116,6 +153,26 @@ void ConfigFile::choice(const char* field, std::string& value,
   if (std::find(known.begin(), known.end(), chosen) == known.end())
     fail(field, fmt::format("one of {}", fmt::join(known, ", ")));
   value = chosen;
+}
+
+void ConfigFile::choices(const char* field, std::vector<std::string>& values,
+                         std::initializer_list<const char*> known) const {
+  const auto* found = find(field);
+  if (!found) return;
+  const auto fits = [&](const auto& value) {
+    return std::find(known.begin(), known.end(), value) != known.end();
+  };
+  if (!found->is_array() || !std::all_of(found->begin(), found->end(), fits))
+    fail(field, fmt::format("a list of {}", fmt::join(known, ", ")));
+  values = found->get<std::vector<std::string>>();
+}
+
+void ConfigFile::require_none(const char* field, const std::string& what) const {
+  if (has(field)) fail(field, what);
+}
+
+void ConfigFile::require_some(const char* field) const {
+  if (!has(field)) throw DataError(fmt::format("{}: the field '{}' is missing", file_, field));
 }
 
 void ConfigFile::require(const char* field, bool value) const {

@@ -16,18 +16,6 @@
 namespace lockstep::models {
 namespace {
 
-/// As make_models.py's padded().
-std::pair<at::Tensor, at::Tensor> padded(std::int64_t rows, std::int64_t length, std::int64_t vocabulary,
-                                         std::int64_t padding) {
-  const at::Tensor tokens = ids(rows, length, vocabulary);
-  const at::Tensor mask = at::ones({rows, length}, at::kLong);
-  for (std::int64_t row = 1; row < rows; ++row) {
-    mask[row].narrow(0, 0, row + 1).zero_();
-    tokens[row].narrow(0, 0, row + 1).fill_(padding);
-  }
-  return {tokens, mask};
-}
-
 template <class Model>
 void expect_padded_texts(const std::string& name, Model& model, const GenerationConfig& config) {
   const auto [tokens, mask] = padded(3, 7, 50, 1);
@@ -259,9 +247,11 @@ TEST(Families, AnM2m100TakesTextsOfAnyLength) {
   const at::Tensor logits = model(tokens, at::Tensor(), tokens.narrow(1, 0, 3));
   EXPECT_TRUE(at::isfinite(logits).all().item<bool>());
   model->to(at::kBFloat16);
-  EXPECT_TRUE(at::allclose(model(tokens, at::Tensor(), tokens.narrow(1, 0, 3)).to(at::kFloat), logits, 0.05, 0.05));
+  EXPECT_TRUE(
+      at::allclose(model(tokens, at::Tensor(), tokens.narrow(1, 0, 3)).to(at::kFloat), logits, 0.05, 0.05));
   BartForConditionalGeneration marian(small_marian());
-  EXPECT_THROWS(marian(tokens, at::Tensor(), tokens), UsageError, "Marian takes input_ids", "at most 32 tokens");
+  EXPECT_THROWS(marian(tokens, at::Tensor(), tokens), UsageError, "Marian takes input_ids",
+                "at most 32 tokens");
 }
 
 TEST(Families, ATypeThatIsNoneOfThemIsNamed) {

@@ -15,17 +15,34 @@ namespace lockstep::models {
 const std::map<std::string, Values>& golden() {
   static const auto lines = [] {
     std::map<std::string, Values> all;
-    std::ifstream file(LOCKSTEP_GOLDEN_MODELS);
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line);
-      std::string model, what;
-      words >> model >> what;
-      Values& values = all[model + " " + what];
-      for (double value = 0; words >> value;) values.push_back(value);
+    for (const char* path : {LOCKSTEP_GOLDEN_MODELS, LOCKSTEP_GOLDEN_DECODERS}) {
+      std::ifstream file(path);
+      for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string model, what;
+        words >> model >> what;
+        if (what == "config") continue;
+        Values& values = all[model + " " + what];
+        for (double value = 0; words >> value;) values.push_back(value);
+      }
     }
     return all;
   }();
   return lines;
+}
+
+const std::map<std::string, std::string>& golden_configs() {
+  static const auto configs = [] {
+    std::map<std::string, std::string> all;
+    std::ifstream file(LOCKSTEP_GOLDEN_DECODERS);
+    const std::string mark = " config ";
+    for (std::string line; std::getline(file, line);) {
+      const auto found = line.find(mark);
+      if (found != std::string::npos) all[line.substr(0, found)] = line.substr(found + mark.size());
+    }
+    return all;
+  }();
+  return configs;
 }
 
 namespace {
@@ -102,6 +119,17 @@ at::Tensor ids(std::int64_t rows, std::int64_t length, std::int64_t vocabulary, 
     }
   }
   return tokens;
+}
+
+std::pair<at::Tensor, at::Tensor> padded(std::int64_t rows, std::int64_t length, std::int64_t vocabulary,
+                                         std::int64_t padding) {
+  const at::Tensor tokens = ids(rows, length, vocabulary);
+  const at::Tensor mask = at::ones({rows, length}, at::kLong);
+  for (std::int64_t row = 1; row < rows; ++row) {
+    mask[row].narrow(0, 0, row + 1).zero_();
+    tokens[row].narrow(0, 0, row + 1).fill_(padding);
+  }
+  return {tokens, mask};
 }
 
 void expect_gradients(const std::string& model, torch::nn::Module& module,

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/models/generation.hpp"
@@ -16,12 +17,16 @@
 
 namespace lockstep::models {
 
-// Comparison with golden/models.txt, which make_models.py writes in Python.
+// Comparison with golden/models.txt and golden/decoders.txt, which make_models.py and make_decoders.py write
+// in Python.
 
 using Values = std::vector<double>;
 
-/// The lines of the file, by model and what is shown.
+/// The lines of the files, by model and what is shown.
 const std::map<std::string, Values>& golden();
+
+/// The texts of config.json in golden/decoders.txt, by model.
+const std::map<std::string, std::string>& golden_configs();
 
 /// Compares a tensor with what make_models.py shows of it: 24 of its elements at most, and its sum.
 void expect_golden(const std::string& key, const at::Tensor& tensor, double tolerance = 2e-5);
@@ -31,6 +36,10 @@ void fill(torch::nn::Module& module, double scale = 1);
 
 /// As make_models.py's ids().
 at::Tensor ids(std::int64_t rows, std::int64_t length, std::int64_t vocabulary, std::int64_t first = 3);
+
+/// As make_models.py's padded().
+std::pair<at::Tensor, at::Tensor> padded(std::int64_t rows, std::int64_t length, std::int64_t vocabulary,
+                                         std::int64_t padding);
 
 void expect_gradients(const std::string& model, torch::nn::Module& module,
                       const std::vector<std::string>& names);

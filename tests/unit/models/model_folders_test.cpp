@@ -12,6 +12,7 @@
 #include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/opt.hpp"
 #include "lockstep/train/model_files.hpp"
@@ -356,9 +357,9 @@ TEST(ModelFolders, AFieldThatDoesNotFitTheWeightsIsNamed) {
 TEST(ModelFolders, AModelTypeThatIsNotKnownListsThoseThatAre) {
   const TemporaryFolder folder;
   write_gpt2(folder.path());
-  set(folder.path(), {{"model_type", "llama"}});
-  EXPECT_THROWS(AutoConfig::from_pretrained(folder.path()), DataError, "config.json", "\"llama\"", "bert",
-                "gpt2", "m2m_100", "marian", "mbart", "opt");
+  set(folder.path(), {{"model_type", "falcon"}});
+  EXPECT_THROWS(AutoConfig::from_pretrained(folder.path()), DataError, "config.json", "\"falcon\"", "bert",
+                "gpt2", "llama", "m2m_100", "marian", "mbart", "opt");
   set(folder.path(), {{"model_type", nullptr}});
   EXPECT_THROWS(AutoModelForCausalLM::from_pretrained(folder.path()), DataError, "'model_type' is missing",
                 "gpt2");
@@ -366,13 +367,15 @@ TEST(ModelFolders, AModelTypeThatIsNotKnownListsThoseThatAre) {
   EXPECT_THROWS(AutoModelForSeq2SeqLM::from_pretrained(folder.path()), DataError, "'model_type' is \"gpt2\"",
                 "no encoder-decoder", "'bart', 'm2m_100', 'marian', 'mbart'");
   EXPECT_THROWS(AutoModelForSequenceClassification::config_of(folder.path()), DataError, "\"gpt2\"", "bert");
-  EXPECT_THROWS(AutoModelForCausalLM::from_config({.model_type = "bart"}, {}), UsageError, "'bart'",
-                "'gpt2', 'opt'");
+  EXPECT_THROWS(AutoModelForCausalLM::from_config({.model_type = "bart"}, {}), UsageError, "'bart'", "'gpt2'",
+                "'llama'", "'opt'");
 }
 
-/// One door, two families: what a program needs is the same.
+/// One door, many families: what a program needs is the same.
 TEST(ModelFolders, EveryFamilyComesThroughItsDoor) {
-  for (const char* type : {"gpt2", "opt"}) {
+  std::vector<std::string> causal = DecoderConfig::model_types();
+  causal.insert(causal.end(), {"gpt2", "opt"});
+  for (const auto& type : causal) {
     const TemporaryFolder folder;
     auto model = AutoModelForCausalLM::from_config(
         {.model_type = type,
