@@ -36,7 +36,7 @@ void collect(StepSync& sync, const void* input, Buffers outputs, Elements elemen
 
 /// Every rank publishes how much it sends to and expects from each rank, and all ranks compare all pairs.
 /// Returns the largest count.
-std::uint64_t exchange_counts(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs) {
+std::uint64_t exchange_counts(StepSync& sync, Parts inputs, Parts outputs) {
   auto* numbers = reinterpret_cast<std::uint64_t*>(sync.mine());
   for (const auto& part : inputs) *numbers++ = part.count;
   for (const auto& part : outputs) *numbers++ = part.count;
@@ -57,6 +57,30 @@ std::uint64_t exchange_counts(StepSync& sync, std::span<const Part> inputs, std:
 }
 
 }  // namespace
+
+void run(StepSync& sync, const Heap& heap, const Collective& collective) {
+  const auto& [operation, elements, reduction, root, own, of_ranks, sent, received] = collective;
+  switch (operation) {
+    case Operation::all_reduce:
+      return all_reduce(sync, heap, own, elements, reduction);
+    case Operation::reduce:
+      return reduce(sync, own, elements, reduction, root);
+    case Operation::reduce_scatter:
+      return reduce_scatter(sync, of_ranks, own, elements, reduction);
+    case Operation::broadcast:
+      return broadcast(sync, own, elements, root);
+    case Operation::all_gather:
+      return all_gather(sync, own, of_ranks, elements);
+    case Operation::gather:
+      return gather(sync, own, of_ranks, elements, root);
+    case Operation::scatter:
+      return scatter(sync, of_ranks, own, elements, root);
+    case Operation::all_to_all:
+      return all_to_all(sync, sent, received, elements.dtype);
+    case Operation::barrier:
+      return barrier(sync);
+  }
+}
 
 void broadcast(StepSync& sync, void* data, Elements elements, int root) {
   sync.begin(call_of(Operation::broadcast, elements, Reduction::none, root));
@@ -120,7 +144,7 @@ void reduce_scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements 
   }
 }
 
-void all_to_all(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs, Dtype dtype) {
+void all_to_all(StepSync& sync, Parts inputs, Parts outputs, Dtype dtype) {
   sync.begin(call_of(Operation::all_to_all, {0, dtype}));
   const std::uint64_t largest = exchange_counts(sync, inputs, outputs);
   const std::size_t each = cut(sync, {largest, dtype}, sync.size()).each;

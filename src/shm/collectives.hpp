@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <span>
-
+#include "shm/collective.hpp"
 #include "shm/step_sync.hpp"
 
 namespace lockstep::shm {
@@ -10,8 +8,8 @@ namespace lockstep::shm {
 // The collectives on raw memory, as steps of a StepSync. Counts are in elements. Reductions have the same
 // bits on every rank and in every run: values are reduced in rank order.
 
-using Buffers = std::span<void* const>;
-using ConstBuffers = std::span<const void* const>;
+/// Runs whichever it is.
+void run(StepSync& sync, const Heap& heap, const Collective& collective);
 
 /// In place. If the buffers of all ranks are in their heaps, they are read and written directly.
 void all_reduce(StepSync& sync, const Heap& heap, void* data, Elements elements, Reduction reduction);
@@ -30,12 +28,7 @@ void gather(StepSync& sync, const void* input, Buffers outputs, Elements element
 void scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements, int root);
 void barrier(StepSync& sync);
 
-/// A part of an all_to_all: memory and number of elements.
-struct Part {
-  void* data;
-  std::size_t count;
-};
 /// Sends inputs[r] to rank r and receives outputs[r] from it. Both sides of a pair must agree on the count.
-void all_to_all(StepSync& sync, std::span<const Part> inputs, std::span<const Part> outputs, Dtype dtype);
+void all_to_all(StepSync& sync, Parts inputs, Parts outputs, Dtype dtype);
 
 }  // namespace lockstep::shm

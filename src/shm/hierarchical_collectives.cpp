@@ -106,7 +106,10 @@ void* HierarchicalCollectives::combined(const Piece& piece, Reduction reduction)
 
 void HierarchicalCollectives::all_reduce_slice(const Piece& piece, Reduction reduction) {
   if (void* const slice = combined(piece, reduction))
-    parts_.transport->all_reduce(slice, {piece.own.length, piece.elements.dtype}, reduction);
+    parts_.transport->run({.operation = Operation::all_reduce,
+                           .elements = {piece.own.length, piece.elements.dtype},
+                           .reduction = reduction,
+                           .own = slice});
 }
 
 /// Copies the result from the buffers of the leaders.
@@ -136,45 +139,74 @@ std::byte* HierarchicalCollectives::visible(std::byte* data, std::size_t bytes) 
   return parts_.group->heap()->offset_of(data, bytes) >= 0 ? data : workspace(bytes);
 }
 
-void HierarchicalCollectives::all_reduce(void* data, Elements elements, Reduction reduction) {
+void HierarchicalCollectives::run(const Collective& collective) {
+  switch (collective.operation) {
+    case Operation::all_reduce:
+      return all_reduce(collective);
+    case Operation::reduce:
+      return reduce(collective);
+    case Operation::reduce_scatter:
+      return reduce_scatter(collective);
+    case Operation::broadcast:
+      return broadcast(collective);
+    case Operation::all_gather:
+      return all_gather(collective);
+    case Operation::barrier:
+      return barrier(collective);
+    case Operation::gather:
+    case Operation::scatter:
+    case Operation::all_to_all:
+      break;
+  }
+  throw Error(
+      fmt::format("{} has separate data for each rank: it runs elsewhere()", name_of(collective.operation)));
+}
+
+void HierarchicalCollectives::all_reduce(const Collective& collective) {
+  void* const data = collective.own;
   in_pieces(
-      call_of(Operation::all_reduce, elements, reduction), 1,
+      call_of(collective), 1,
       [&](const Piece& piece) {
         std::byte* const place = at(data, piece.start);
         std::byte* const working = visible(place, piece.elements.bytes());
         copy_bytes(working, place, piece.elements.bytes());
         return working;
       },
-      [&](const Piece& piece) { all_reduce_slice(piece, reduction); },
+      [&](const Piece& piece) { all_reduce_slice(piece, collective.reduction); },
       [&](const Piece& piece) {
         fetch(at(data, piece.start), piece, {0, piece.elements.count});
       });
 }
 
 /// Uses the workspace, because only the root's data may change.
-void HierarchicalCollectives::reduce(void* data, Elements elements, Reduction reduction, int root) {
-  const int root_host = places_.at(static_cast<std::size_t>(root)).host;
+void HierarchicalCollectives::reduce(const Collective& collective) {
+  void* const data = collective.own;
+  const int root_host = places_.at(static_cast<std::size_t>(collective.root)).host;
   in_pieces(
-      call_of(Operation::reduce, elements, reduction, root), 1,
+      call_of(collective), 1,
       [&](const Piece& piece) {
         std::byte* const working = workspace(piece.elements.bytes());
         copy_bytes(working, at(data, piece.start), piece.elements.bytes());
         return working;
       },
       [&](const Piece& piece) {
-        if (void* const slice = combined(piece, reduction))
-          parts_.transport->reduce(slice, {piece.own.length, elements.dtype}, reduction, root_host);
+        if (void* const slice = combined(piece, collective.reduction))
+          parts_.transport->run({.operation = Operation::reduce,
+                                 .elements = {piece.own.length, collective.elements.dtype},
+                                 .reduction = collective.reduction,
+                                 .root = root_host,
+                                 .own = slice});
       },
       [&](const Piece& piece) {
-        if (parts_.rank == root) fetch(at(data, piece.start), piece, {0, piece.elements.count});
+        if (parts_.rank == collective.root) fetch(at(data, piece.start), piece, {0, piece.elements.count});
       });
 }
 
 /// An all_reduce of all data, of which each rank copies its part, as in Gloo.
-void HierarchicalCollectives::reduce_scatter(ConstBuffers inputs, void* output, Elements elements,
-                                             Reduction reduction) {
+void HierarchicalCollectives::reduce_scatter(const Collective& collective) {
+  const Buffers inputs = collective.of_ranks;
   in_pieces(
-      call_of(Operation::reduce_scatter, elements, reduction), inputs.size(),
+      call_of(collective), inputs.size(),
       [&](const Piece& piece) {
         const std::size_t bytes = piece.elements.bytes();
         std::byte* const working = workspace(piece.all_copies.bytes());
@@ -182,21 +214,24 @@ void HierarchicalCollectives::reduce_scatter(ConstBuffers inputs, void* output, 
           copy_bytes(working + r * bytes, at(inputs[r], piece.start), bytes);
         return working;
       },
-      [&](const Piece& piece) { all_reduce_slice(piece, reduction); },
+      [&](const Piece& piece) { all_reduce_slice(piece, collective.reduction); },
       [&](const Piece& piece) {
         const std::size_t length = piece.elements.count;
-        fetch(at(output, piece.start), piece, {static_cast<std::size_t>(parts_.rank) * length, length});
+        fetch(at(collective.own, piece.start), piece,
+              {static_cast<std::size_t>(parts_.rank) * length, length});
       });
 }
 
-void HierarchicalCollectives::broadcast(void* data, Elements elements, int root) {
+void HierarchicalCollectives::broadcast(const Collective& collective) {
+  void* const data = collective.own;
+  const int root = collective.root;
   const HostTopology::HostRank source = places_.at(static_cast<std::size_t>(root));
   const bool here = source.host == parts_.hosts.own;
   const auto source_of = [&](const Piece& piece) {
     return here ? buffers_[static_cast<std::size_t>(source.member)] : piece.working;
   };
   in_pieces(
-      call_of(Operation::broadcast, elements, Reduction::none, root), 1,
+      call_of(collective), 1,
       [&](const Piece& piece) {
         std::byte* const place = at(data, piece.start);
         std::byte* const working = visible(place, piece.elements.bytes());
@@ -204,9 +239,13 @@ void HierarchicalCollectives::broadcast(void* data, Elements elements, int root)
         return working;
       },
       [&](const Piece& piece) {
-        const std::size_t size = size_of(elements.dtype);
+        const std::size_t size = size_of(collective.elements.dtype);
         std::byte* const from = source_of(piece) + piece.own.start * size;
-        if (piece.own.length > 0) parts_.transport->broadcast(from, piece.own.length * size, source.host);
+        if (piece.own.length > 0)
+          parts_.transport->run({.operation = Operation::broadcast,
+                                 .elements = {piece.own.length * size, Dtype::bytes},
+                                 .root = source.host,
+                                 .own = from});
       },
       [&](const Piece& piece) {
         void* const place = at(data, piece.start);
@@ -227,11 +266,17 @@ std::size_t HierarchicalCollectives::rounds() const {
 void HierarchicalCollectives::gather_between_hosts(const Piece& piece) {
   const std::size_t bytes = piece.elements.bytes();
   if (bytes == 0) return;
+  std::vector<void*> outputs(hosts());
   for (std::size_t round = 0; round < rounds(); ++round) {
     const auto member =
         round * static_cast<std::size_t>(parts_.leaders) + static_cast<std::size_t>(step_sync().rank());
-    const std::byte* from = member < buffers_.size() ? buffers_[member] : piece.working;
-    parts_.transport->all_gather(from, piece.working + bytes * (1 + round * hosts()), bytes);
+    std::byte* const from = member < buffers_.size() ? buffers_[member] : piece.working;
+    for (std::size_t host = 0; host < hosts(); ++host)
+      outputs[host] = piece.working + bytes * (1 + round * hosts() + host);
+    parts_.transport->run({.operation = Operation::all_gather,
+                           .elements = {bytes, Dtype::bytes},
+                           .own = from,
+                           .of_ranks = outputs});
   }
 }
 
@@ -249,33 +294,37 @@ void HierarchicalCollectives::collect(Buffers outputs, const Piece& piece) {
   }
 }
 
-void HierarchicalCollectives::all_gather(const void* input, Buffers outputs, Elements elements) {
+void HierarchicalCollectives::all_gather(const Collective& collective) {
   in_pieces(
-      call_of(Operation::all_gather, elements), 1 + rounds() * hosts(),
+      call_of(collective), 1 + rounds() * hosts(),
       [&](const Piece& piece) {
         std::byte* const working = workspace(piece.all_copies.bytes());
-        copy_bytes(working, at(input, piece.start), piece.elements.bytes());
+        copy_bytes(working, at(collective.own, piece.start), piece.elements.bytes());
         return working;
       },
       [&](const Piece& piece) { gather_between_hosts(piece); },
-      [&](const Piece& piece) { collect(outputs, piece); });
+      [&](const Piece& piece) { collect(collective.of_ranks, piece); });
 }
 
-void HierarchicalCollectives::barrier() {
+void HierarchicalCollectives::barrier(const Collective& collective) {
   guarded([&] {
-    begin(call_of(Operation::barrier, {0, Dtype::bytes}), 1);
+    begin(call_of(collective), 1);
     exchange_buffers();
     agree_between_hosts();
     std::int32_t token = 0;
-    if (leads(1)) parts_.transport->all_reduce(&token, {1, Dtype::i32}, Reduction::sum);
+    if (leads(1))
+      parts_.transport->run({.operation = Operation::all_reduce,
+                             .elements = {1, Dtype::i32},
+                             .reduction = Reduction::sum,
+                             .own = &token});
     step_sync().step();
   });
 }
 
 /// With all leaders, because each of them may have to report a failure.
-void HierarchicalCollectives::elsewhere(const Call& call, const std::function<void()>& body) {
+void HierarchicalCollectives::elsewhere(const Collective& collective, const std::function<void()>& body) {
   guarded([&] {
-    begin(call, parts_.leaders);
+    begin(call_of(collective), parts_.leaders);
     exchange_buffers();
     agree_between_hosts();
     step_sync().step();

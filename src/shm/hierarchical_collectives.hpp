@@ -21,14 +21,10 @@ class InterHostTransport {
   /// the calls differ.
   virtual void agree() = 0;
 
-  /// In place; the same bits on all hosts. For an average each host passes its sum, and the total is divided
-  /// by the number of all ranks.
-  virtual void all_reduce(void* data, Elements elements, Reduction reduction) = 0;
-  /// In place on `root`; the buffers of the others are undefined afterwards.
-  virtual void reduce(void* data, Elements elements, Reduction reduction, int root) = 0;
-  virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
-  /// `output` holds `bytes` per host.
-  virtual void all_gather(const void* input, void* output, std::size_t bytes) = 0;
+  /// An all_reduce, reduce, broadcast or all_gather, whose ranks are the hosts. After an all_reduce all hosts
+  /// have the same bits; after a reduce, the buffers of others than the root are undefined. For an average
+  /// each host passes its sum, and the total is divided by the number of all ranks.
+  virtual void run(const Collective& collective) = 0;
 
   /// Runs an operation that uses another transport between the hosts, with the error handling of this one.
   virtual void beside(const std::function<void()>& body) = 0;
@@ -67,15 +63,10 @@ class HierarchicalCollectives {
   HierarchicalCollectives(const HierarchicalCollectives&) = delete;
   HierarchicalCollectives& operator=(const HierarchicalCollectives&) = delete;
 
-  // As the functions with the same names in collectives.hpp.
-  void all_reduce(void* data, Elements elements, Reduction reduction);
-  void reduce(void* data, Elements elements, Reduction reduction, int root);
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction);
-  void broadcast(void* data, Elements elements, int root);
-  void all_gather(const void* input, Buffers outputs, Elements elements);
-  void barrier();
-  /// An operation over another transport: `body` runs after the calls of the ranks were verified.
-  void elsewhere(const Call& call, const std::function<void()>& body);
+  /// Any collective with one buffer for the whole group: not gather, scatter and all_to_all.
+  void run(const Collective& collective);
+  /// A collective over another transport: `body` runs after the calls of the ranks were verified.
+  void elsewhere(const Collective& collective, const std::function<void()>& body);
 
  private:
   /// A range of the message, processed at once; the buffer holds one or more copies of it.
@@ -87,6 +78,13 @@ class HierarchicalCollectives {
     std::byte* working;  // This rank's buffer.
     Range own;           // The slice of all copies that this rank transfers.
   };
+
+  void all_reduce(const Collective& collective);
+  void reduce(const Collective& collective);
+  void reduce_scatter(const Collective& collective);
+  void broadcast(const Collective& collective);
+  void all_gather(const Collective& collective);
+  void barrier(const Collective& collective);
 
   template <class Body>
   void guarded(const Body& body);

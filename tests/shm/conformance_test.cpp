@@ -83,7 +83,7 @@ void reduces(const Rank& self, Kind kind, std::size_t count, int root) {
   self.transport.reduce(at_root.data(), elements, kind.reduction, root);
   EXPECT_TRUE(at_root.holds(self.rank == root ? result : own)) << "reduce";
   auto inputs = messages(self.size, elements, own);
-  std::vector<const void*> places;
+  std::vector<void*> places;
   for (auto& input : inputs) places.push_back(input.data());
   Message part(elements, own);
   self.transport.reduce_scatter(places, part.data(), elements, kind.reduction);

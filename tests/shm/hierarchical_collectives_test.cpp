@@ -45,10 +45,10 @@ TEST_P(EveryShape, AllReduces) {
         const Elements elements{count, dtype};
         void* const shared = local.heap()->allocate(elements.bytes());
         std::memcpy(shared, values.data(), elements.bytes());
-        hierarchy.all_reduce(values.data(), elements, reduction);
+        HierarchicalTransport(hierarchy).all_reduce(values.data(), elements, reduction);
         EXPECT_EQ(values, result) << name_of(dtype) << ' ' << name_of(reduction) << ' ' << count;
         // In place where the ranks of a host see it.
-        hierarchy.all_reduce(shared, elements, reduction);
+        HierarchicalTransport(hierarchy).all_reduce(shared, elements, reduction);
         std::memcpy(values.data(), shared, elements.bytes());
         EXPECT_EQ(values, result) << name_of(dtype) << ' ' << name_of(reduction) << ' ' << count;
         local.heap()->free(shared);
@@ -63,7 +63,7 @@ TEST_P(EveryShape, ReducesToEveryRoot) {
       for (int root = 0; root < size(); ++root) {
         auto values = input_of(Dtype::f32, Reduction::sum, count, rank);
         const auto before = values;
-        hierarchy.reduce(values.data(), {count, Dtype::f32}, Reduction::sum, root);
+        HierarchicalTransport(hierarchy).reduce(values.data(), {count, Dtype::f32}, Reduction::sum, root);
         EXPECT_EQ(values, rank == root ? result_of(Dtype::f32, Reduction::sum, count, size()) : before);
       }
     }
@@ -75,7 +75,7 @@ TEST_P(EveryShape, Broadcasts) {
     for (const std::size_t count : kHierarchySizes) {
       for (int root = 0; root < size(); ++root) {
         auto values = input_of(Dtype::i64, Reduction::sum, count, rank);
-        hierarchy.broadcast(values.data(), {count, Dtype::i64}, root);
+        HierarchicalTransport(hierarchy).broadcast(values.data(), {count, Dtype::i64}, root);
         EXPECT_EQ(values, input_of(Dtype::i64, Reduction::sum, count, root));
       }
     }
@@ -89,7 +89,7 @@ TEST_P(EveryShape, GathersEverywhere) {
       std::vector<Values> all(static_cast<std::size_t>(size()), Values(Dtype::i16, count));
       std::vector<void*> outputs;
       for (auto& values : all) outputs.push_back(values.data());
-      hierarchy.all_gather(own.data(), outputs, {count, Dtype::i16});
+      HierarchicalTransport(hierarchy).all_gather(own.data(), outputs, {count, Dtype::i16});
       for (int r = 0; r < size(); ++r)
         EXPECT_EQ(all[static_cast<std::size_t>(r)], input_of(Dtype::i16, Reduction::sum, count, r)) << count;
     }
@@ -102,10 +102,11 @@ TEST_P(EveryShape, ReducesAndScatters) {
       std::vector<Values> all;
       for (int r = 0; r < size(); ++r)
         all.push_back(input_of(Dtype::f64, Reduction::sum, count, rank, static_cast<std::size_t>(r)));
-      std::vector<const void*> inputs;
+      std::vector<void*> inputs;
       for (auto& values : all) inputs.push_back(values.data());
       Values output(Dtype::f64, count);
-      hierarchy.reduce_scatter(inputs, output.data(), {count, Dtype::f64}, Reduction::sum);
+      HierarchicalTransport(hierarchy).reduce_scatter(inputs, output.data(), {count, Dtype::f64},
+                                                      Reduction::sum);
       EXPECT_EQ(output, result_of(Dtype::f64, Reduction::sum, count, size(), static_cast<std::size_t>(rank)));
     }
   });
@@ -116,9 +117,9 @@ TEST_P(EveryShape, MeetsAtBarriers) {
   run([&](HierarchicalCollectives& hierarchy, Group&, int) {
     for (int round = 1; round <= 20; ++round) {
       ++arrived;
-      hierarchy.barrier();
+      HierarchicalTransport(hierarchy).barrier();
       EXPECT_GE(arrived, round * size());
-      hierarchy.barrier();
+      HierarchicalTransport(hierarchy).barrier();
     }
   });
 }
@@ -126,9 +127,9 @@ TEST_P(EveryShape, MeetsAtBarriers) {
 /// A rank that leaves is named on its own host and on the other.
 TEST(HierarchicalCollectives, NamesWhoLeft) {
   Job({"aabb", 2}, 128U << 10).run([](HierarchicalCollectives& hierarchy, Group&, int rank) {
-    hierarchy.barrier();
+    HierarchicalTransport(hierarchy).barrier();
     if (rank == 3) return;
-    const auto text = message_of<CommunicationError>([&] { hierarchy.barrier(); });
+    const auto text = message_of<CommunicationError>([&] { HierarchicalTransport(hierarchy).barrier(); });
     EXPECT_TRUE(contains_all(text, {"rank 3 on "}));
   });
 }
@@ -137,8 +138,8 @@ TEST(HierarchicalCollectives, ComparesTheCallsOfAHost) {
   Job({"aabb", 1}, 128U << 10).run([](HierarchicalCollectives& hierarchy, Group&, int rank) {
     std::vector<float> data(10);
     const Elements elements{rank == 1 ? 9U : 10U, Dtype::f32};
-    const auto text =
-        message_of<CommunicationError>([&] { hierarchy.all_reduce(data.data(), elements, Reduction::sum); });
+    const auto text = message_of<CommunicationError>(
+        [&] { HierarchicalTransport(hierarchy).all_reduce(data.data(), elements, Reduction::sum); });
     EXPECT_TRUE(contains_all(text, {"rank 0 on ", "10 elements", "rank 1 on ", "9 elements"}));
   });
 }
@@ -150,7 +151,7 @@ TEST(HierarchicalCollectives, ComparesTheCallsOfTheHosts) {
     Job({"aabb", leaders}, 128U << 10).run([](HierarchicalCollectives& hierarchy, Group&, int rank) {
       std::vector<float> data(40'000);
       const auto reduce = [&](std::size_t count) {
-        hierarchy.all_reduce(data.data(), {count, Dtype::f32}, Reduction::sum);
+        HierarchicalTransport(hierarchy).all_reduce(data.data(), {count, Dtype::f32}, Reduction::sum);
       };
       reduce(10);
       reduce(40'000);
@@ -169,7 +170,7 @@ TEST(HierarchicalCollectives, ComparesWhatItDoesNotCarry) {
     gather();
     EXPECT_TRUE(std::exchange(ran, false));
     const auto text = message_of<CommunicationError>([&] {
-      if (rank < 2) return hierarchy.barrier();
+      if (rank < 2) return HierarchicalTransport(hierarchy).barrier();
       gather();
     });
     EXPECT_FALSE(ran);

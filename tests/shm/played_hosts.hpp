@@ -19,21 +19,7 @@ class MemoryInterHostTransport final : public InterHostTransport {
     group_->step_sync().begin(announced_);
     group_->step_sync().step();
   }
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    transport_.all_reduce(data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    transport_.reduce(data, elements, reduction, root);
-  }
-  void broadcast(void* data, std::size_t bytes, int root) override {
-    transport_.broadcast(data, {bytes, Dtype::bytes}, root);
-  }
-  void all_gather(const void* input, void* output, std::size_t bytes) override {
-    std::vector<void*> pieces;
-    for (int r = 0; r < group_->step_sync().size(); ++r)
-      pieces.push_back(static_cast<std::byte*>(output) + static_cast<std::size_t>(r) * bytes);
-    transport_.all_gather(input, pieces, {bytes, Dtype::bytes});
-  }
+  void run(const Collective& collective) override { transport_.run(collective); }
   void beside(const std::function<void()>& body) override { body(); }
   void abandon(const char* failure_text) noexcept override {
     group_->step_sync().give_up(std::make_exception_ptr(CommunicationError(failure_text)), failure_text);

@@ -10,12 +10,32 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  virtual void all_reduce(void* data, Elements elements, Reduction reduction) = 0;
-  virtual void reduce(void* data, Elements elements, Reduction reduction, int root) = 0;
-  virtual void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) = 0;
-  virtual void broadcast(void* data, Elements elements, int root) = 0;
-  virtual void all_gather(const void* input, Buffers outputs, Elements elements) = 0;
-  virtual void barrier() = 0;
+  virtual void run(const Collective& collective) = 0;
+
+  void all_reduce(void* data, Elements elements, Reduction reduction) {
+    run({.operation = Operation::all_reduce, .elements = elements, .reduction = reduction, .own = data});
+  }
+  void reduce(void* data, Elements elements, Reduction reduction, int root) {
+    run({.operation = Operation::reduce,
+         .elements = elements,
+         .reduction = reduction,
+         .root = root,
+         .own = data});
+  }
+  void reduce_scatter(Buffers inputs, void* output, Elements elements, Reduction reduction) {
+    run({.operation = Operation::reduce_scatter,
+         .elements = elements,
+         .reduction = reduction,
+         .own = output,
+         .of_ranks = inputs});
+  }
+  void broadcast(void* data, Elements elements, int root) {
+    run({.operation = Operation::broadcast, .elements = elements, .root = root, .own = data});
+  }
+  void all_gather(void* input, Buffers outputs, Elements elements) {
+    run({.operation = Operation::all_gather, .elements = elements, .own = input, .of_ranks = outputs});
+  }
+  void barrier() { run({.operation = Operation::barrier}); }
 };
 
 /// Where all ranks share memory.
@@ -23,22 +43,7 @@ class ShmTransport final : public Transport {
  public:
   explicit ShmTransport(Group& group) : sync_(group.step_sync()), heap_(*group.heap()) {}
 
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    shm::all_reduce(sync_, heap_, data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    shm::reduce(sync_, data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    shm::reduce_scatter(sync_, inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    shm::broadcast(sync_, data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    shm::all_gather(sync_, input, outputs, elements);
-  }
-  void barrier() override { shm::barrier(sync_); }
+  void run(const Collective& collective) override { shm::run(sync_, heap_, collective); }
 
  private:
   StepSync& sync_;
@@ -49,22 +54,7 @@ class HierarchicalTransport final : public Transport {
  public:
   explicit HierarchicalTransport(HierarchicalCollectives& hierarchy) : hierarchy_(hierarchy) {}
 
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    hierarchy_.all_reduce(data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    hierarchy_.reduce(data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    hierarchy_.reduce_scatter(inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    hierarchy_.broadcast(data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    hierarchy_.all_gather(input, outputs, elements);
-  }
-  void barrier() override { hierarchy_.barrier(); }
+  void run(const Collective& collective) override { hierarchy_.run(collective); }
 
  private:
   HierarchicalCollectives& hierarchy_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/backend/cpu_work.hpp"
+#include "comm/transport/tensor_collective.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -19,15 +20,14 @@ namespace {
 
 using c10d::OpType;
 using shm::Elements;
-using Run = std::function<void(Transport&)>;
+using shm::Operation;
+using Run = CpuBackend::Run;
 using Tensors = CpuBackend::Tensors;
 
 /// Above this size a worker is woken immediately.
 constexpr std::int64_t kUrgentBytes = 256 << 10;
 /// Tags from here on are reserved for this library's own messages.
 constexpr int kFirstOwnTag = 0x7fffff00;
-
-shm::ConstBuffers constant(const std::vector<void*>& places) { return {places.data(), places.size()}; }
 
 /// What the recorder stores of an operation on a tensor.
 OpMeta meta_of(const char* name, const at::Tensor& tensor) {
@@ -71,49 +71,56 @@ const Tensors& front_of(const CpuBackend::TensorLists& lists) {
   return lists.empty() ? none : lists.front();
 }
 
-Run all_reduce_in(const char* name, const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  const Elements elements = elements_of(name, tensor);
-  return [=, reduction = reduction_of(op, tensor)](Transport& transport) {
-    transport.all_reduce(tensor.data_ptr(), elements, reduction);
-  };
+TensorCollective all_reduce_of(const char* name, const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  return {.operation = Operation::all_reduce,
+          .elements = elements_of(name, tensor),
+          .reduction = reduction_of(op, tensor),
+          .own = tensor};
 }
 
-Run gather_to(const char* name, const Tensors& outputs, const at::Tensor& input, int size) {
+TensorCollective all_gather_of(const char* name, const Tensors& outputs, const at::Tensor& input, int size) {
   const Elements elements = elements_of(name, input);
   check_count(name, "output", outputs, size);
-  return [=, held = memory_of(name, outputs, elements)](Transport& transport) {
-    transport.all_gather(input.data_ptr(), held.places, elements);
-  };
+  return {.operation = Operation::all_gather,
+          .elements = elements,
+          .own = input,
+          .of_ranks = memory_of(name, outputs, elements),
+          .held = outputs};
 }
 
-Run gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
+TensorCollective all_gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
   const Elements elements = elements_of("all_gather_into_tensor", input);
   check_multiple("all_gather_into_tensor", "output", output, "input", elements, size);
-  return [=](Transport& transport) {
-    transport.all_gather(input.data_ptr(), pieces_of(output, elements, size), elements);
-  };
+  return {.operation = Operation::all_gather,
+          .elements = elements,
+          .own = input,
+          .of_ranks = pieces_of(output, elements, size),
+          .held = {output}};
 }
 
-Run reduce_into(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op, int size) {
+TensorCollective reduce_scatter_into(const at::Tensor& output, const at::Tensor& input,
+                                     const c10d::ReduceOp& op, int size) {
   const Elements elements = elements_of("reduce_scatter_tensor", output);
   check_multiple("reduce_scatter_tensor", "input", input, "output", elements, size);
-  return [=, reduction = reduction_of(op, output)](Transport& transport) {
-    const auto places = pieces_of(input, elements, size);
-    transport.reduce_scatter(constant(places), output.data_ptr(), elements, reduction);
-  };
+  return {.operation = Operation::reduce_scatter,
+          .elements = elements,
+          .reduction = reduction_of(op, output),
+          .own = output,
+          .of_ranks = pieces_of(input, elements, size),
+          .held = {input}};
 }
 
-/// Runs the bodies that `make(i)` creates for several tensors, one after the other.
+/// The collectives that `make(i)` creates for several tensors, run one after the other.
 template <class Make>
 Run one_after_the_other(std::size_t outputs, std::size_t inputs, const Make& make) {
   if (outputs != inputs) {
     throw UsageError(
         fmt::format("expected as many output as input tensors, but got {} and {}", outputs, inputs));
   }
-  std::vector<Run> bodies;
-  for (std::size_t i = 0; i < inputs; ++i) bodies.push_back(make(i));
-  return [bodies = std::move(bodies)](Transport& transport) {
-    for (const auto& body : bodies) body(transport);
+  std::vector<TensorCollective> collectives;
+  for (std::size_t i = 0; i < inputs; ++i) collectives.push_back(make(i));
+  return [collectives = std::move(collectives)](Transport& transport) {
+    for (const auto& collective : collectives) transport.run(collective.value());
   };
 }
 
@@ -129,9 +136,9 @@ CpuBackend::CpuBackend(int rank, int size, std::unique_ptr<Transport> transport,
 
 CpuBackend::~CpuBackend() { queue_->close(); }
 
-template <class CallOptions, class Body>
+template <class CallOptions>
 CpuBackend::WorkPointer CpuBackend::enqueue(OpType type, OpMeta meta, const CallOptions& options,
-                                            Tensors outputs, HostCopies copies, Body body,
+                                            Tensors outputs, HostCopies copies, Run body,
                                             const RowCounts* rows) {
   if constexpr (requires { options.reduceOp; }) meta.reduce_op = shm::name_of(reduction_of(options.reduceOp));
   if constexpr (requires { options.rootRank; }) meta.peer = static_cast<std::int32_t>(options.rootRank);
@@ -160,17 +167,19 @@ CpuBackend::WorkPointer CpuBackend::enqueue(OpType type, OpMeta meta, const Call
 }
 
 void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  const Elements elements = elements_of("all_reduce", tensor);
-  const auto reduction = reduction_of(op, tensor);
+  const shm::Collective collective{.operation = Operation::all_reduce,
+                                   .elements = elements_of("all_reduce", tensor),
+                                   .reduction = reduction_of(op, tensor),
+                                   .own = tensor.data_ptr()};
   OpMeta meta = meta_of("all_reduce", tensor);
-  meta.reduce_op = shm::name_of(reduction);
+  meta.reduce_op = shm::name_of(collective.reduction);
   ++operations_;
   const OperationId id = tracker_->begin(meta);
   try {
     const Heartbeat::Waiting beat(process_heartbeat(), meta.name, id.sequence);
     queue_->run([&] {
       transport_->begin({meta, id.sequence, OperationLabel::current()});
-      transport_->all_reduce(tensor.data_ptr(), elements, reduction);
+      transport_->run(collective);
     });
     tracker_->finish(id, true);
   } catch (...) {
@@ -183,7 +192,7 @@ CpuBackend::WorkPointer CpuBackend::allreduce(Tensors& tensors, const c10d::Allr
   HostCopies copies;
   const at::Tensor tensor = copies.of(tensors.front());
   return enqueue(OpType::ALLREDUCE, meta_of("all_reduce", tensor), options, tensors, std::move(copies),
-                 all_reduce_in("all_reduce", tensor, options.reduceOp));
+                 all_reduce_of("all_reduce", tensor, options.reduceOp));
 }
 
 CpuBackend::WorkPointer CpuBackend::allreduce_sparse(Tensors& tensors,
@@ -199,37 +208,39 @@ CpuBackend::WorkPointer CpuBackend::allreduce_coalesced(Tensors& tensors,
   const Tensors own = copies.of(tensors);
   return enqueue(OpType::ALLREDUCE_COALESCED, meta_of("all_reduce_coalesced", own), options, tensors,
                  std::move(copies), one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
-                   return all_reduce_in("all_reduce_coalesced", own[i], options.reduceOp);
+                   return all_reduce_of("all_reduce_coalesced", own[i], options.reduceOp);
                  }));
 }
 
 CpuBackend::WorkPointer CpuBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   HostCopies copies;
   const at::Tensor tensor = copies.of(single("broadcast", tensors));
-  const Elements elements = elements_of("broadcast", tensor);
-  const int root = static_cast<int>(options.rootRank);
+  const TensorCollective collective{.operation = Operation::broadcast,
+                                    .elements = elements_of("broadcast", tensor),
+                                    .root = static_cast<int>(options.rootRank),
+                                    .own = tensor};
   return enqueue(OpType::BROADCAST, meta_of("broadcast", tensor), options, tensors, std::move(copies),
-                 [=](Transport& transport) { transport.broadcast(tensor.data_ptr(), elements, root); });
+                 collective);
 }
 
 CpuBackend::WorkPointer CpuBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   HostCopies copies;
   const at::Tensor tensor = copies.of(single("reduce", tensors));
-  const Elements elements = elements_of("reduce", tensor);
-  const auto reduction = reduction_of(options.reduceOp, tensor);
-  const int root = static_cast<int>(options.rootRank);
-  return enqueue(
-      OpType::REDUCE, meta_of("reduce", tensor), options, tensors, std::move(copies),
-      [=](Transport& transport) { transport.reduce(tensor.data_ptr(), elements, reduction, root); });
+  const TensorCollective collective{.operation = Operation::reduce,
+                                    .elements = elements_of("reduce", tensor),
+                                    .reduction = reduction_of(options.reduceOp, tensor),
+                                    .root = static_cast<int>(options.rootRank),
+                                    .own = tensor};
+  return enqueue(OpType::REDUCE, meta_of("reduce", tensor), options, tensors, std::move(copies), collective);
 }
 
 CpuBackend::WorkPointer CpuBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) {
   HostCopies copies;
   const at::Tensor input = copies.of(single("all_gather", inputs));
-  const Run run = gather_to("all_gather", copies.of(front_of(outputs)), input, getSize());
+  const auto collective = all_gather_of("all_gather", copies.of(front_of(outputs)), input, getSize());
   return enqueue(OpType::ALLGATHER, meta_of("all_gather", input), options, front_of(outputs),
-                 std::move(copies), run);
+                 std::move(copies), collective);
 }
 
 /// `outputs[r][i]` receives `inputs[i]` of rank r.
@@ -240,7 +251,7 @@ CpuBackend::WorkPointer CpuBackend::allgather_coalesced(TensorLists& outputs, Te
   const Run run = one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
     Tensors list;
     for (const auto& of_rank : outputs) list.push_back(copies.of(of_rank.at(i)));
-    return gather_to("all_gather_coalesced", list, own[i], getSize());
+    return all_gather_of("all_gather_coalesced", list, own[i], getSize());
   });
   return enqueue(OpType::ALLGATHER_COALESCED, meta_of("all_gather_coalesced", own), options, {},
                  std::move(copies), run);
@@ -251,7 +262,7 @@ CpuBackend::WorkPointer CpuBackend::_allgather_base(at::Tensor& output, at::Tens
   HostCopies copies;
   const at::Tensor from = copies.of(input), to = copies.of(output);
   return enqueue(OpType::_ALLGATHER_BASE, meta_of("all_gather_into_tensor", from), options, {output},
-                 std::move(copies), gather_into(to, from, getSize()));
+                 std::move(copies), all_gather_into(to, from, getSize()));
 }
 
 CpuBackend::WorkPointer CpuBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -260,7 +271,7 @@ CpuBackend::WorkPointer CpuBackend::allgather_into_tensor_coalesced(Tensors& out
   const Tensors from = copies.of(inputs), to = copies.of(outputs);
   return enqueue(OpType::COALESCED, meta_of("all_gather_into_tensor_coalesced", from), options, outputs,
                  std::move(copies), one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
-                   return gather_into(to[i], from[i], getSize());
+                   return all_gather_into(to[i], from[i], getSize());
                  }));
 }
 
@@ -269,12 +280,16 @@ CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs
   HostCopies copies;
   const at::Tensor input = copies.of(single("gather", inputs));
   const Elements elements = elements_of("gather", input);
-  const auto held = memory_of("gather", copies.of(front_of(outputs)), elements);
-  const int root = static_cast<int>(options.rootRank);
-  if (getRank() == root) check_count("gather", "output", held.tensors, getSize());
-  return enqueue(
-      OpType::GATHER, meta_of("gather", input), options, front_of(outputs), std::move(copies),
-      [=](Transport& transport) { transport.gather(input.data_ptr(), held.places, elements, root); });
+  const Tensors to = copies.of(front_of(outputs));
+  const TensorCollective collective{.operation = Operation::gather,
+                                    .elements = elements,
+                                    .root = static_cast<int>(options.rootRank),
+                                    .own = input,
+                                    .of_ranks = memory_of("gather", to, elements),
+                                    .held = to};
+  if (getRank() == collective.root) check_count("gather", "output", to, getSize());
+  return enqueue(OpType::GATHER, meta_of("gather", input), options, front_of(outputs), std::move(copies),
+                 collective);
 }
 
 CpuBackend::WorkPointer CpuBackend::scatter(Tensors& outputs, TensorLists& inputs,
@@ -282,13 +297,16 @@ CpuBackend::WorkPointer CpuBackend::scatter(Tensors& outputs, TensorLists& input
   HostCopies copies;
   const at::Tensor output = copies.of(single("scatter", outputs));
   const Elements elements = elements_of("scatter", output);
-  const auto held = memory_of("scatter", copies.of(front_of(inputs)), elements);
-  const int root = static_cast<int>(options.rootRank);
-  if (getRank() == root) check_count("scatter", "input", held.tensors, getSize());
+  const Tensors from = copies.of(front_of(inputs));
+  const TensorCollective collective{.operation = Operation::scatter,
+                                    .elements = elements,
+                                    .root = static_cast<int>(options.rootRank),
+                                    .own = output,
+                                    .of_ranks = memory_of("scatter", from, elements),
+                                    .held = from};
+  if (getRank() == collective.root) check_count("scatter", "input", from, getSize());
   return enqueue(OpType::SCATTER, meta_of("scatter", output), options, outputs, std::move(copies),
-                 [=](Transport& transport) {
-                   transport.scatter(constant(held.places), output.data_ptr(), elements, root);
-                 });
+                 collective);
 }
 
 CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -296,13 +314,16 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists
   HostCopies copies;
   const at::Tensor output = copies.of(single("reduce_scatter", outputs));
   const Elements elements = elements_of("reduce_scatter", output);
-  const auto held = memory_of("reduce_scatter", copies.of(front_of(inputs)), elements);
-  check_count("reduce_scatter", "input", held.tensors, getSize());
-  const auto reduction = reduction_of(options.reduceOp, output);
+  const Tensors from = copies.of(front_of(inputs));
+  const TensorCollective collective{.operation = Operation::reduce_scatter,
+                                    .elements = elements,
+                                    .reduction = reduction_of(options.reduceOp, output),
+                                    .own = output,
+                                    .of_ranks = memory_of("reduce_scatter", from, elements),
+                                    .held = from};
+  check_count("reduce_scatter", "input", from, getSize());
   return enqueue(OpType::REDUCE_SCATTER, meta_of("reduce_scatter", output), options, outputs,
-                 std::move(copies), [=](Transport& transport) {
-                   transport.reduce_scatter(constant(held.places), output.data_ptr(), elements, reduction);
-                 });
+                 std::move(copies), collective);
 }
 
 CpuBackend::WorkPointer CpuBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -310,7 +331,7 @@ CpuBackend::WorkPointer CpuBackend::_reduce_scatter_base(at::Tensor& output, at:
   HostCopies copies;
   const at::Tensor from = copies.of(input), to = copies.of(output);
   return enqueue(OpType::_REDUCE_SCATTER_BASE, meta_of("reduce_scatter_tensor", to), options, {output},
-                 std::move(copies), reduce_into(to, from, options.reduceOp, getSize()));
+                 std::move(copies), reduce_scatter_into(to, from, options.reduceOp, getSize()));
 }
 
 CpuBackend::WorkPointer CpuBackend::reduce_scatter_tensor_coalesced(
@@ -319,7 +340,7 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter_tensor_coalesced(
   const Tensors from = copies.of(inputs), to = copies.of(outputs);
   return enqueue(OpType::COALESCED, meta_of("reduce_scatter_tensor_coalesced", to), options, outputs,
                  std::move(copies), one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
-                   return reduce_into(to[i], from[i], options.reduceOp, getSize());
+                   return reduce_scatter_into(to[i], from[i], options.reduceOp, getSize());
                  }));
 }
 
@@ -331,14 +352,13 @@ CpuBackend::WorkPointer CpuBackend::alltoall_base(at::Tensor& output, at::Tensor
   if (from.scalar_type() != to.scalar_type())
     throw UsageError("all_to_all: the output must be of the input's dtype");
   const RowCounts rows{rows_of(from, input_splits, getSize()), rows_of(to, output_splits, getSize())};
-  const auto outgoing = parts_of(from, rows.gives), incoming = parts_of(to, rows.takes);
-  return enqueue(
-      OpType::ALLTOALL_BASE, of_any_size(meta_of("all_to_all_single", from)), options, {output},
-      std::move(copies),
-      [=, dtype = dtype_of(from.scalar_type())](Transport& transport) {
-        transport.all_to_all(outgoing.places, incoming.places, dtype);
-      },
-      &rows);
+  const TensorCollective collective{.operation = Operation::all_to_all,
+                                    .elements = {0, dtype_of(from.scalar_type())},
+                                    .sent = parts_of(from, rows.gives),
+                                    .received = parts_of(to, rows.takes),
+                                    .held = {from, to}};
+  return enqueue(OpType::ALLTOALL_BASE, of_any_size(meta_of("all_to_all_single", from)), options, {output},
+                 std::move(copies), collective, &rows);
 }
 
 CpuBackend::WorkPointer CpuBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -346,22 +366,26 @@ CpuBackend::WorkPointer CpuBackend::alltoall(Tensors& outputs, Tensors& inputs,
   check_lists(outputs, inputs, getSize());
   HostCopies copies;
   const Tensors from = contiguous(copies.of(inputs)), to = copies.of(outputs), space = contiguous(to);
-  return enqueue(
-      OpType::ALLTOALL, of_any_size(meta_of("all_to_all", from)), options, outputs, std::move(copies),
-      [=, outgoing = parts_of(from), incoming = parts_of(space),
-       caller = at::ThreadLocalState()](Transport& transport) {
-        transport.all_to_all(outgoing.places, incoming.places, dtype_of(from.front().scalar_type()));
-        // A worker does not have the caller's inference mode.
-        const at::ThreadLocalStateGuard as_the_caller(caller);
-        for (std::size_t r = 0; r < to.size(); ++r) {
-          if (!to[r].is_same(space[r])) to[r].detach().copy_(space[r]);
-        }
-      });
+  const TensorCollective collective{.operation = Operation::all_to_all,
+                                    .elements = {0, dtype_of(from.front().scalar_type())},
+                                    .sent = parts_of(from),
+                                    .received = parts_of(space),
+                                    .held = from};
+  return enqueue(OpType::ALLTOALL, of_any_size(meta_of("all_to_all", from)), options, outputs,
+                 std::move(copies),
+                 [collective, to, space, caller = at::ThreadLocalState()](Transport& transport) {
+                   collective(transport);
+                   // A worker does not have the caller's inference mode.
+                   const at::ThreadLocalStateGuard as_the_caller(caller);
+                   for (std::size_t r = 0; r < to.size(); ++r) {
+                     if (!to[r].is_same(space[r])) to[r].detach().copy_(space[r]);
+                   }
+                 });
 }
 
 CpuBackend::WorkPointer CpuBackend::barrier(const c10d::BarrierOptions& options) {
   return enqueue(OpType::BARRIER, OpMeta{.name = "c10d_barrier"}, options, {}, {},
-                 [](Transport& transport) { transport.barrier(); });
+                 TensorCollective{.operation = Operation::barrier});
 }
 
 /// Runs in the calling thread; the wait for its end is MessageWork's.

@@ -12,6 +12,10 @@
 #include "comm/diagnostics/operation_tracker.hpp"
 #include "comm/transport/transport.hpp"
 
+namespace lockstep::shm {
+class Heap;
+}
+
 namespace lockstep::comm {
 
 /// Copies GPU tensors to the host; CPU tensors are used as they are. A copy waits for the calling thread's
@@ -47,6 +51,7 @@ class CpuBackend final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using Splits = std::vector<std::int64_t>;
+  using Run = std::function<void(Transport&)>;
 
   /// `cpu`: CPU of the worker; -1: any.
   CpuBackend(int rank, int size, std::unique_ptr<Transport> transport,
@@ -95,15 +100,14 @@ class CpuBackend final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return operations_.load(); }
 
  private:
-  /// Fills in `meta`'s reduction and root from c10d's `options`. `body(transport)` must hold the tensors that
-  /// it uses until it has run.
-  template <class CallOptions, class Body>
+  /// Fills in `meta`'s reduction and root from c10d's `options`. `body`: a TensorCollective, or more than one
+  /// with what belongs to them; it holds the tensors that it uses.
+  template <class CallOptions>
   WorkPointer enqueue(c10d::OpType type, OpMeta meta, const CallOptions& options, Tensors outputs,
-                      HostCopies copies, Body body, const RowCounts* rows = nullptr);
+                      HostCopies copies, Run body, const RowCounts* rows = nullptr);
   /// Sums sparse tensors by gathering their nonzero values; every rank adds them in rank order, as c10d's
   /// Gloo does. Throws UsageError for another reduction. The returned function may run in any thread.
-  static std::function<void(Transport&)> sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
-                                                           int size);
+  static Run sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int size);
   WorkPointer start_message(c10d::OpType type, OpMeta meta, Tensors& tensors, int peer, int tag);
 
   std::shared_ptr<Transport> transport_;

@@ -18,11 +18,14 @@ namespace {
 using Shape = std::array<std::int64_t, 4>;
 
 std::vector<Shape> gather_shapes(Transport& transport, const at::Tensor& own, int size) {
-  const Shape shape{own.sparse_dim(), own.dense_dim(), own._nnz(), own.numel()};
+  Shape shape{own.sparse_dim(), own.dense_dim(), own._nnz(), own.numel()};
   std::vector<Shape> all(static_cast<std::size_t>(size));
   std::vector<void*> places;
   for (auto& each : all) places.push_back(each.data());
-  transport.all_gather(shape.data(), places, {shape.size(), shm::Dtype::i64});
+  transport.run({.operation = shm::Operation::all_gather,
+                 .elements = {shape.size(), shm::Dtype::i64},
+                 .own = shape.data(),
+                 .of_ranks = places});
   for (const auto& each : all) {
     if (each[0] == shape[0] && each[1] == shape[1] && each[3] == shape[3]) continue;
     throw CommunicationError(fmt::format(
@@ -46,7 +49,10 @@ std::vector<at::Tensor> gather_padded(Transport& transport, const at::Tensor& ow
   std::vector<void*> places;
   for (std::size_t r = 0; r < shapes.size(); ++r) all.push_back(at::empty(sizes, own.options()));
   for (auto& each : all) places.push_back(each.data_ptr());
-  transport.all_gather(padded.data_ptr(), places, elements_of("all_reduce_sparse", padded));
+  transport.run({.operation = shm::Operation::all_gather,
+                 .elements = elements_of("all_reduce_sparse", padded),
+                 .own = padded.data_ptr(),
+                 .of_ranks = places});
   for (std::size_t r = 0; r < all.size(); ++r) all[r] = all[r].narrow(dimension, 0, shapes[r][2]);
   return all;
 }
@@ -67,8 +73,7 @@ void gather_and_sum(Transport& transport, const at::Tensor& tensor, int size) {
 
 }  // namespace
 
-std::function<void(Transport&)> CpuBackend::sparse_all_reduce(const at::Tensor& tensor,
-                                                              const c10d::ReduceOp& op, int size) {
+CpuBackend::Run CpuBackend::sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int size) {
   if (op != c10d::ReduceOp::SUM)
     throw UsageError(fmt::format("all_reduce of a sparse tensor: expected sum, but got {}",
                                  shm::name_of(reduction_of(op))));

@@ -32,8 +32,10 @@ using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 using Milliseconds = std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+using shm::Collective;
 using shm::Dtype;
 using shm::Elements;
+using shm::Operation;
 using shm::Reduction;
 
 /// c10d's Gloo keeps its connections until it is destroyed, and its destructor waits for its operations.
@@ -154,6 +156,13 @@ Tensors bytes_of_each(const Buffers& buffers, std::size_t bytes) {
   return views;
 }
 
+bool are_consecutive(shm::Buffers buffers, std::size_t bytes) {
+  for (std::size_t i = 1; i < buffers.size(); ++i) {
+    if (static_cast<std::byte*>(buffers[i - 1]) + bytes != buffers[i]) return false;
+  }
+  return !buffers.empty();
+}
+
 /// Gloo's messages end only in a wait, and only once: a second thread that waits does so for the first.
 class GlooMessage final : public Message {
  public:
@@ -198,7 +207,7 @@ class GlooMessage final : public Message {
 /// Parts of an all_to_all as slices of one block of memory: their own, or a copy.
 class Slices {
  public:
-  Slices(Transport::Parts parts, std::size_t element_size) : parts_(parts) {
+  Slices(shm::Parts parts, std::size_t element_size) : parts_(parts) {
     for (const auto& part : parts) {
       in_one_piece_ = in_one_piece_ && static_cast<std::byte*>(parts.front().data) + bytes_ == part.data;
       sizes_.push_back(static_cast<std::int64_t>(part.count * element_size));
@@ -222,7 +231,7 @@ class Slices {
   }
 
  private:
-  Transport::Parts parts_;
+  shm::Parts parts_;
   std::vector<std::int64_t> sizes_;
   std::size_t bytes_ = 0;
   bool in_one_piece_ = true;
@@ -301,7 +310,7 @@ Options GlooTransport::timed(Options options) const {
 }
 
 template <class Start>
-void GlooTransport::run(const Start& start) {
+void GlooTransport::wait_for(const Start& start) {
   with_typed_timeout(call_timeout() > Milliseconds(0) ? call_timeout() : timeout_, [&] {
     const WorkPointer work = started(start);
     OperationQueue::let_next_begin();
@@ -309,82 +318,116 @@ void GlooTransport::run(const Start& start) {
   });
 }
 
+void GlooTransport::run(const Collective& collective) {
+  switch (collective.operation) {
+    case Operation::all_reduce:
+      return all_reduce(collective);
+    case Operation::reduce:
+      return reduce(collective);
+    case Operation::reduce_scatter:
+      return reduce_scatter(collective);
+    case Operation::broadcast:
+      return broadcast(collective);
+    case Operation::all_gather:
+      return all_gather(collective);
+    case Operation::gather:
+      return gather(collective);
+    case Operation::scatter:
+      return scatter(collective);
+    case Operation::all_to_all:
+      return all_to_all(collective);
+    case Operation::barrier:
+      return barrier();
+  }
+}
+
 template <class Transfer>
-void GlooTransport::reduced(void* data, Elements elements, const Transfer& transfer) {
-  if (elements.dtype == Dtype::bytes)
+void GlooTransport::reduce_with(const Collective& collective, const Transfer& transfer) {
+  if (collective.elements.dtype == Dtype::bytes)
     throw UsageError("Gloo cannot reduce this dtype: use integers or floating point numbers");
-  const at::Tensor own = view_of(data, elements);
-  const bool widened = elements.dtype == Dtype::i16;
+  const at::Tensor own = view_of(collective.own, collective.elements);
+  const bool widened = collective.elements.dtype == Dtype::i16;
   Tensors tensors{widened ? own.to(at::kInt) : own};
-  run([&] { return transfer(tensors); });
+  wait_for([&] { return transfer(tensors); });
   if (widened) own.copy_(tensors.front());
 }
 
-void GlooTransport::all_reduce(void* data, Elements elements, Reduction reduction) {
-  const auto how = timed(c10d::AllreduceOptions{.reduceOp = c10d_op(reduction, elements.dtype)});
-  reduced(data, elements, [&](Tensors& tensors) { return gloo_->allreduce(tensors, how); });
-}
-
-void GlooTransport::reduce(void* data, Elements elements, Reduction reduction, int root) {
+void GlooTransport::all_reduce(const Collective& collective) {
   const auto how =
-      timed(c10d::ReduceOptions{.reduceOp = c10d_op(reduction, elements.dtype), .rootRank = root});
-  reduced(data, elements, [&](Tensors& tensors) { return gloo_->reduce(tensors, how); });
+      timed(c10d::AllreduceOptions{.reduceOp = c10d_op(collective.reduction, collective.elements.dtype)});
+  reduce_with(collective, [&](Tensors& tensors) { return gloo_->allreduce(tensors, how); });
 }
 
-void GlooTransport::reduce_scatter(ConstBuffers inputs, void* output, Elements elements,
-                                   Reduction reduction) {
-  const std::size_t bytes = elements.bytes();
+void GlooTransport::reduce(const Collective& collective) {
+  const auto how = timed(c10d::ReduceOptions{
+      .reduceOp = c10d_op(collective.reduction, collective.elements.dtype), .rootRank = collective.root});
+  reduce_with(collective, [&](Tensors& tensors) { return gloo_->reduce(tensors, how); });
+}
+
+void GlooTransport::reduce_scatter(const Collective& collective) {
+  const shm::Buffers inputs = collective.of_ranks;
+  const std::size_t bytes = collective.elements.bytes();
   std::vector<std::byte> all(inputs.size() * bytes);
   for (std::size_t r = 0; r < inputs.size() && bytes > 0; ++r)
     std::memcpy(all.data() + r * bytes, inputs[r], bytes);
-  all_reduce(all.data(), {elements.count * inputs.size(), elements.dtype}, reduction);
-  if (bytes > 0) std::memcpy(output, all.data() + static_cast<std::size_t>(gloo_->getRank()) * bytes, bytes);
+  all_reduce({.operation = Operation::all_reduce,
+              .elements = {collective.elements.count * inputs.size(), collective.elements.dtype},
+              .reduction = collective.reduction,
+              .own = all.data()});
+  if (bytes > 0)
+    std::memcpy(collective.own, all.data() + static_cast<std::size_t>(gloo_->getRank()) * bytes, bytes);
 }
 
-void GlooTransport::broadcast(void* data, Elements elements, int root) {
-  Tensors tensors{bytes_of(data, elements.bytes())};
-  run([&] { return gloo_->broadcast(tensors, timed(c10d::BroadcastOptions{.rootRank = root})); });
+void GlooTransport::broadcast(const Collective& collective) {
+  Tensors tensors{bytes_of(collective.own, collective.elements.bytes())};
+  const auto how = timed(c10d::BroadcastOptions{.rootRank = collective.root});
+  wait_for([&] { return gloo_->broadcast(tensors, how); });
 }
 
-void GlooTransport::all_gather(const void* input, Buffers outputs, Elements elements) {
-  std::vector<Tensors> lists{bytes_of_each(outputs, elements.bytes())};
-  Tensors inputs{bytes_of(input, elements.bytes())};
-  run([&] { return gloo_->allgather(lists, inputs, timed(c10d::AllgatherOptions())); });
+/// Outputs that are one block of memory take no copy of c10d's.
+void GlooTransport::all_gather(const Collective& collective) {
+  const std::size_t bytes = collective.elements.bytes();
+  Tensors inputs{bytes_of(collective.own, bytes)};
+  const auto how = timed(c10d::AllgatherOptions());
+  if (are_consecutive(collective.of_ranks, bytes)) {
+    at::Tensor all = bytes_of(collective.of_ranks.front(), bytes * collective.of_ranks.size());
+    return wait_for([&] { return gloo_->_allgather_base(all, inputs.front(), how); });
+  }
+  std::vector<Tensors> lists{bytes_of_each(collective.of_ranks, bytes)};
+  wait_for([&] { return gloo_->allgather(lists, inputs, how); });
 }
 
-void GlooTransport::all_gather(const void* input, void* output, std::size_t bytes) {
-  at::Tensor from = bytes_of(input, bytes);
-  at::Tensor to = bytes_of(output, bytes * static_cast<std::size_t>(gloo_->getSize()));
-  run([&] { return gloo_->_allgather_base(to, from, timed(c10d::AllgatherOptions())); });
-}
-
-void GlooTransport::gather(const void* input, Buffers outputs, Elements elements, int root) {
+void GlooTransport::gather(const Collective& collective) {
+  const std::size_t bytes = collective.elements.bytes();
   std::vector<Tensors> lists;
-  if (gloo_->getRank() == root) lists.push_back(bytes_of_each(outputs, elements.bytes()));
-  Tensors inputs{bytes_of(input, elements.bytes())};
-  run([&] { return gloo_->gather(lists, inputs, timed(c10d::GatherOptions{.rootRank = root})); });
+  if (gloo_->getRank() == collective.root) lists.push_back(bytes_of_each(collective.of_ranks, bytes));
+  Tensors inputs{bytes_of(collective.own, bytes)};
+  const auto how = timed(c10d::GatherOptions{.rootRank = collective.root});
+  wait_for([&] { return gloo_->gather(lists, inputs, how); });
 }
 
-void GlooTransport::scatter(ConstBuffers inputs, void* output, Elements elements, int root) {
+void GlooTransport::scatter(const Collective& collective) {
+  const std::size_t bytes = collective.elements.bytes();
   std::vector<Tensors> lists;
-  if (gloo_->getRank() == root) lists.push_back(bytes_of_each(inputs, elements.bytes()));
-  Tensors outputs{bytes_of(output, elements.bytes())};
-  run([&] { return gloo_->scatter(outputs, lists, timed(c10d::ScatterOptions{.rootRank = root})); });
+  if (gloo_->getRank() == collective.root) lists.push_back(bytes_of_each(collective.of_ranks, bytes));
+  Tensors outputs{bytes_of(collective.own, bytes)};
+  const auto how = timed(c10d::ScatterOptions{.rootRank = collective.root});
+  wait_for([&] { return gloo_->scatter(outputs, lists, how); });
 }
 
-void GlooTransport::all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) {
-  Slices from(inputs, shm::size_of(dtype)), to(outputs, shm::size_of(dtype));
+void GlooTransport::all_to_all(const Collective& collective) {
+  const std::size_t size = shm::size_of(collective.elements.dtype);
+  Slices from(collective.sent, size), to(collective.received, size);
   from.copy(/*in=*/true);
   at::Tensor sent = from.tensor(), received = to.tensor();
   auto input_sizes = from.sizes(), output_sizes = to.sizes();
-  run([&] {
-    return gloo_->alltoall_base(received, sent, output_sizes, input_sizes, timed(c10d::AllToAllOptions()));
-  });
+  const auto how = timed(c10d::AllToAllOptions());
+  wait_for([&] { return gloo_->alltoall_base(received, sent, output_sizes, input_sizes, how); });
   to.copy(/*in=*/false);
 }
 
 void GlooTransport::barrier() {
-  run([&] { return gloo_->barrier(timed(c10d::BarrierOptions())); });
+  wait_for([&] { return gloo_->barrier(timed(c10d::BarrierOptions())); });
 }
 
 std::unique_ptr<Message> GlooTransport::send(const at::Tensor& tensor, int destination, int tag) {

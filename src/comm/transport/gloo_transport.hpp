@@ -5,9 +5,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
-#include "coordination/group_info.hpp"
 #include "comm/transport/fingerprint_exchange.hpp"
 #include "comm/transport/transport.hpp"
+#include "coordination/group_info.hpp"
 #include "lockstep/comm/process_group.hpp"
 
 namespace lockstep::comm {
@@ -34,17 +34,7 @@ class GlooTransport final : public Transport {
   /// Sets the timeout of this thread's next operations to the call's; if it is 0, the connection's applies.
   void begin(const CollectiveCall& call) override;
 
-  void all_reduce(void* data, Elements elements, Reduction reduction) override;
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override;
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override;
-  void broadcast(void* data, Elements elements, int root) override;
-  void all_gather(const void* input, Buffers outputs, Elements elements) override;
-  /// `output` holds `bytes` per rank.
-  void all_gather(const void* input, void* output, std::size_t bytes);
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override;
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override;
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override;
-  void barrier() override;
+  void run(const shm::Collective& collective) override;
 
   std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override;
   std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override;
@@ -57,9 +47,18 @@ class GlooTransport final : public Transport {
   template <class Options>
   Options timed(Options options) const;
   template <class Start>
-  void run(const Start& start);
+  void wait_for(const Start& start);
   template <class Transfer>
-  void reduced(void* data, Elements elements, const Transfer& transfer);
+  void reduce_with(const shm::Collective& collective, const Transfer& transfer);
+  void all_reduce(const shm::Collective& collective);
+  void reduce(const shm::Collective& collective);
+  void reduce_scatter(const shm::Collective& collective);
+  void broadcast(const shm::Collective& collective);
+  void all_gather(const shm::Collective& collective);
+  void gather(const shm::Collective& collective);
+  void scatter(const shm::Collective& collective);
+  void all_to_all(const shm::Collective& collective);
+  void barrier();
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::chrono::milliseconds timeout_;

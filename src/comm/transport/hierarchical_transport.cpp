@@ -14,7 +14,6 @@
 namespace lockstep::comm {
 namespace {
 
-using shm::Elements;
 using shm::Operation;
 using shm::Reduction;
 
@@ -25,6 +24,11 @@ constexpr int kMaxLeaders = 4;
 constexpr std::chrono::milliseconds kNotice{1500};
 /// How often the host's own ranks are checked meanwhile: connections close before their process has ended.
 constexpr std::chrono::milliseconds kCheckInterval{50};
+
+bool has_data_for_each_pair(Operation operation) {
+  return operation == Operation::gather || operation == Operation::scatter ||
+         operation == Operation::all_to_all;
+}
 
 /// A leader of its host. Gloo connects it to one leader of each other host, so the ranks of `gloo` and
 /// `fingerprints` are the hosts. `ranks`: number of ranks of the whole group, for averages; `host`: this
@@ -43,25 +47,15 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
 
   void announce(const shm::Call& call) override {
     call_ = shm::describe(call);
-    if (fingerprints_) run([&] { fingerprints_->announce(call_); });
+    if (fingerprints_) guarded([&] { fingerprints_->announce(call_); });
   }
   void agree() override {
-    if (fingerprints_) run([&] { fingerprints_->agree(); });
+    if (fingerprints_) guarded([&] { fingerprints_->agree(); });
   }
 
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    run([&] { gloo_->all_reduce(data, elements, reduction); });
-    divide(data, elements, reduction);
-  }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    run([&] { gloo_->reduce(data, elements, reduction, root); });
-    divide(data, elements, reduction);
-  }
-  void broadcast(void* data, std::size_t bytes, int root) override {
-    run([&] { gloo_->broadcast(data, {bytes, shm::Dtype::bytes}, root); });
-  }
-  void all_gather(const void* input, void* output, std::size_t bytes) override {
-    run([&] { gloo_->all_gather(input, output, bytes); });
+  void run(const shm::Collective& collective) override {
+    guarded([&] { gloo_->run(collective); });
+    if (collective.reduction == Reduction::avg) view_of(collective.own, collective.elements).div_(ranks_);
   }
   void beside(const std::function<void()>& body) override {
     try {
@@ -83,11 +77,8 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
   }
 
  private:
-  void divide(void* data, Elements elements, Reduction reduction) const {
-    if (reduction == Reduction::avg) view_of(data, elements).div_(ranks_);
-  }
   template <class Body>
-  void run(const Body& body) {
+  void guarded(const Body& body) {
     try {
       body();
     } catch (const Error&) {
@@ -142,34 +133,12 @@ class HierarchicalTransport final : public Transport {
   shm::Group* memory() const override { return group_.get(); }
 
   void begin(const CollectiveCall& call) override { flat_->begin(call); }
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    collectives_->all_reduce(data, elements, reduction);
+  void run(const shm::Collective& collective) override {
+    if (has_data_for_each_pair(collective.operation))
+      collectives_->elsewhere(collective, [&] { flat_->run(collective); });
+    else
+      collectives_->run(collective);
   }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    collectives_->reduce(data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    collectives_->reduce_scatter(inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    collectives_->broadcast(data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    collectives_->all_gather(input, outputs, elements);
-  }
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
-    collectives_->elsewhere(shm::call_of(Operation::gather, elements, Reduction::none, root),
-                            [&] { flat_->gather(input, outputs, elements, root); });
-  }
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
-    collectives_->elsewhere(shm::call_of(Operation::scatter, elements, Reduction::none, root),
-                            [&] { flat_->scatter(inputs, output, elements, root); });
-  }
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
-    collectives_->elsewhere(shm::call_of(Operation::all_to_all, {0, dtype}),
-                            [&] { flat_->all_to_all(inputs, outputs, dtype); });
-  }
-  void barrier() override { collectives_->barrier(); }
 
   std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {
     return flat_->send(tensor, destination, tag);

@@ -8,9 +8,6 @@
 namespace lockstep::comm {
 namespace {
 
-using shm::Elements;
-using shm::Reduction;
-
 class ReceivedMessage final : public Message {
  public:
   ReceivedMessage(std::shared_ptr<shm::Group> group, shm::P2PQueue::Handle receive)
@@ -33,31 +30,9 @@ class ShmTransport final : public Transport {
   const char* name() const override { return "shm"; }
   shm::Group* memory() const override { return group_.get(); }
 
-  void all_reduce(void* data, Elements elements, Reduction reduction) override {
-    shm::all_reduce(group_->step_sync(), *group_->heap(), data, elements, reduction);
+  void run(const shm::Collective& collective) override {
+    shm::run(group_->step_sync(), *group_->heap(), collective);
   }
-  void reduce(void* data, Elements elements, Reduction reduction, int root) override {
-    shm::reduce(group_->step_sync(), data, elements, reduction, root);
-  }
-  void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) override {
-    shm::reduce_scatter(group_->step_sync(), inputs, output, elements, reduction);
-  }
-  void broadcast(void* data, Elements elements, int root) override {
-    shm::broadcast(group_->step_sync(), data, elements, root);
-  }
-  void all_gather(const void* input, Buffers outputs, Elements elements) override {
-    shm::all_gather(group_->step_sync(), input, outputs, elements);
-  }
-  void gather(const void* input, Buffers outputs, Elements elements, int root) override {
-    shm::gather(group_->step_sync(), input, outputs, elements, root);
-  }
-  void scatter(ConstBuffers inputs, void* output, Elements elements, int root) override {
-    shm::scatter(group_->step_sync(), inputs, output, elements, root);
-  }
-  void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) override {
-    shm::all_to_all(group_->step_sync(), inputs, outputs, dtype);
-  }
-  void barrier() override { shm::barrier(group_->step_sync()); }
 
   /// Completes immediately: the message is copied to a queue in this rank's heap.
   std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override {

@@ -109,8 +109,8 @@ const at::Tensor& single(const char* operation, const Tensors& tensors) {
   throw UsageError(fmt::format("{}: expected one tensor, but got {}", operation, tensors.size()));
 }
 
-Held<void*> memory_of(const char* operation, const Tensors& tensors, shm::Elements elements) {
-  Held<void*> memory{tensors, {}};
+std::vector<void*> memory_of(const char* operation, const Tensors& tensors, shm::Elements elements) {
+  std::vector<void*> memory;
   for (const auto& tensor : tensors) {
     const auto found = elements_of(operation, tensor);
     if (found.dtype != elements.dtype || found.count != elements.count) {
@@ -118,7 +118,7 @@ Held<void*> memory_of(const char* operation, const Tensors& tensors, shm::Elemen
                                    operation, elements.count, shm::name_of(elements.dtype), found.count,
                                    shm::name_of(found.dtype)));
     }
-    memory.places.push_back(tensor.data_ptr());
+    memory.push_back(tensor.data_ptr());
   }
   return memory;
 }
@@ -144,24 +144,24 @@ std::vector<std::int64_t> rows_of(const at::Tensor& tensor, const std::vector<st
       ranks, all));
 }
 
-Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
+std::vector<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
   const auto elements = elements_of("all_to_all", tensor);
   const auto all = static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
   const std::size_t row = all == 0 ? 0 : elements.count / all;
-  Held<shm::Part> parts{{tensor}, {}};
+  std::vector<shm::Part> parts;
   auto* next = static_cast<std::byte*>(tensor.data_ptr());
   for (const auto count : rows) {
     const std::size_t part = static_cast<std::size_t>(count) * row;
-    parts.places.push_back({next, part});
+    parts.push_back({next, part});
     next += part * shm::size_of(elements.dtype);
   }
   return parts;
 }
 
-Held<shm::Part> parts_of(const Tensors& tensors) {
-  Held<shm::Part> parts{tensors, {}};
+std::vector<shm::Part> parts_of(const Tensors& tensors) {
+  std::vector<shm::Part> parts;
   for (const auto& tensor : tensors)
-    parts.places.push_back({tensor.data_ptr(), elements_of("all_to_all", tensor).count});
+    parts.push_back({tensor.data_ptr(), elements_of("all_to_all", tensor).count});
   return parts;
 }
 

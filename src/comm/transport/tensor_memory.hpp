@@ -5,16 +5,9 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "shm/collectives.hpp"
+#include "shm/collective.hpp"
 
 namespace lockstep::comm {
-
-/// Pointers into the memory of tensors, and the tensors that keep it alive.
-template <class Place>
-struct Held {
-  std::vector<at::Tensor> tensors;
-  std::vector<Place> places;
-};
 
 /// `bytes` for types that are copied but never reduced. As in PyTorch, a complex number is two real ones.
 shm::Dtype dtype_of(at::ScalarType type);
@@ -39,10 +32,13 @@ void check_in_one_piece(const char* operation, const at::Tensor& tensor);
 /// The only tensor of a list, as c10d passes them. Throws UsageError.
 const at::Tensor& single(const char* operation, const std::vector<at::Tensor>& tensors);
 
-/// The memory of tensors that match `elements`. Throws UsageError describing the first that does not.
-Held<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tensors, shm::Elements elements);
+// Pointers into the memory of tensors, which must outlive them.
 
-/// `count` consecutive pieces of equal length of a tensor, which must outlive them.
+/// The memory of tensors that match `elements`. Throws UsageError describing the first that does not.
+std::vector<void*> memory_of(const char* operation, const std::vector<at::Tensor>& tensors,
+                             shm::Elements elements);
+
+/// `count` consecutive pieces of equal length of a tensor.
 std::vector<void*> pieces_of(const at::Tensor& tensor, shm::Elements piece, int count);
 
 /// The size of each rank's part of dimension 0 in an all_to_all: `splits`, or equal parts if it is empty.
@@ -51,10 +47,10 @@ std::vector<std::int64_t> rows_of(const at::Tensor& tensor, const std::vector<st
                                   int ranks);
 
 /// A tensor's parts according to rows_of().
-Held<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
+std::vector<shm::Part> parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
 /// The memory of tensors of any sizes, for all_to_all. Throws UsageError.
-Held<shm::Part> parts_of(const std::vector<at::Tensor>& tensors);
+std::vector<shm::Part> parts_of(const std::vector<at::Tensor>& tensors);
 
 /// Throws UsageError unless `whole` is `ranks` times `piece`. `role`: "output"; `piece_role`: "input".
 void check_multiple(const char* operation, const char* role, const at::Tensor& whole, const char* piece_role,

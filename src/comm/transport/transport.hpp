@@ -4,10 +4,9 @@
 
 #include <chrono>
 #include <memory>
-#include <span>
 
 #include "comm/diagnostics/op_meta.hpp"
-#include "shm/collectives.hpp"
+#include "shm/collective.hpp"
 
 namespace lockstep {
 class Store;
@@ -19,7 +18,6 @@ class Group;
 }
 
 namespace lockstep::comm {
-
 
 /// A message in flight to or from one rank. Any thread may call any method.
 class Message {
@@ -40,16 +38,10 @@ class Message {
 ///
 /// Collectives block until this rank's result is available. They are called in the same order on every rank,
 /// each after begin(), by one thread at a time. A transport whose operations may overlap calls
-/// OperationQueue::let_next_begin(). `Elements` are those of one rank. Failures throw TimeoutError or
+/// OperationQueue::let_next_begin(). Failures throw TimeoutError or
 /// CommunicationError; the group is unusable afterwards.
 class Transport {
  public:
-  using Elements = shm::Elements;
-  using Reduction = shm::Reduction;
-  using Buffers = shm::Buffers;
-  using ConstBuffers = shm::ConstBuffers;
-  using Parts = std::span<const shm::Part>;
-
   virtual ~Transport() = default;
 
   /// "shm", "gloo", "shm+gloo".
@@ -63,22 +55,9 @@ class Transport {
   /// when all ranks have made the same call; throws CommunicationError on all of them if the calls differ.
   virtual void begin(const CollectiveCall& call) { static_cast<void>(call); }
 
-  /// In place; the same bits on every rank.
-  virtual void all_reduce(void* data, Elements elements, Reduction reduction) = 0;
-  /// In place on `root`.
-  virtual void reduce(void* data, Elements elements, Reduction reduction, int root) = 0;
-  /// `inputs` has one buffer per rank.
-  virtual void reduce_scatter(ConstBuffers inputs, void* output, Elements elements, Reduction reduction) = 0;
-  virtual void broadcast(void* data, Elements elements, int root) = 0;
-  /// `outputs` has one buffer per rank.
-  virtual void all_gather(const void* input, Buffers outputs, Elements elements) = 0;
-  /// `outputs` is empty except on the root.
-  virtual void gather(const void* input, Buffers outputs, Elements elements, int root) = 0;
-  /// `inputs` is empty except on the root.
-  virtual void scatter(ConstBuffers inputs, void* output, Elements elements, int root) = 0;
-  /// Part r is sent to, or received from, rank r. Both sides of a pair must agree on its size.
-  virtual void all_to_all(Parts inputs, Parts outputs, shm::Dtype dtype) = 0;
-  virtual void barrier() = 0;
+  /// Runs a collective, one of those that begin() has announced. An all_reduce gives the same bits on every
+  /// rank.
+  virtual void run(const shm::Collective& collective) = 0;
 
   /// Null: the message is already available to its receiver. Any thread.
   virtual std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) = 0;

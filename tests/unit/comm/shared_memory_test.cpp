@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "comm/backend/cpu_backend.hpp"
+#include "shm/segment.hpp"
 #include "comm/transport/shared_allocation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
