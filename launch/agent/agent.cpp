@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/host_name.hpp"
+#include "core/time.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/socket.hpp"
@@ -189,7 +190,7 @@ void Agent::on_end_signal(int number) {
   end_signal_ = number;
   if (round_) {
     console_.say("received {} and forwarded it to the ranks, which have {} to end", signal_name(number),
-                 seconds_text(config_.shutdown_timeout));
+                 format_seconds(config_.shutdown_timeout));
     round_->stop(number);
   } else {
     shutdown_deadline_ = net::Clock::now() + kFinishAckTime;
@@ -261,7 +262,7 @@ void Agent::on_hang(const HangFound& hang) {
   const auto is_here = [this](int rank) { return round_->has_rank(rank); };
   if (hang.rank && is_here(*hang.rank) && round_->blame(*hang.rank, hang.text)) {
     send(RankFailed{spec_.place.round, round_->first_failure()});
-    console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", seconds_text(hang.limit));
+    console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", format_seconds(hang.limit));
     return stop_after_stacks();
   }
   // Another node ends the job; the stacks of these ranks are printed before they are stopped.

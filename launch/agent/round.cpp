@@ -16,6 +16,7 @@
 #include "core/file_system.hpp"
 #include "core/host_name.hpp"
 #include "core/runtime/process_handle.hpp"
+#include "core/time.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
@@ -326,7 +327,7 @@ void Round::on_shutdown_deadline() {
   }
   forwarder_.console().say(
       "processes still run {} after they were asked to stop: they are killed (--shutdown-timeout)",
-      seconds_text(config_.shutdown_timeout));
+      format_seconds(config_.shutdown_timeout));
   kill();
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/runtime/process_handle.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "process/process_facts.hpp"
@@ -102,7 +103,7 @@ class StackDump::Request {
       stacks += std::string(why_none()) + "; from the kernel:\n" + threads_in_kernel(target_.pid);
     }
     return fmt::format("lockstep run: stacks of rank {} (pid {}):\n{}", target_.rank, target_.pid,
-                       indented(readable_stack(stacks)));
+                       indent_lines(readable_stack(stacks)));
   }
 
  private:

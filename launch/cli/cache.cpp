@@ -7,7 +7,8 @@
 #include "cli/commands.hpp"
 #include "core/byte_size.hpp"
 #include "core/json_text.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
+#include "core/time.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_folder.hpp"
 #include "process/words.hpp"
@@ -44,8 +45,8 @@ std::chrono::seconds age_from(const std::string& text) {
   constexpr std::int64_t kLongest = 1'000'000'000;
   const auto unit = text.empty() ? kUnits.end() : kUnits.find(text.back());
   const bool has_unit = unit != kUnits.end();
-  const auto number = variables::parse_number<std::int64_t>(
-      std::string_view(text).substr(0, text.size() - (has_unit ? 1 : 0)));
+  const auto number =
+      parse_number<std::int64_t>(std::string_view(text).substr(0, text.size() - (has_unit ? 1 : 0)));
   if (number && *number >= 0 && *number <= kLongest)
     return std::chrono::seconds(*number * (has_unit ? unit->second : 1));
   throw formatted<UsageError>("--older-than '{}': expected a time as in 90 (seconds), 30m, 12h, 7d or 2w.",
@@ -67,7 +68,7 @@ std::string version_of(const CacheManifest& manifest) {
 std::string last_use_text(std::filesystem::file_time_type time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(
       std::chrono::file_clock::to_sys(std::chrono::time_point_cast<std::chrono::seconds>(time)));
-  return time_text(seconds, "%Y-%m-%dT%H:%M:%SZ", gmtime_r);
+  return format_time(seconds, "%Y-%m-%dT%H:%M:%SZ", gmtime_r);
 }
 
 using Row = std::vector<std::string>;

@@ -35,7 +35,7 @@ std::string script_of(const OptionTable<SlurmOptions>::Parsed& parsed) {
 }
 
 int print_script(const Words& words, std::ostream& out, std::ostream&) {
-  if (const auto parsed = parse_or_help(slurm_option_table(), join_sbatch_words(words), out))
+  if (const auto parsed = parse_or_help(slurm_option_table(), words, out))
     out << script_of(*parsed);
   return 0;
 }
@@ -70,7 +70,7 @@ Environment login_environment(Environment environment) {
 
 /// Replaces this process by sbatch, which prints the job id (and the cluster, if there are several).
 int submit(const Words& words, std::ostream& out, std::ostream&) {
-  const auto parsed = parse_or_help(slurm_option_table(), join_sbatch_words(words), out);
+  const auto parsed = parse_or_help(slurm_option_table(), words, out);
   if (!parsed) return 0;
   read_from(script_of(*parsed));
   replace_process({"sbatch", "--parsable"}, login_environment(process_environment()));

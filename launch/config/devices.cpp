@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/cpu_set.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "core/visible_devices.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/affinity.hpp"
@@ -39,7 +39,7 @@ int visible_gpus(const Environment& environment, const std::string& folder) {
 int ranks_per_node(const std::string& text, const Environment& environment, const std::string& folder) {
   // More processes than a host has process ids for, each with files of its own, are a mistake.
   constexpr int kMostRanks = 65536;
-  if (const auto number = variables::whole_number(text, 1, kMostRanks)) return *number;
+  if (const auto number = parse_whole_number(text, 1, kMostRanks)) return *number;
   if (text != "cpu" && text != "gpu" && text != "auto") {
     throw formatted<UsageError>(
         "--nproc-per-node '{}': expected an integer from 1 to {}, 'auto', 'cpu' or 'gpu'.", text, kMostRanks);

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -13,7 +12,7 @@
 
 #include "config/devices.hpp"
 #include "core/byte_size.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_supervisor.hpp"
@@ -29,14 +28,13 @@ constexpr int kErr = 2;
 /// "3", or "0:1,2:3": the streams of each rank. Ranks that this node does not have are ignored, so one
 /// command line can serve nodes with different numbers of ranks.
 std::vector<int> streams_of(const std::string& flag, const std::string& text, int ranks) {
-  if (const auto all = variables::whole_number(text, 0, kOut | kErr))
+  if (const auto all = parse_whole_number(text, 0, kOut | kErr))
     return std::vector<int>(static_cast<std::size_t>(ranks), *all);
   std::vector<int> result(static_cast<std::size_t>(ranks), 0);
-  for (const auto part : variables::split_list(text)) {
+  for (const auto part : split_at_commas(text)) {
     const auto colon = std::min(part.find(':'), part.size());
-    const auto rank = variables::whole_number(part.substr(0, colon));
-    const auto streams =
-        variables::whole_number(part.substr(std::min(colon + 1, part.size())), 0, kOut | kErr);
+    const auto rank = parse_whole_number(part.substr(0, colon));
+    const auto streams = parse_whole_number(part.substr(std::min(colon + 1, part.size())), 0, kOut | kErr);
     if (!rank || !streams) {
       throw UsageError(flag + " '" + text +
                        "': expected 0 (nothing), 1 (output), 2 (errors) or 3 (both), or such a number for "
@@ -50,8 +48,8 @@ std::vector<int> streams_of(const std::string& flag, const std::string& text, in
 std::vector<bool> shown_ranks(const std::string& text, int ranks) {
   std::vector<bool> result(static_cast<std::size_t>(ranks), text.empty());
   if (text.empty()) return result;
-  for (const auto part : variables::split_list(text)) {
-    const auto rank = variables::whole_number(variables::stripped(part));
+  for (const auto part : split_at_commas(text)) {
+    const auto rank = parse_whole_number(trim_blanks(part));
     if (!rank) {
       throw UsageError("--local-ranks-filter '" + text +
                        "': expected local ranks with commas between them, as in 0,1.");
@@ -121,11 +119,11 @@ constexpr int kWarning = 30;
 
 /// Python's number of a log level.
 std::optional<int> level_number(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  text = to_upper_case(text);
   if (text == "DEBUG" || text == "INFO" || text == "NOTSET") return kWarning - 10;
   if (text == "WARNING" || text == "WARN") return kWarning;
   if (text == "ERROR" || text == "CRITICAL" || text == "FATAL") return kWarning + 10;
-  return variables::whole_number(text, std::numeric_limits<int>::min());
+  return parse_whole_number(text, std::numeric_limits<int>::min());
 }
 
 /// Whether LOGLEVEL is above WARNING, as in torchrun.
@@ -167,8 +165,8 @@ int signal_number(std::string_view name) {
 std::vector<int> parse_signals(const std::string& text, std::vector<std::string>& notices) {
   std::vector<int> numbers;
   if (text.empty()) return numbers;
-  for (const auto item : variables::split_list(text)) {
-    const std::string name(variables::stripped(item));
+  for (const auto item : split_at_commas(text)) {
+    const std::string name(trim_blanks(item));
     const int number = signal_number(name);
     // The launcher needs SIGCHLD to detect the end of ranks.
     if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {

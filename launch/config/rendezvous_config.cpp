@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "config/launch_config.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
 
@@ -82,7 +82,7 @@ constexpr double kLongestTime = 1e9;
 
 /// Removes the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
 std::string_view unquoted(std::string_view text) {
-  text = variables::stripped(text);
+  text = trim_blanks(text);
   const bool quoted = text.size() >= 2 && (text.front() == '\'' || text.front() == '"');
   return quoted && text.back() == text.front() ? text.substr(1, text.size() - 2) : text;
 }
@@ -92,18 +92,16 @@ UsageError refusal(std::string_view item, const std::string& expected) {
 }
 
 double number_of(std::string_view item, std::string_view value) {
-  const auto number = variables::parse_number<double>(value);
+  const auto number = parse_number<double>(value);
   if (number && *number >= 0 && *number <= kLongestTime) return *number;
   throw refusal(item, "a number of at least 0 behind the sign '='");
 }
 
 bool truth_of(std::string_view item, std::string_view value) {
-  std::string word(value);
-  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
   static const std::map<std::string, bool> kWords{
       {"1", true},  {"true", true},   {"t", true},  {"yes", true}, {"y", true},
       {"0", false}, {"false", false}, {"f", false}, {"no", false}, {"n", false}};
-  if (const auto found = kWords.find(word); found != kWords.end()) return found->second;
+  if (const auto found = kWords.find(to_lower_case(value)); found != kWords.end()) return found->second;
   throw refusal(item, "true or false behind the sign '='");
 }
 
@@ -117,8 +115,8 @@ const std::map<std::string_view, RendezvousTimes::Time RendezvousTimes::*> kTime
 
 void read_item(std::string_view item, LaunchConfig& config) {
   const auto equals = std::min(item.find('='), item.size());
-  const auto key = variables::stripped(item.substr(0, equals));
-  const auto value = variables::stripped(item.substr(std::min(equals + 1, item.size())));
+  const auto key = trim_blanks(item.substr(0, equals));
+  const auto value = trim_blanks(item.substr(std::min(equals + 1, item.size())));
   if (key.empty() || value.empty()) throw refusal(item, "KEY=VALUE,KEY=VALUE,...");
   if (const auto time = kTimes.find(key); time != kTimes.end()) {
     config.times.*time->second = RendezvousTimes::Time(std::llround(number_of(item, value) * 1000));
@@ -144,9 +142,9 @@ void read_item(std::string_view item, LaunchConfig& config) {
 
 std::pair<int, int> parse_nodes(const std::string& text) {
   const auto colon = std::min(text.find(':'), text.size());
-  const auto least = variables::whole_number(std::string_view(text).substr(0, colon), 1);
+  const auto least = parse_whole_number(std::string_view(text).substr(0, colon), 1);
   const auto most =
-      colon == text.size() ? least : variables::whole_number(std::string_view(text).substr(colon + 1), 1);
+      colon == text.size() ? least : parse_whole_number(std::string_view(text).substr(colon + 1), 1);
   if (least && most && *least <= *most) return {*least, *most};
   throw UsageError("--nnodes '" + text +
                    "': expected a number of nodes from 1, or MIN:MAX with 1 <= MIN <= MAX.");
@@ -159,7 +157,7 @@ net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port
   const std::string host = net::without_brackets(text.substr(0, host_end));
   if (!host.empty() && host.find_first_of("[] ") == std::string::npos) {
     if (host_end == text.size()) return {host, default_port};
-    const auto port = variables::whole_number(std::string_view(text).substr(host_end + 1), 0, 65535);
+    const auto port = parse_whole_number(std::string_view(text).substr(host_end + 1), 0, 65535);
     if (port && text[host_end] == ':') return {host, static_cast<std::uint16_t>(*port)};
   }
   throw UsageError("--rdzv-endpoint '" + text +
@@ -175,7 +173,7 @@ void set_rendezvous(const Parsed& parsed, LaunchConfig& config) {
   }
   config.backend = backend_of(options, config.max_nodes);
   if (const auto items = unquoted(options.rdzv_conf); !items.empty()) {
-    for (const auto item : variables::split_list(items)) read_item(variables::stripped(item), config);
+    for (const auto item : split_at_commas(items)) read_item(trim_blanks(item), config);
   }
   plan_node_rank(parsed, config);
   config.endpoint = endpoint_of(config.backend, parsed);

@@ -6,7 +6,7 @@
 #include <ctime>
 
 #include "core/json_text.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_facts.hpp"
@@ -40,7 +40,7 @@ const Json& value_at(const Json& content, const char* place) {
 }
 
 std::string text_of(const Json& value) {
-  return value.is_string() ? shortened(value.get_ref<const std::string&>(), kLongestErrorText) : "";
+  return value.is_string() ? shorten_text(value.get_ref<const std::string&>(), kLongestErrorText) : "";
 }
 
 Json cut_down(const Json& content) {
@@ -84,7 +84,7 @@ std::int64_t time_of(const nlohmann::json& content) {
   const Json& inner = value_at(content, "/message/extraInfo/timestamp");
   const Json& time = inner.is_null() ? value_at(content, "/timestamp") : inner;
   if (time.is_number_integer()) return time.get<std::int64_t>();
-  return variables::parse_number<std::int64_t>(text_of(time)).value_or(0);
+  return parse_number<std::int64_t>(text_of(time)).value_or(0);
 }
 
 bool is_secondary(const nlohmann::json& content) {

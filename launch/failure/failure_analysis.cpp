@@ -7,6 +7,8 @@
 #include <map>
 
 #include "core/byte_size.hpp"
+#include "core/text.hpp"
+#include "core/time.hpp"
 #include "failure/error_file.hpp"
 #include "process/words.hpp"
 
@@ -57,7 +59,7 @@ constexpr std::size_t kLongestHeadline = 300;
 
 std::string quoted(std::string message, const std::string& indent = "  ") {
   while (message.ends_with('\n')) message.pop_back();
-  return indented(printable(shortened(message, kLongestMessage)), indent);
+  return indent_lines(remove_control_characters(shorten_text(message, kLongestMessage)), indent);
 }
 
 std::string named(const ProcessFailure& failure) {
@@ -99,7 +101,7 @@ std::string message_text(const ProcessFailure& record) {
 /// " at 2026-01-31 12:00:00"; empty if unknown. The time in an error file may be any number.
 std::string moment_of(const ProcessFailure& record) {
   for (const std::int64_t time : {time_of(record.error), record.time}) {
-    const std::string text = time == 0 ? "" : time_text(time, "%Y-%m-%d %H:%M:%S", localtime_r);
+    const std::string text = time == 0 ? "" : format_time(time, "%Y-%m-%d %H:%M:%S", localtime_r);
     if (!text.empty()) return " at " + text;
   }
   return "";
@@ -133,7 +135,7 @@ std::string how_it_failed(const ProcessFailure& record) {
 /// "rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
 std::string in_one_line(const ProcessFailure& failure) {
   const std::string first_line =
-      shortened(failure.message.substr(0, failure.message.find('\n')), kLongestHeadline);
+      shorten_text(failure.message.substr(0, failure.message.find('\n')), kLongestHeadline);
   return quoted(named(failure) + how_it_failed(failure) + (failure.message.empty() ? "" : ": ") + first_line,
                 "");
 }

@@ -8,6 +8,9 @@
 #include <map>
 #include <utility>
 
+#include "core/text.hpp"
+#include "core/time.hpp"
+
 namespace lockstep::launch {
 namespace {
 
@@ -33,23 +36,17 @@ bool left(const RankStatus& rank) { return rank.beat && rank.status == 0; }
 bool is_held(const RankStatus& rank) { return !held_text(rank.process_state).empty(); }
 bool works(const RankStatus& rank) { return rank.beat->activity == Activity::working; }
 
-std::string rank_list(const Ranks& ranks) {
-  constexpr std::size_t kShown = 16;
+std::string list_ranks_of(const Ranks& ranks) {
   std::vector<int> numbers;
   for (const auto& rank : ranks) numbers.push_back(rank.rank);
-  const std::size_t more = numbers.size() - std::min(numbers.size(), kShown);
-  numbers.resize(numbers.size() - more);
-  return fmt::format("{} {}{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(numbers, ", "),
-                     more == 0 ? "" : fmt::format(" and {} more", more));
+  return list_ranks(numbers);
 }
-
-std::string seconds(milliseconds time) { return fmt::format("{} s", time.count() / 1000); }
 
 std::string stuck_text(const RankStatus& rank) {
   const std::string head = fmt::format("rank {} ({})", rank.rank, rank.place);
   if (left(rank)) return fmt::format("{} left at step {} (exit code 0)", head, rank.beat->step);
   const std::string held = held_text(rank.process_state);
-  return fmt::format("{} has not moved for {}: {}last seen in {}", head, seconds(rank.still),
+  return fmt::format("{} has not moved for {}: {}last seen in {}", head, format_whole_seconds(rank.still),
                      held.empty() ? "" : fmt::format("it is {}; ", held), rank.beat->text());
 }
 
@@ -63,7 +60,8 @@ std::vector<std::string> status_lines(const Ranks& all) {
     const milliseconds shortest = std::ranges::min(ranks, {}, &RankStatus::still).still;
     const bool is_one = ranks.size() == 1;
     const char* verb = works(ranks.front()) ? (is_one ? "is" : "are") : (is_one ? "waits" : "wait");
-    texts.push_back(fmt::format("{} {} in {} for {}", rank_list(ranks), verb, place, seconds(shortest)));
+    texts.push_back(
+        fmt::format("{} {} in {} for {}", list_ranks_of(ranks), verb, place, format_whole_seconds(shortest)));
   }
   return texts;
 }

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <functional>
 
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "core/visible_devices.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_facts.hpp"
@@ -20,15 +20,13 @@ namespace lockstep::launch {
 namespace {
 
 namespace fs = std::filesystem;
-using variables::whole_number;
-
 /// The CPUs that share the highest-level cache that holds data.
 CpuSet cache_of(const fs::path& folder) {
   int highest = -1;
   fs::path cache;
   for (const auto& [index, path] : numbered_entries(folder / "cache", "index")) {
     const std::string type = first_line(path / "type");
-    const int level = whole_number(first_line(path / "level")).value_or(-1);
+    const int level = parse_whole_number(first_line(path / "level")).value_or(-1);
     if ((type != "Unified" && type != "Data") || level <= highest) continue;
     highest = level;
     cache = path;
@@ -64,7 +62,7 @@ std::vector<Gpu> all_gpus(const std::string& sys, const std::string& proc) {
   std::vector<Gpu> gpus;
   for (const auto& path : entries_in(fs::path(proc) / "driver/nvidia/gpus")) {
     std::string address = path.filename();
-    std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
+    address = to_lower_case(address);
     gpus.push_back({address, value_in(path / "information", "GPU UUID")});
   }
   if (!gpus.empty()) return gpus;
@@ -85,14 +83,14 @@ const Gpu* named(const std::string& entry, const std::vector<Gpu>& gpus) {
         "library knows. Use --cpu-binding block.",
         entry);
   }
-  if (const auto index = whole_number(entry)) return &gpus[static_cast<std::size_t>(*index)];
+  if (const auto index = parse_whole_number(entry)) return &gpus[static_cast<std::size_t>(*index)];
   const auto found = std::ranges::find_if(gpus, [&](const Gpu& gpu) { return gpu.uuid.starts_with(entry); });
   return found == gpus.end() ? nullptr : &*found;
 }
 
 int node_of(const Gpu& gpu, const std::string& sys) {
   const fs::path path = fs::path(sys) / "bus/pci/devices" / gpu.address / "numa_node";
-  if (const auto node = whole_number(first_line(path), INT_MIN)) return std::max(*node, 0);
+  if (const auto node = parse_whole_number(first_line(path), INT_MIN)) return std::max(*node, 0);
   throw formatted<UsageError>(
       "--numa-binding: the NUMA node of the GPU at {} is not known: expected a number in {}. A container may "
       "hide it; use --cpu-binding block.",
@@ -231,7 +229,7 @@ Topology read_topology(const std::string& root) {
     const auto& [cpu, path] = entry;
     const fs::path core = path / "topology";
     topology.cpus[cpu] = {
-        .package = whole_number(first_line(core / "physical_package_id"), INT_MIN).value_or(0),
+        .package = parse_whole_number(first_line(core / "physical_package_id"), INT_MIN).value_or(0),
         .cache = caches.lowest(cpu, [&path = path] { return cache_of(path); }),
         .core = cores.lowest(cpu, [&] { return parse_cpu_list(first_line(core / "thread_siblings_list")); })};
   }

@@ -15,7 +15,7 @@
 
 #include "core/cpu_set.hpp"
 #include "core/file_system.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "net/file_descriptor.hpp"
 #include "process/words.hpp"
 
@@ -84,7 +84,7 @@ std::map<int, fs::path> numbered_entries(const fs::path& folder, std::string_vie
   for_each_entry(folder, [&](const fs::path& path) {
     const std::string_view name = std::string_view(path.native()).substr(path.native().rfind('/') + 1);
     if (!name.starts_with(prefix)) return;
-    if (const auto number = variables::whole_number(name.substr(prefix.size()))) result[*number] = path;
+    if (const auto number = parse_whole_number(name.substr(prefix.size()))) result[*number] = path;
   });
   return result;
 }
@@ -143,7 +143,7 @@ std::string threads_in_kernel(pid_t process) {
                           value_in(folder / "status", "State"),
                           wait.empty() || wait == "0" ? "" : ", waits in " + wait);
     std::ifstream stack(folder / "stack");
-    result += indented({std::istreambuf_iterator<char>(stack), {}}, "    ");
+    result += indent_lines({std::istreambuf_iterator<char>(stack), {}}, "    ");
   }
   return result;
 }
@@ -153,7 +153,7 @@ std::optional<std::int64_t> oom_kills(const std::string& membership, const std::
     if (!cgroup.has("memory") && !cgroup.is_v2()) continue;
     const std::string file = cgroup.is_v2() ? mount + cgroup.path + "/memory.events"
                                             : mount + "/memory" + cgroup.path + "/memory.oom_control";
-    const auto count = variables::parse_number<std::int64_t>(value_in(file, "oom_kill "));
+    const auto count = parse_number<std::int64_t>(value_in(file, "oom_kill "));
     if (count) return count;
   }
   return std::nullopt;

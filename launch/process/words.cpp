@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <sstream>
 
 #include "core/cpu_set.hpp"
+#include "core/text.hpp"
 #include "net/sha256.hpp"
 
 namespace lockstep::launch {
@@ -78,19 +78,7 @@ std::string shell_word(const std::string& word) {
 }
 
 std::string random_id(int length) {
-  return net::hex(net::random_bytes(static_cast<std::size_t>(length) / 2));
-}
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return fmt::format("{} s", static_cast<double>(time.count()) / 1000.0);
-}
-
-std::string time_text(std::time_t time, const char* format,
-                      std::tm* (*parts_of)(const std::time_t*, std::tm*)) {
-  std::tm parts{};
-  if (parts_of(&time, &parts) == nullptr) return "";
-  std::array<char, 64> text{};
-  return {text.data(), std::strftime(text.data(), text.size(), format, &parts)};
+  return format_hex(net::random_bytes(static_cast<std::size_t>(length) / 2));
 }
 
 std::string signal_name(int signal_number) {
@@ -108,21 +96,6 @@ std::string describe_exit(int wait_status) {
   return fmt::format("was killed by {} ({})", signal_name(number), strsignal(number));
 }
 
-std::string printable(std::string text) {
-  std::erase_if(text, [](unsigned char c) { return std::iscntrl(c) != 0 && c != '\n' && c != '\t'; });
-  return text;
-}
-
-std::string shortened(std::string_view text, std::size_t most) {
-  if (text.size() <= most) return std::string(text);
-  const auto is_inside_letter = [&](std::size_t at) { return (text[at] & 0xC0) == 0x80; };
-  // A character has at most four bytes; longer sequences are not UTF-8.
-  for (const std::size_t least = most - std::min<std::size_t>(most, 3);
-       most > least && is_inside_letter(most);)
-    --most;
-  return fmt::format("{} ...", text.substr(0, most));
-}
-
 std::string rank_list(const std::vector<int>& ranks) {
   std::string text = cpu_list_text({ranks.begin(), ranks.end()});
   for (auto at = text.find(','); at != std::string::npos; at = text.find(',', at + 2))
@@ -130,15 +103,8 @@ std::string rank_list(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-std::string indented(const std::string& text, const std::string& indent) {
-  std::istringstream lines(text);
-  std::string result;
-  for (std::string line; std::getline(lines, line);) result += indent + line + "\n";
-  return result;
-}
-
 std::string readable_stack(const std::string& text) {
-  std::istringstream lines(printable(text));
+  std::istringstream lines(remove_control_characters(text));
   std::string result;
   for (std::string line; std::getline(lines, line);) result += readable_frame(line) + "\n";
   return result;

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <chrono>
-#include <ctime>
 #include <map>
 #include <string>
 #include <string_view>
@@ -12,7 +10,7 @@
 
 namespace lockstep::launch {
 
-/// Text helpers. All *Local*.
+/// Texts about processes and ranks. All *Local*. See also core/text.hpp and core/time.hpp.
 
 /// An error with a formatted message, to be thrown.
 template <class Failure, class... Values>
@@ -29,14 +27,6 @@ std::string shell_word(const std::string& word);
 /// Random hexadecimal digits, an even number.
 std::string random_id(int length);
 
-/// "30 s", "0.25 s".
-std::string seconds_text(std::chrono::milliseconds time);
-
-/// Formats a time in seconds since 1970 with strftime; `parts_of` is gmtime_r or localtime_r. Empty if the
-/// time is out of range.
-std::string time_text(std::time_t time, const char* format,
-                      std::tm* (*parts_of)(const std::time_t*, std::tm*));
-
 /// "SIGTERM"; "signal 64" for one without a name.
 std::string signal_name(int signal_number);
 
@@ -46,17 +36,8 @@ int exit_code_of(int wait_status) noexcept;
 /// "exited with code 7", "was killed by SIGSEGV (Segmentation fault)".
 std::string describe_exit(int wait_status);
 
-/// Without control characters, except line ends and tabs.
-std::string printable(std::string text);
-
-/// At most that many bytes, not splitting a character (UTF-8), and " ..." if anything was removed.
-std::string shortened(std::string_view text, std::size_t most);
-
 /// "rank 0", "ranks 0, 2-31".
 std::string rank_list(const std::vector<int>& ranks);
-
-/// Puts `indent` before each line; ends the last line if necessary.
-std::string indented(const std::string& text, const std::string& indent = "  ");
 
 /// Makes a stack in glibc's format readable: demangled C++ names, files without folders, no addresses, only
 /// printable characters.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "core/time.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "process/words.hpp"
 
@@ -235,7 +236,7 @@ bool Coordinator::restart(Time now) {
 /// Delays the next round, and tells the user `what` comes then.
 void Coordinator::pause_for(std::chrono::milliseconds pause, const std::string& what, Time now) {
   pause_end_ = now + pause;
-  notify(what + (pause.count() == 0 ? "" : ", after a pause of " + seconds_text(pause)));
+  notify(what + (pause.count() == 0 ? "" : ", after a pause of " + format_seconds(pause)));
 }
 
 std::chrono::milliseconds Coordinator::lived(Time now) const {
@@ -399,7 +400,7 @@ void Coordinator::drop_silent_nodes(Time now) {
     actions_.dismiss(id);
     on_disconnect(id,
                   fmt::format("sent no keep-alive for {}: its launcher or its network is dead",
-                              seconds_text(options_.keep_alive_timeout)),
+                              format_seconds(options_.keep_alive_timeout)),
                   now);
   }
 }
@@ -413,14 +414,14 @@ void Coordinator::on_timer(Time now) {
   }
   if (phase_ == Phase::running && now >= torchrun_deadline_) {
     fail(fmt::format("torchrun's agents have not ended {} after all other nodes have: look at their logs",
-                     seconds_text(options_.exit_barrier_timeout)),
+                     format_seconds(options_.exit_barrier_timeout)),
          now);
   }
   if (phase_ != Phase::gathering) return;
   try_start(now);
   if (phase_ != Phase::gathering) return;
   if (staying() < options_.min_nodes && now >= gathering_since_ + options_.join_timeout) {
-    fail(fmt::format("after {} {} ({}){}", seconds_text(options_.join_timeout), awaited(),
+    fail(fmt::format("after {} {} ({}){}", format_seconds(options_.join_timeout), awaited(),
                      options_.join_timeout_option, refused()),
          now);
   } else if (now >= next_notice_) {

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <set>
 
+#include "core/text.hpp"
+#include "core/time.hpp"
 #include "process/words.hpp"
 #include "rendezvous/coordinator.hpp"
 
@@ -91,7 +93,7 @@ void Coordinator::compare_clocks(const Node& node) {
   notify(
       "the wall clock of {} is {} {} the coordinator's: so are the times in its logs; nothing else depends "
       "on it",
-      node.text(), seconds_text(by), ahead ? "ahead of" : "behind");
+      node.text(), format_seconds(by), ahead ? "ahead of" : "behind");
 }
 
 void Coordinator::compare_arguments(const Node& node) {
@@ -99,8 +101,8 @@ void Coordinator::compare_arguments(const Node& node) {
     if (other.id == node.id || other.info.program.empty() || other.info.role != node.info.role) continue;
     if (other.info.arguments == node.info.arguments || node.info.program.empty()) return;
     return notify("{} gives {} other arguments: '{}'; host {} gives '{}'", node.text(), node.info.program,
-                  shortened(node.info.arguments, kMostArguments), other.info.host,
-                  shortened(other.info.arguments, kMostArguments));
+                  shorten_text(node.info.arguments, kMostArguments), other.info.host,
+                  shorten_text(other.info.arguments, kMostArguments));
   }
 }
 

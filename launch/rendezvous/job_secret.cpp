@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/sha256.hpp"
@@ -42,9 +43,9 @@ void make_key(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   std::filesystem::create_directories(folder, failure);
   if (failure) throw no_key("cannot make the folder '" + folder.string() + "': " + failure.message() + ".");
-  const std::string draft = path + "." + net::hex(net::random_bytes(8));
+  const std::string draft = path + "." + format_hex(net::random_bytes(8));
   const net::FileDescriptor file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const std::string key = net::hex(net::random_bytes(kKeyBytes)) + "\n";
+  const std::string key = format_hex(net::random_bytes(kKeyBytes)) + "\n";
   const bool written = file &&
                        write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size()) &&
                        fsync(file.get()) == 0 && (link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
@@ -79,10 +80,10 @@ std::string scheduler_job(const Environment& environment) {
 
 }  // namespace
 
-JobSecret JobSecret::generate() { return {net::hex(net::random_bytes(kKeyBytes)), "a secret of its own"}; }
+JobSecret JobSecret::generate() { return {format_hex(net::random_bytes(kKeyBytes)), "a secret of its own"}; }
 
 JobSecret JobSecret::none(const std::string& run_id) {
-  return {net::hex(net::hmac_sha256("lockstep job without a secret", run_id)),
+  return {format_hex(net::hmac_sha256("lockstep job without a secret", run_id)),
           "this launcher was started with --no-job-secret: give it on every node or on none", true};
 }
 
@@ -104,7 +105,7 @@ JobSecret JobSecret::from_env(const std::string& run_id, const Environment& envi
   const std::string secret =
       net::hmac_sha256(key, "lockstep job\n" + run_id + "\n" + scheduler_job(environment));
   return {
-      net::hex(secret),
+      format_hex(secret),
       fmt::format(
           "this launcher uses the key in {} and the run id '{}'. Nodes that do not share this home need a "
           "common secret: export the same LOCKSTEP_JOB_TOKEN on every node (16 characters or more, as from "

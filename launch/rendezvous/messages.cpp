@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/json_text.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
 
@@ -68,7 +69,7 @@ class Writer {
 
  private:
   static Json json(milliseconds time) { return time.count(); }
-  static Json json(const std::string& text) { return shortened(text, kLongestText); }
+  static Json json(const std::string& text) { return shorten_text(text, kLongestText); }
   static Json json(const net::Address& address) { return address.text(); }
   template <class Item>
   static Json json(const std::vector<Item>& items) {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/runtime/signal_free_thread.hpp"
+#include "core/time.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/address.hpp"
 #include "net/socket.hpp"
@@ -72,7 +73,7 @@ std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::try_once
     if (!may_come && Clock::now() >= patience_end_) return error.what();
   }
   if (Clock::now() < join_deadline_) return std::nullopt;
-  return fmt::format("not reached within {}: {}", seconds_text(options_.join_timeout), problem());
+  return fmt::format("not reached within {}: {}", format_seconds(options_.join_timeout), problem());
 }
 
 std::optional<RemoteCoordinatorClient::Result> RemoteCoordinatorClient::on_control_error(
@@ -209,7 +210,7 @@ void RemoteCoordinatorClient::keep_alive(Time now) {
   if (over_) return;
   if (now >= last_heard_ + options_.keep_alive_timeout)
     connection_->close(fmt::format("sent no keep-alive for {} (its launcher or the network is dead)",
-                                   seconds_text(options_.keep_alive_timeout)));
+                                   format_seconds(options_.keep_alive_timeout)));
   if (now < next_ping_) return;
   next_ping_ = now + options_.keep_alive_interval;
   connection_->send(Ping{});

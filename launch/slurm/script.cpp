@@ -60,9 +60,8 @@ void add_job_options(Table& table) {
            metavar("SECONDS"), between(1, 65535))
       .add("sbatch", &SlurmOptions::sbatch,
            "Further options of sbatch without their dashes, such as exclusive,mail-type=END,FAIL. May be "
-           "given "
-           "several times.",
-           one_word());
+           "given several times.",
+           one_word(), accumulate());
 }
 
 Table make_table() {
@@ -275,32 +274,6 @@ void set_settings(const SlurmOptions& options, const std::string& launcher, Scri
 const OptionTable<SlurmOptions>& slurm_option_table() {
   static const Table table = make_table();
   return table;
-}
-
-std::vector<std::string> join_sbatch_words(const std::vector<std::string>& words) {
-  static const std::string kFlag = "--sbatch";
-  const auto& specs = slurm_option_table().specs();
-  std::vector<std::string> result;
-  std::string values;
-  auto word = words.begin();
-  for (; word != words.end() && word->starts_with("--") && *word != "--"; ++word) {
-    std::string name = word->substr(2, word->find('=') - 2);
-    std::ranges::replace(name, '_', '-');
-    const auto spec = std::ranges::find(specs, name, &OptionSpec::name);
-    const bool has_value = word->find('=') != std::string::npos;
-    const bool value_follows =
-        !has_value && spec != specs.end() && !spec->is_switch() && word + 1 != words.end();
-    if (name == "sbatch" && (has_value || value_follows)) {
-      if (!values.empty()) values += ',';
-      values += has_value ? word->substr(word->find('=') + 1) : *++word;
-      continue;
-    }
-    result.push_back(*word);
-    if (value_follows) result.push_back(*++word);
-  }
-  if (!values.empty()) result.push_back(kFlag + "=" + values);
-  result.insert(result.end(), word, words.end());
-  return result;
 }
 
 std::string slurm_script(const ParsedSlurm& parsed, const std::string& launcher) {

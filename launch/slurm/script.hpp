@@ -44,10 +44,6 @@ struct SlurmOptions {
 /// The command line. *Local*.
 const OptionTable<SlurmOptions>& slurm_option_table();
 
-/// The words with all occurrences of --sbatch as one, as if their lists had been written after each other.
-/// *Local*.
-std::vector<std::string> join_sbatch_words(const std::vector<std::string>& words);
-
 /// A batch script that can be submitted unchanged: launch/slurm/templates/<name>.sbatch.
 ///
 /// 'lockstep slurm' changes whole lines of it: the directives `#SBATCH --name=value` and the settings

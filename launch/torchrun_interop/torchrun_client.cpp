@@ -9,6 +9,7 @@
 
 #include "core/json_text.hpp"
 #include "core/runtime/signal_free_thread.hpp"
+#include "core/time.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/handshake.hpp"
 #include "process/words.hpp"
@@ -175,7 +176,7 @@ void TorchrunClient::take_place(net::StoreClient& client) {
   client.set(prefix_ + "role_info/" + index, json_text(role), answer_deadline());
   const std::string key = prefix_ + "assigned_ranks/" + index;
   if (!await_key(client, key, Clock::now() + options_.job.join_timeout))
-    throw TimeoutError("it has assigned no ranks within " + seconds_text(options_.job.join_timeout) +
+    throw TimeoutError("it has assigned no ranks within " + format_seconds(options_.job.join_timeout) +
                        ": some node is missing");
   const auto numbers = read_numbers(client.get(key, answer_deadline()));
   Assignment place;
@@ -215,7 +216,7 @@ void TorchrunClient::pass_barrier(net::StoreClient& client) {
   try {
     if (!await_key(client, name + "last_member", Clock::now() + options_.job.exit_barrier_timeout)) {
       const std::string why = fmt::format("the other nodes have not ended {} after this one",
-                                          seconds_text(options_.job.exit_barrier_timeout));
+                                          format_seconds(options_.job.exit_barrier_timeout));
       deliver(Report{"lockstep run: FAILED: " + why + "\n"});
       return deliver(Finish{1, why});
     }

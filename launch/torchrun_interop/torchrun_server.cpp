@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "core/json_text.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -18,7 +18,7 @@ constexpr const char* kStatePrefix = "torch.rendezvous.";
 /// The number at the end of the key; -1: none.
 int index_of(std::string_view key, const std::string& prefix) {
   if (!key.starts_with(prefix)) return -1;
-  return variables::whole_number(key.substr(prefix.size())).value_or(-1);
+  return parse_whole_number(key.substr(prefix.size())).value_or(-1);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "coordination/connection_lost.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -44,13 +43,5 @@ struct GroupInfo {
     return result;
   }
 };
-
-/// "rank 2" or "ranks 1, 3, 4 and 7 more".
-inline std::string list_ranks(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 16;
-  const std::span<const int> shown(ranks.data(), std::min(ranks.size(), kShown));
-  const std::string text = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(shown, ", "));
-  return ranks.size() > kShown ? fmt::format("{} and {} more", text, ranks.size() - kShown) : text;
-}
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "coordination/json_lines.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/process_identity.hpp"
 
 namespace lockstep::coordination {
@@ -63,8 +63,7 @@ std::vector<int> RankSession::missing(const std::string& point) const {
   std::set<int> here;
   const std::string list = key(point + kArrived);
   const std::string arrivals = store_->contains(list) ? store_->get(list) : "";
-  for (const auto member : variables::split_list(arrivals))
-    here.insert(variables::whole_number(member).value_or(-1));
+  for (const auto member : split_at_commas(arrivals)) here.insert(parse_whole_number(member).value_or(-1));
   std::vector<int> result;
   for (int member = 0; member < members_.size(); ++member) {
     if (!here.contains(member)) result.push_back(member);

@@ -6,18 +6,11 @@
 #include <string_view>
 
 #include "core/suggestion.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
-
-/// "ls, verify, diff or merge".
-std::string list_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
-  return text;
-}
 
 std::string help_of(const std::vector<Command>& commands, const std::string& program) {
   std::string text = fmt::format("usage: {} COMMAND ...\n\ncommands:\n", program);
@@ -43,7 +36,7 @@ int run_one_of(const std::vector<Command>& commands, const std::string& program,
     names.emplace_back(command.name);
   }
   const std::string came = words.empty() ? "" : fmt::format(", not '{}'{}", name, did_you_mean(name, names));
-  throw UsageError(fmt::format("expected {}{}. See {} --help.", list_of(names), came, program));
+  throw UsageError(fmt::format("expected {}{}. See {} --help.", join_with_or(names), came, program));
 }
 
 }  // namespace lockstep

@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "core/option_values.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
 
-using variables::parse_number;
 using Unit = Duration::Unit;
 
 using Ending = std::pair<std::string_view, Unit>;

@@ -10,7 +10,7 @@
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
 #include "core/running_clock.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -36,7 +36,7 @@ fs::path lease_file(const fs::path& folder, std::uint64_t number) {
 std::uint64_t number_of(const std::string& name) {
   if (!name.starts_with(kPrefix)) return 0;
   const auto digits = std::string_view(name).substr(std::string_view(kPrefix).size());
-  return variables::parse_number<std::uint64_t>(digits).value_or(0);
+  return parse_number<std::uint64_t>(digits).value_or(0);
 }
 
 /// The number of the valid lease, or 0.

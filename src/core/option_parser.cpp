@@ -9,12 +9,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <map>
 
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
 #include "option_spelling.hpp"
@@ -42,12 +41,10 @@ std::vector<Setting> environment_settings(const OptionSet& set, const Environmen
   if (set.grammar().environment_prefix.empty()) return settings;
   for (const auto& spec : set.specs()) {
     if (!spec.from_environment) continue;
-    std::string name = spec.key();
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
-    name = set.grammar().environment_prefix + name;
+    const std::string name = set.grammar().environment_prefix + to_upper_case(spec.key());
     std::string value = find_variable(environment, name).value_or("");
     // Blanks may be part of an item of a list.
-    if (!is_list(spec)) value = variables::stripped(value);
+    if (!is_list(spec)) value = trim_blanks(value);
     // An empty variable sets nothing, and a rejected switch may be set to 0.
     if (value.empty() || (!spec.refusal.empty() && spec.is_switch() && value == "0")) continue;
     settings.push_back({&spec, name, std::move(value)});
@@ -87,6 +84,11 @@ class CommandLine {
     for (const auto& each : result.arguments()) {
       const auto flag = flags_.find(each.key());
       if (flag == flags_.end()) continue;
+      const auto earlier = std::ranges::find(settings, flag->second, &Setting::option);
+      if (flag->second->accumulates && earlier != settings.end()) {
+        earlier->value += "," + each.value();
+        continue;
+      }
       const std::string dashes = each.key().size() == 1 ? "-" : "--";
       settings.push_back({flag->second, dashes + each.key(), each.value()});
     }

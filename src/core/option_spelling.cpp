@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "option_values.hpp"
 #include "suggestion.hpp"
@@ -110,8 +111,7 @@ class Speller {
 
   /// `--standalone true ./trainer` would run the program true, which exits at once with 0.
   void refuse_truth_after(const OptionSpec& option) const {
-    std::string word = *(word_ + 1);
-    std::ranges::transform(word, word.begin(), [](unsigned char letter) { return std::tolower(letter); });
+    const std::string word = to_lower_case(*(word_ + 1));
     if (word_ + 2 == end_ || (word != "true" && word != "false")) return;
     throw UsageError(fmt::format("--{0} takes no value, got '{1}': leave '{1}' out; --no-{0} turns it off.",
                                  option.name, *(word_ + 1)));

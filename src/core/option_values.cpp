@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "suggestion.hpp"
 
@@ -35,9 +35,9 @@ struct Type {
 
 const Json kNotOfTheType = Json::value_t::discarded;
 
-Json read_bool(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto is_one_of = [&](const auto&... words) { return ((text == words) || ...); };
+Json read_bool(const std::string& text) {
+  const std::string word = to_lower_case(text);
+  const auto is_one_of = [&](const auto&... words) { return ((word == words) || ...); };
   if (is_one_of("true", "1", "yes", "on")) return true;
   if (is_one_of("false", "0", "no", "off")) return false;
   return kNotOfTheType;
@@ -45,7 +45,7 @@ Json read_bool(std::string text) {
 
 template <class Number>
 Json read_number(const std::string& text) {
-  const auto number = variables::parse_number<Number>(text);
+  const auto number = parse_number<Number>(text);
   return number ? Json(*number) : kNotOfTheType;
 }
 

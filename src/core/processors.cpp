@@ -18,14 +18,12 @@
 #include <vector>
 
 #include "core/cpu_set.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using variables::whole_number;
-
 /// Larger than the kernel's own mask: the fixed cpu_set_t has 1024 CPUs. The kernel uses the part it needs.
 using Mask = std::array<cpu_set_t, kMaxCpus / CPU_SETSIZE>;
 
@@ -91,7 +89,7 @@ int quota_count(const ProcessorFiles& files) {
 }
 
 std::optional<int> number_in(const Environment& environment, std::string_view name) {
-  return whole_number(find_variable(environment, name).value_or(""), 1);
+  return parse_whole_number(find_variable(environment, name).value_or(""), 1);
 }
 
 }  // namespace

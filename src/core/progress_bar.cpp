@@ -8,20 +8,12 @@
 #include <cmath>
 #include <iostream>
 
+#include "core/time.hpp"
+
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kBarColumns = 10;
-/// Longer than any job.
-constexpr double kLongestTime = 1e8;
-
-/// "02:05", and "1:02:05" from an hour on.
-std::string time_text(double seconds) {
-  if (!(seconds >= 0.0 && seconds < kLongestTime)) return "?";
-  const long whole = std::lround(std::floor(seconds));
-  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-  return fmt::format("{:02}:{:02}", whole / 60, whole % 60);
-}
 
 /// Slow loops are shown as seconds per step.
 std::string rate_text(double rate, const std::string& unit) {
@@ -32,8 +24,8 @@ std::string rate_text(double rate, const std::string& unit) {
 std::string remaining_text(const ProgressState& state, double rate) {
   if (state.total == 0) return "";
   const std::uint64_t left = state.total - std::min(state.count, state.total);
-  return "<" +
-         (rate > 0.0 ? time_text(static_cast<double>(left) / rate) : std::string(left == 0 ? "00:00" : "?"));
+  return "<" + (rate > 0.0 ? format_clock(static_cast<double>(left) / rate)
+                           : std::string(left == 0 ? "00:00" : "?"));
 }
 
 std::string bar_text(double fraction) {
@@ -95,7 +87,7 @@ std::size_t letters(const std::string& text) {
 std::string line_of(const ProgressState& state, bool with_bar, std::size_t metrics) {
   const std::uint64_t done = state.count - std::min(state.count, state.initial);
   const double rate = state.seconds > 0.0 ? static_cast<double>(done) / state.seconds : 0.0;
-  std::string line = fmt::format("{} [{}{}, {}", head_text(state, with_bar), time_text(state.seconds),
+  std::string line = fmt::format("{} [{}{}, {}", head_text(state, with_bar), format_clock(state.seconds),
                                  remaining_text(state, rate), rate_text(rate, state.unit));
   for (std::size_t i = 0; i < metrics; ++i)
     line += fmt::format(", {}={}", state.metrics[i].first, state.metrics[i].second);

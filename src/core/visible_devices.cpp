@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "core/variables.hpp"
+#include "core/text.hpp"
 
 namespace lockstep {
 
@@ -10,10 +10,10 @@ std::optional<std::vector<std::string>> visible_devices(const Environment& envir
   const auto list = find_variable(environment, "CUDA_VISIBLE_DEVICES");
   if (!list) return std::nullopt;
   std::vector<std::string> devices;
-  for (const auto item : variables::split_list(*list)) {
-    const std::string_view entry = variables::stripped(item);
+  for (const auto item : split_at_commas(*list)) {
+    const std::string_view entry = trim_blanks(item);
     const bool is_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
-    if (!is_name && !variables::whole_number(entry, 0, gpus - 1)) break;
+    if (!is_name && !parse_whole_number(entry, 0, gpus - 1)) break;
     devices.emplace_back(entry);
   }
   return devices;

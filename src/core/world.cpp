@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "core/cluster/scheduler_info.hpp"
+#include "core/text.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -28,8 +29,8 @@ class Reader {
   int integer(std::string_view name, int lowest, int highest = kLargest) const {
     const auto value = find_variable(environment_, name);
     if (!value) missing(name);
-    if (const auto number = variables::whole_number(*value, lowest, highest)) return *number;
-    malformed(name, variables::whole_number_text(lowest, highest));
+    if (const auto number = parse_whole_number(*value, lowest, highest)) return *number;
+    malformed(name, describe_whole_numbers(lowest, highest));
   }
 
   int integer_or(std::string_view name, int otherwise, int lowest = 0) const {

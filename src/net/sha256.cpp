@@ -120,10 +120,4 @@ std::string random_bytes(std::size_t count) {
   return bytes;
 }
 
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
-}
-
 }  // namespace lockstep::net

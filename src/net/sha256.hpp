@@ -38,7 +38,4 @@ bool equal_in_constant_time(std::string_view a, std::string_view b);
 /// From the system's random generator. Throws Error if it is not available.
 std::string random_bytes(std::size_t count);
 
-/// Lower-case hexadecimal.
-std::string hex(std::string_view bytes);
-
 }  // namespace lockstep::net

@@ -1,5 +1,5 @@
-#include <cctype>
 
+#include "core/text.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
@@ -24,8 +24,7 @@ bool is_norm(const std::string& part) { return part == "norm" || part.ends_with(
 }  // namespace
 
 bool takes_weight_decay(std::string_view name) {
-  std::string small(name);
-  for (char& letter : small) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  const std::string small = to_lower_case(name);
   for (const char* word : {"bias", "layernorm", "rmsnorm"}) {
     if (small.find(word) != std::string::npos) return false;
   }

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "core/host_name.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/process_identity.hpp"
 #include "net/sha256.hpp"
@@ -24,7 +25,7 @@ namespace {
 
 constexpr int kMostThreads = 1 << 16;
 
-std::string random_word() { return net::hex(net::random_bytes(16)); }
+std::string random_word() { return format_hex(net::random_bytes(16)); }
 
 void read_lines(const std::string& text, std::initializer_list<std::string*> fields) {
   std::istringstream lines(text);

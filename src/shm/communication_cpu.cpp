@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/runtime/signal_free_thread.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/step_sync.hpp"
 
@@ -59,8 +59,8 @@ std::optional<std::vector<int>> communication_affinity(const Environment& enviro
   if (value.empty() || value == "auto") return std::nullopt;
   std::vector<int> cpus;
   if (value == "off") return cpus;
-  for (const std::string_view part : variables::split_list(value)) {
-    const auto cpu = variables::whole_number(part, 0, kMaxCpus - 1);
+  for (const std::string_view part : split_at_commas(value)) {
+    const auto cpu = parse_whole_number(part, 0, kMaxCpus - 1);
     if (!cpu) {
       throw UsageError(
           fmt::format("environment variable {}='{}': expected auto, off, or CPU numbers with "

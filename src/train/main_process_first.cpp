@@ -7,6 +7,7 @@
 #include "comm/group_key_value_store.hpp"
 #include "coordination/message_timer.hpp"
 #include "coordination/rank_session.hpp"
+#include "core/time.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/core/runtime/stop_signals.hpp"
@@ -26,10 +27,6 @@ constexpr const char* kPassed = "passed";
 
 void say(int rank, const std::string& text) {
   std::cerr << fmt::format("lockstep [rank {}]: {}\n", rank, text) << std::flush;
-}
-
-std::string whole_seconds(Milliseconds time) {
-  return fmt::format("{} s", std::chrono::round<std::chrono::seconds>(time).count());
 }
 
 RankSession session_of(const Store& store, const MainProcessFirstPlace& place) {
@@ -83,7 +80,7 @@ void MainProcessFirst::wait_for_main() const {
   const auto say_so = [&](Milliseconds waited) {
     if (timer.is_due(waited)) {
       say(place_.rank, fmt::format("has been waiting in {} for rank {} for {}", place_.name, place_.main_rank,
-                                   whole_seconds(waited)));
+                                   format_whole_seconds(waited)));
     }
     return true;
   };
@@ -112,7 +109,7 @@ void MainProcessFirst::wait_for_others(std::chrono::milliseconds limit) const {
     }
     if (timer.is_due(waited)) {
       say(place_.rank, fmt::format("has been waiting at the end of {} for {}: {}", place_.name,
-                                   whole_seconds(waited), how_many()));
+                                   format_whole_seconds(waited), how_many()));
     }
     return true;
   };

@@ -9,6 +9,8 @@
 #include "comm/group_key_value_store.hpp"
 #include "coordination/message_timer.hpp"
 #include "core/json_text.hpp"
+#include "core/text.hpp"
+#include "core/time.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::train {
@@ -19,10 +21,6 @@ using coordination::Milliseconds;
 constexpr Milliseconds kLongestLook = std::chrono::seconds(1);
 /// Ranks that are in a collective never look here, so a rank that failed does not stay longer for them.
 constexpr coordination::WaitTimes kTimes{.farewell = std::chrono::seconds(2)};
-
-std::string seconds_text(Milliseconds time) {
-  return fmt::format("{} s", static_cast<double>(time.count()) / 1000);
-}
 
 }  // namespace
 
@@ -89,7 +87,7 @@ std::string NamedBarrier::position_of(int rank) const {
 std::string NamedBarrier::report(const std::string& name, const std::vector<int>& missing,
                                  Milliseconds waited) const {
   std::string text = fmt::format("rank {} has been waiting at '{}' for {} for {}", session_.members().rank,
-                                 name, list_ranks(missing), seconds_text(waited));
+                                 name, list_ranks(missing), format_seconds(waited));
   for (const int rank : missing) text += fmt::format("; rank {} is {}", rank, position_of(rank));
   return text;
 }

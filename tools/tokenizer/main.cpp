@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/commands.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/program.hpp"
@@ -257,7 +257,7 @@ const OptionTable<DecodeOptions>& decode_table() {
 std::string decoded(const Tokenizer& tokenizer, const Words& words, const DecodeOptions& options) {
   std::vector<std::int64_t> ids;
   for (const auto& word : words) {
-    const auto id = variables::parse_number<std::int64_t>(word);
+    const auto id = parse_number<std::int64_t>(word);
     if (!id) throw UsageError(fmt::format("decode: '{}' is not an id: expected integers", word));
     ids.push_back(*id);
   }

@@ -74,6 +74,7 @@ struct OptionSpec {
   bool from_environment = true;
   bool by_prefix = true;
   bool non_finite = false;
+  bool accumulates = false;
   /// If not empty, the option is rejected with this text, and does not appear in help, JSON and
   /// documentation.
   std::string refusal;
@@ -127,6 +128,8 @@ inline OptionSetting short_name(char letter) { return option_setting(&OptionSpec
 inline OptionSetting metavar(std::string word) {
   return option_setting(&OptionSpec::metavar, std::move(word));
 }
+/// Repeated flags of a list form one list: `--sbatch a --sbatch b,c` is `--sbatch a,b,c`.
+inline OptionSetting accumulate() { return option_setting(&OptionSpec::accumulates, true); }
 /// The environment does not set this option, even if the table has an environment prefix.
 inline OptionSetting not_from_environment() { return option_setting(&OptionSpec::from_environment, false); }
 /// The option cannot be abbreviated, even if the table allows prefixes: an option that is added later then
@@ -223,8 +226,8 @@ class OptionSet {
 ///
 /// Syntax of the command line: `--flag value` and `--flag=value`; hyphens or underscores; switches are
 /// `--flag`, `--no-flag`, `--flag=false`, and `--flag false` in a table without arguments; lists are `--flag
-/// a,b` (`,,` is a comma inside an item); the last of repeated flags wins; `--` ends the flags. The whole
-/// text of a number must be a number that fits its type.
+/// a,b` (`,,` is a comma inside an item); the last of repeated flags wins (but see accumulate()); `--` ends
+/// the flags. The whole text of a number must be a number that fits its type.
 ///
 /// `Options` must be default-constructible and copyable. All members are *Local*; a complete table may be
 /// used by several threads at once.

@@ -12,7 +12,8 @@
 
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/errors.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
+#include "core/time.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/step_sync.hpp"
 
@@ -39,7 +40,7 @@ std::optional<Setting> first_set(const Environment& environment, std::initialize
 
 template <class Number>
 Number number_of(const Setting& setting, Number most, const char* expected) {
-  const auto number = variables::parse_number<Number>(setting.value);
+  const auto number = parse_number<Number>(setting.value);
   if (!number || !(*number >= Number{0} && *number <= most)) setting.refuse(expected);
   return *number;
 }
@@ -160,7 +161,7 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
   std::string what = text;
   if (text.empty()) {
     what = fmt::format("{}: {} timed out after {}", scope_.members.who, record.text(),
-                       duration_text(record.age()));
+                       format_duration(record.age()));
   }
   diagnostics_->writer->write(what);
   if (!diagnostics_->monitor) throw TimeoutError(what);

@@ -16,6 +16,7 @@
 #include "comm/group_key_value_store.hpp"
 #include "coordination/json_lines.hpp"
 #include "core/runtime/signal_free_thread.hpp"
+#include "core/time.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "shm/group.hpp"
 
@@ -194,7 +195,7 @@ struct PeerMonitor::Shared {
     // All ranks have started it: it is slow, or has finished without being waited for.
     if (waiting.missing.empty()) return;
     std::cerr << fmt::format("lockstep: rank {} has been waiting in {} for {}: {}\n", recorder->rank(),
-                             oldest->text(), duration_text(age), waiting.text)
+                             oldest->text(), format_duration(age), waiting.text)
               << std::flush;
   }
 

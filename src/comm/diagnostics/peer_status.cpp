@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "coordination/group_info.hpp"
+#include "core/text.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -94,13 +95,6 @@ std::string ahead(const RankReport::Group& report, std::uint64_t own) {
 }
 
 }  // namespace
-
-std::string duration_text(std::chrono::milliseconds duration) {
-  const std::int64_t milliseconds = duration.count();
-  if (milliseconds < 1000) return fmt::format("{} ms", milliseconds);
-  if (milliseconds % 1000 == 0 || milliseconds > 10'000) return fmt::format("{} s", milliseconds / 1000);
-  return fmt::format("{:.1f} s", static_cast<double>(milliseconds) / 1000);
-}
 
 WaitingFor waiting_for(const OperationRecord& record, const GroupFacts& group, int self,
                        const PeerStatus& status) {

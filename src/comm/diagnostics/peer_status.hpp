@@ -58,7 +58,4 @@ std::string activity_text(const PeerStatus& status, const std::vector<int>& rank
 std::string obstacle_text(const PeerStatus& status, const std::vector<int>& ranks, const std::string& group,
                           std::uint64_t own);
 
-/// "30 s", "1.5 s", "200 ms".
-std::string duration_text(std::chrono::milliseconds duration);
-
 }  // namespace lockstep::comm

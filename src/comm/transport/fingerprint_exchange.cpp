@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/errors.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/sha256.hpp"
 #include "net/socket.hpp"
@@ -95,14 +96,14 @@ bool FingerprintExchange::CollectiveFingerprint::operator!=(const CollectiveFing
 }
 
 /// Each rank connects to those that it sends to, then accepts the connections of those that send to it.
-FingerprintExchange::FingerprintExchange(const Store& store, GroupInfo members,
-                                         const std::string& address, const ProcessGroupOptions& options)
+FingerprintExchange::FingerprintExchange(const Store& store, GroupInfo members, const std::string& address,
+                                         const ProcessGroupOptions& options)
     : members_(std::move(members)), timeout_(options.timeout) {
   const auto deadline = net::Clock::now() + options.join_timeout;
   const auto own = net::Address::numeric(address.empty() ? "127.0.0.1" : address, 0);
   if (!own) throw CommunicationError(fmt::format("'{}' is not an address to listen at", address));
   const auto listener = net::listen_at(*own);
-  const std::string nonce = net::hex(net::random_bytes(std::tuple_size_v<decltype(Greeting::nonce)> / 2));
+  const std::string nonce = format_hex(net::random_bytes(std::tuple_size_v<decltype(Greeting::nonce)> / 2));
   store.set(fmt::to_string(members_.rank),
             fmt::format("{} {} {}", own->host(), net::local_address(listener.get()).port(), nonce));
   for (int distance = 1; distance < members_.size(); distance *= 2) {

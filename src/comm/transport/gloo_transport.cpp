@@ -20,7 +20,7 @@
 #include "comm/c10d_handles.hpp"
 #include "comm/errors.hpp"
 #include "comm/transport/tensor_memory.hpp"
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/address.hpp"
@@ -54,7 +54,7 @@ class ClosableGloo final : public c10d::ProcessGroupGloo {
 /// host's own name resolves to. `interfaces` is a comma-separated list, as in PyTorch.
 Devices make_devices(const std::string& interfaces, const std::string& address) {
   Devices devices;
-  for (const auto name : variables::split_list(interfaces)) {
+  for (const auto name : split_at_commas(interfaces)) {
     if (!name.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(std::string(name)));
   }
   if (devices.empty()) {
@@ -242,7 +242,7 @@ class Slices {
 /// the store. Empty: all ranks are on this host.
 std::string offered_address(const Store& store, const ProcessGroupOptions& options, int size) {
   const std::string chosen = chosen_interfaces(options, size);
-  const std::string_view wanted = variables::split_list(chosen).front();
+  const std::string_view wanted = split_at_commas(chosen).front();
   ifaddrs* first = nullptr;
   if (wanted.empty() || getifaddrs(&first) != 0) return store.local_address();
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, &freeifaddrs);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -85,7 +85,7 @@ class Parser {
 
   std::vector<Range> ranges(std::string_view text) const {
     std::vector<Range> result;
-    for (const std::string_view part : variables::split_list(text)) result.push_back(range(part));
+    for (const std::string_view part : split_at_commas(text)) result.push_back(range(part));
     return result;
   }
 
@@ -102,7 +102,7 @@ class Parser {
   }
 
   std::uint64_t number(std::string_view digits, std::string_view range) const {
-    const auto value = variables::parse_number<std::uint64_t>(digits);
+    const auto value = parse_number<std::uint64_t>(digits);
     const auto zeros = std::min(digits.find_first_not_of('0'), digits.size());
     if (!value || digits.size() - zeros > kMostDigits || digits.size() > kMostWidth) {
       refuse(fmt::format("'{}' is neither a number nor a range of numbers", range));

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "core/text.hpp"
 #include "net/sha256.hpp"
 
 namespace lockstep {
@@ -52,7 +53,7 @@ SharedFolderProbe::~SharedFolderProbe() {
 std::string SharedFolderProbe::write_token() {
   std::error_code failure;
   fs::create_directories(folder_, failure);
-  const std::string name = kPrefix + net::hex(net::random_bytes(kTokenBytes));
+  const std::string name = kPrefix + format_hex(net::random_bytes(kTokenBytes));
   if (failure || !(std::ofstream(folder_ / name) << name << std::flush)) return "";
   token_ = folder_ / name;
   return name;

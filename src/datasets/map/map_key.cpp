@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
+#include "core/text.hpp"
 #include "datasets/dataset/state.hpp"
 #include "datasets/table/content_hash.hpp"
 #include "lockstep/core/error.hpp"
-#include "net/sha256.hpp"
 
 namespace lockstep {
 namespace {
@@ -73,7 +73,7 @@ Search module_of(const void* address) {
   if (search.build_id.empty()) {
     search.build_id = default_hash_memory().of(std::filesystem::path(search.file));
   } else {
-    search.build_id = net::hex(search.build_id);
+    search.build_id = format_hex(search.build_id);
   }
   return search;
 }

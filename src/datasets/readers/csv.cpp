@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text.hpp"
 #include "core/utf8_check.hpp"
-#include "core/variables.hpp"
 #include "csv_parser.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/table/convert.hpp"
@@ -38,7 +38,7 @@ constexpr const char* kNotUtf8 =
 
 /// A number of a cell. NaN and infinities only as pandas spells them: "NAN", "nan(1)" and " inf" are text.
 std::optional<double> number_of(std::string_view cell) {
-  const auto text = variables::stripped(cell);
+  const auto text = trim_blanks(cell);
   const auto number = table::parse_number(text);
   if (!number || text.find_first_of("nN") == std::string_view::npos) return number;
   const bool spelled = std::isinf(*number) || text.ends_with("NaN") || text.ends_with("nan");
@@ -52,7 +52,7 @@ Value cell_value(std::string_view text, const Feature& feature) {
   if (feature.kind() != Feature::Kind::value) return Value(text);
   if (type.is_integer() || type.is_floating()) {
     const auto truth = table::parse_boolean(text);
-    return truth ? Value(*truth) : Value(variables::stripped(text));
+    return truth ? Value(*truth) : Value(trim_blanks(text));
   }
   const auto number = type.kind() == TypeKind::boolean ? number_of(text) : std::nullopt;
   return number && (*number == 0 || *number == 1) ? Value(*number == 1) : Value(text);
@@ -73,7 +73,7 @@ class CellTypes {
   void add_null() { null_ = true; }
   void add(std::string_view text) {
     value_ = true;
-    const auto cell = variables::stripped(text);
+    const auto cell = trim_blanks(text);
     negative_ = negative_ || cell.starts_with('-');
     if (number_) {
       const auto integer = table::parse_integer(cell);
@@ -201,8 +201,8 @@ class Table {
 
   /// Says once that the cell's integer is rounded.
   void warn(std::size_t column, double number) const {
-    warn_rounded(name_, fmt::format("{} of '{}'", place(), name_), names_[column],
-                 variables::stripped(text(column)), number);
+    warn_rounded(name_, fmt::format("{} of '{}'", place(), name_), names_[column], trim_blanks(text(column)),
+                 number);
   }
 
  private:
@@ -344,7 +344,7 @@ class CsvRows final : public RowSource {
   /// numbers it is rounded.
   void check_digits(std::size_t column, std::string_view text) const {
     constexpr std::size_t kExactDigits = 15;
-    const auto cell = variables::stripped(text);
+    const auto cell = trim_blanks(text);
     if (cell.size() <= kExactDigits) return;
     const bool sign = cell.starts_with('-') || cell.starts_with('+');
     if (cell.find_first_not_of("0123456789", sign ? 1 : 0) != std::string_view::npos) return;
@@ -359,8 +359,8 @@ class CsvRows final : public RowSource {
       if (value) builder.append(*value);
       return value.has_value();
     };
-    if (kind == TypeKind::int64) return add(table::parse_integer(variables::stripped(text)));
-    if (kind == TypeKind::uint64) return add(table::parse_unsigned(variables::stripped(text)));
+    if (kind == TypeKind::int64) return add(table::parse_integer(trim_blanks(text)));
+    if (kind == TypeKind::uint64) return add(table::parse_unsigned(trim_blanks(text)));
     if (kind == TypeKind::float64) return add(number_of(text));
     if (kind == TypeKind::boolean) return add(table::parse_boolean(text));
     builder.append(text);

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <span>
 
+#include "core/text.hpp"
 #include "core/utf8_check.hpp"
-#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::stream {
@@ -195,7 +195,7 @@ void TarReader::take_records(std::string_view records, Extension& extension) {
     if (name == "path") extension.name = value;
     if (name.starts_with("GNU.sparse.")) fail("the member behind it is sparse, which is not read");
     if (name != "size") continue;
-    extension.size = variables::parse_number<std::uint64_t>(value);
+    extension.size = parse_number<std::uint64_t>(value);
     if (!extension.size) fail("the pax header behind it is damaged");
   }
 }

@@ -8,8 +8,8 @@
 #include <charconv>
 #include <string>
 
+#include "core/text.hpp"
 #include "core/utf8_check.hpp"
-#include "core/variables.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
@@ -96,7 +96,7 @@ std::optional<std::int64_t> class_of(std::string_view name, const std::vector<st
 Value as_class(const Value& value, const Feature& feature) {
   if (const auto* text = std::get_if<std::string>(&value.variant())) {
     auto found = class_of(*text, feature.names());
-    if (!found) found = class_of(variables::stripped(*text), feature.names());
+    if (!found) found = class_of(trim_blanks(*text), feature.names());
     if (found) return Value(*found);
   }
   const auto number = as_number(value, feature.type()).integer();
@@ -162,10 +162,10 @@ DataType with_times_as_text(const DataType& type) {
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
-  return variables::parse_number<std::int64_t>(unsigned_text(text));
+  return lockstep::parse_number<std::int64_t>(unsigned_text(text));
 }
 std::optional<std::uint64_t> parse_unsigned(std::string_view text) {
-  return variables::parse_number<std::uint64_t>(unsigned_text(text));
+  return lockstep::parse_number<std::uint64_t>(unsigned_text(text));
 }
 
 std::optional<double> parse_number(std::string_view text) {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/variables.hpp"
+#include "core/text.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 #include "names.hpp"
@@ -89,9 +89,9 @@ constexpr std::array<const char*, 4> kUnits = {"s", "ms", "us", "ns"};
 /// Parses the part in brackets of, for example, "timestamp[us, tz=UTC]".
 DataType parsed_temporal(TypeKind kind, std::string_view inside, std::string_view name) {
   const auto comma = inside.find(',');
-  const std::string unit(variables::stripped(inside.substr(0, comma)));
+  const std::string unit(trim_blanks(inside.substr(0, comma)));
   if (comma == std::string_view::npos) return DataType::temporal(kind, unit);
-  const auto zone = variables::stripped(inside.substr(comma + 1));
+  const auto zone = trim_blanks(inside.substr(comma + 1));
   if (!zone.starts_with("tz=")) refuse(name);
   return DataType::temporal(kind, unit, std::string(zone.substr(3)));
 }

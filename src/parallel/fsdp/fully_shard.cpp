@@ -6,11 +6,11 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
 #include "../module_agreement.hpp"
+#include "core/text.hpp"
 #include "divided_unit.hpp"
 #include "fully_sharded.hpp"
 #include "lockstep/core/error.hpp"
@@ -29,25 +29,19 @@ ShardGroups::ShardGroups(const ParallelContext& context)
 
 namespace {
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return std::tolower(letter); });
-  return text;
-}
-
 /// The units of these classes; all units if `names` is empty.
 std::vector<NamedUnit> units_of_classes(const std::vector<NamedUnit>& units,
                                         const std::vector<std::string>& names) {
   if (names.empty()) return units;
   std::vector<NamedUnit> chosen;
   std::set<std::string> missing;
-  for (const auto& name : names) missing.insert(lower(name));
+  for (const auto& name : names) missing.insert(to_lower_case(name));
   const auto wanted = missing;
   std::set<std::string> present;
   for (const auto& unit : units) {
     present.insert(unit.class_name);
-    if (!wanted.contains(lower(unit.class_name))) continue;
-    missing.erase(lower(unit.class_name));
+    if (!wanted.contains(to_lower_case(unit.class_name))) continue;
+    missing.erase(to_lower_case(unit.class_name));
     chosen.push_back(unit);
   }
   if (missing.empty()) return chosen;

@@ -86,6 +86,18 @@ TEST(Options, TheLastOfTwoHolds) {
   EXPECT_EQ(parsed({"--columns", "a", "--columns", "b"}).columns, std::vector<std::string>{"b"});
 }
 
+TEST(Options, ListsMayAccumulate) {
+  struct Lists {
+    std::vector<std::string> parts = {"default"};
+  };
+  const auto table = OptionTable<Lists>("lists", "Reads.")
+                         .add("parts", &Lists::parts, "Parts.", short_name('p'), accumulate());
+  const auto parts = [&](const std::vector<std::string>& words) { return table.parse(words).options.parts; };
+  EXPECT_EQ(parts({}), std::vector<std::string>{"default"});
+  EXPECT_EQ(parts({"--parts", "a,b", "-pc", "--parts=d,,e"}),
+            (std::vector<std::string>{"a", "b", "c", "d,e"}));
+}
+
 /// The result names the spelling of each flag itself, however the words before it were joined or divided.
 TEST(Options, EachSettingKeepsItsOwnSpelling) {
   const auto result = sample_table().parse(

@@ -67,9 +67,9 @@ TEST(SlurmScript, DirectivesAreReplacedOrAdded) {
 }
 
 TEST(SlurmScript, FurtherOptionsMayBeGivenSeveralTimesAndHaveCommas) {
-  const std::string text = script(
-      join_sbatch_words({"--sbatch", "mail-type=END,FAIL,exclusive", "--nodes", "2",
-                         "--sbatch=constraint=a100,export=ALL,FOO=bar", "prog", "--sbatch", "its own"}));
+  const std::string text =
+      script({"--sbatch", "mail-type=END,FAIL,exclusive", "--nodes", "2",
+              "--sbatch=constraint=a100,export=ALL,FOO=bar", "prog", "--sbatch", "its own"});
   expect_lines(text,
                {"#SBATCH --mail-type=END,FAIL", "#SBATCH --exclusive", "#SBATCH --constraint=a100",
                 "#SBATCH --export=ALL,FOO=bar", "#SBATCH --nodes=2", "program=(prog --sbatch 'its own')"});

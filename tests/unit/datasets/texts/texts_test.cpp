@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/datasets/text_files.hpp"
@@ -203,7 +204,7 @@ TEST(Tokenize, TheVersionIsOfTheSources) {
   }
   std::string version;
   for (const auto& source : sources)
-    version = net::hex(net::sha256(version + net::hex(net::sha256(testing::read_bytes(source)))));
+    version = format_hex(net::sha256(version + format_hex(net::sha256(testing::read_bytes(source)))));
   const TemporaryFolder tokens, blocks;
   const auto ids = tokenize(shakespeare(false).take(10), by_bytes(), quiet(tokens));
   EXPECT_EQ(version_in(tokens), "\"" + version + "\"");
