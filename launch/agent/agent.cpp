@@ -78,13 +78,13 @@ int Agent::run() {
   return *exit_code_;
 }
 
-void Agent::run_round(const Assignment& place) {
-  events_.met();
+void Agent::run_round(const Assignment& assignment) {
+  events_.rendezvous_completed();
   shutdown_deadline_ = net::Deadline::max();
-  const bool again = spec_.place.round > 0 && spec_.place.restart_count == place.restart_count;
-  spec_ = {.place = place,
+  const bool again = spec_.assignment.round > 0 && spec_.assignment.restart_count == assignment.restart_count;
+  spec_ = {.assignment = assignment,
            .repeat = again ? spec_.repeat + 1 : 0,
-           .master = place.own_store.value_or(coordinator_.master()),
+           .master = assignment.own_store.value_or(coordinator_.master()),
            .folder = config_.log_dir.empty() ? supervisor_.reaper.folder() : config_.log_dir};
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
@@ -122,7 +122,7 @@ bool Agent::start_ranks() {
     const ProcessFailure record = round_->not_started(error);
     round_.reset();
     forwarder_.finish();
-    send(RoundEnded{.round = spec_.place.round, .failures = {record}});
+    send(RoundEnded{.round = spec_.assignment.round, .failures = {record}});
     return false;
   }
 }
@@ -150,12 +150,12 @@ void Agent::poll_coordinator(net::Deadline now) {
 void Agent::on_deadlines(net::Deadline now) {
   if (round_ && now >= round_->deadline()) {
     if (const auto ranks = round_->on_deadline(); !ranks.empty())
-      send(StatusReport{spec_.place.round, ranks});
+      send(StatusReport{spec_.assignment.round, ranks});
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (traces_ && now >= traces_->deadline() && (!round_ || traces_->is_over(round_->statuses(), now))) {
     traces_.reset();
-    obey_held_stop();
+    run_held_stop();
   }
   if (now < shutdown_deadline_) return;
   shutdown_deadline_ = net::Deadline::max();
@@ -201,7 +201,7 @@ void Agent::on_end_signal(int number) {
 void Agent::on_child_ended() {
   if (!round_ || !round_->reap()) return;
   const ProcessFailure failure = round_->first_failure();
-  send(RankFailed{spec_.place.round, failure});
+  send(RankFailed{spec_.assignment.round, failure});
   if (round_->is_stopping()) return round_->stop_at_once();
   if (failure.timed_out()) return stop_after_stacks();  // The ranks that it waited for still run.
   stop_after_traces();
@@ -209,7 +209,7 @@ void Agent::on_child_ended() {
 
 void Agent::on_message(const CoordinatorMessage& message) {
   std::visit(
-      Overloaded{[&](const Assignment& place) { next_ = place; },
+      Overloaded{[&](const Assignment& assignment) { next_ = assignment; },
                  [&](const StopRound& stop) { on_stop(stop); }, [&](const HangFound& hang) { on_hang(hang); },
                  [&](const CollectStacks& stacks) { ask_for_stacks(stacks.requester); },
                  [&](const Notice& notice) { console_.say(notice.text); },
@@ -227,16 +227,16 @@ void Agent::on_stop(const StopRound& stop) {
     next_.reset();
     return send(RoundEnded{.round = stop.round, .ok = true});
   }
-  if (!round_ || stop.round != spec_.place.round) return;
+  if (!round_ || stop.round != spec_.assignment.round) return;
   if (stop.stacks_first && !stacks_first_ && !round_->is_stopping()) show_stacks_first();
   if (stop.at_once && !held_stop_ && !round_->is_stopping()) ask_for_traces();
   held_stop_ = stop;
-  obey_held_stop();
+  run_held_stop();
 }
 
-void Agent::obey_held_stop() {
+void Agent::run_held_stop() {
   if (holds_stop() || !round_) return;
-  if (const auto stop = std::exchange(held_stop_, std::nullopt)) obey_stop(*stop);
+  if (const auto stop = std::exchange(held_stop_, std::nullopt)) stop_ranks(*stop);
 }
 
 void Agent::ask_for_traces() {
@@ -244,7 +244,7 @@ void Agent::ask_for_traces() {
   if (folder && !folder->empty()) traces_.emplace(*folder, round_->statuses(), net::Clock::now());
 }
 
-void Agent::obey_stop(const StopRound& stop) {
+void Agent::stop_ranks(const StopRound& stop) {
   if (stop.at_once) {
     round_->stop_at_once();
   } else if (!round_->is_stopping()) {
@@ -255,13 +255,13 @@ void Agent::obey_stop(const StopRound& stop) {
 }
 
 void Agent::on_hang(const HangFound& hang) {
-  if (!round_ || hang.round != spec_.place.round || round_->is_stopping()) return;
+  if (!round_ || hang.round != spec_.assignment.round || round_->is_stopping()) return;
   if (!hang.ends_job)
     return console_.say("the job hangs: {}. 'lockstep stacks {}' shows where in the program", hang.text,
                         getpid());
   const auto is_here = [this](int rank) { return round_->has_rank(rank); };
-  if (hang.rank && is_here(*hang.rank) && round_->blame(*hang.rank, hang.text)) {
-    send(RankFailed{spec_.place.round, round_->first_failure()});
+  if (hang.rank && is_here(*hang.rank) && round_->mark_hung(*hang.rank, hang.text)) {
+    send(RankFailed{spec_.assignment.round, round_->first_failure()});
     console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", format_seconds(hang.limit));
     return stop_after_stacks();
   }
@@ -276,8 +276,8 @@ void Agent::stop_after_stacks() {
 
 void Agent::stop_after_traces() {
   ask_for_traces();
-  held_stop_ = StopRound{.round = spec_.place.round, .signal = SIGTERM, .at_once = true};
-  obey_held_stop();
+  held_stop_ = StopRound{.round = spec_.assignment.round, .signal = SIGTERM, .at_once = true};
+  run_held_stop();
 }
 
 void Agent::show_stacks_first() {
@@ -294,7 +294,7 @@ void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
   const std::string text = fmt::format("lockstep run: host {}:\n{}", host_name(), stacks.text);
   for (const auto node : stacks.nodes) send(Stacks{node, text});
   stacks_first_ = false;
-  obey_held_stop();
+  run_held_stop();
 }
 
 void Agent::on_finish(const Finish& finish) {
@@ -323,8 +323,9 @@ void Agent::send(const NodeMessage& message) { coordinator_.send(message, net::C
 
 void Agent::report_end() {
   // Others may wait for ranks that have exited.
-  if (round_->succeeded()) send(StatusReport{spec_.place.round, round_->statuses()});
-  RoundEnded ended{.round = spec_.place.round, .ok = round_->succeeded(), .preempted = round_->preempted()};
+  if (round_->succeeded()) send(StatusReport{spec_.assignment.round, round_->statuses()});
+  RoundEnded ended{
+      .round = spec_.assignment.round, .ok = round_->succeeded(), .preempted = round_->preempted()};
   ended.step = round_->best_step();
   if (!ended.ok) ended.failures = round_->records();
   send(ended);

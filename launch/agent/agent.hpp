@@ -41,7 +41,7 @@ class Agent {
   bool was_forced() const noexcept { return force_kill_; }
 
  private:
-  void run_round(const Assignment& place);
+  void run_round(const Assignment& assignment);
   /// False if the ranks cannot be started here, which is reported to the coordinator. Throws instead in a job
   /// of one node.
   bool start_ranks();
@@ -53,7 +53,7 @@ class Agent {
   void on_deadlines(net::Deadline now);
   void on_message(const CoordinatorMessage& message);
   void on_stop(const StopRound& stop);
-  void obey_stop(const StopRound& stop);
+  void stop_ranks(const StopRound& stop);
   void on_hang(const HangFound& hang);
   void stop_after_stacks();
   void stop_after_traces();
@@ -61,8 +61,8 @@ class Agent {
   /// If they trace, the ranks write what they did last before they are stopped at once.
   void ask_for_traces();
   bool holds_stop() const { return stacks_first_ || traces_; }
-  /// Obeys the deferred stop, unless it is still to wait.
-  void obey_held_stop();
+  /// Runs the deferred stop, unless stacks or traces are still awaited.
+  void run_held_stop();
   /// `node`: the requester; nullopt: this node.
   void ask_for_stacks(std::optional<NodeId> node);
   void pass_on_stacks(const StackDump::Answer& stacks);

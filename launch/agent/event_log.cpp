@@ -20,23 +20,23 @@ double duration_ms(net::Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-std::string dumped(const OrderedJson& json) { return json_text(json); }
+std::string to_text(const OrderedJson& json) { return json_text(json); }
 
 std::string error_text(const std::string& path, int wait_status) {
   const auto content = error_content(path);
-  if (!content.is_null()) return dumped(OrderedJson(content));
+  if (!content.is_null()) return to_text(OrderedJson(content));
   OrderedJson nothing = {{"message", "<NONE>"}};
   if (!WIFSIGNALED(wait_status))
     nothing["errorTraits"] = {{"category", "system_terminated_error"}, {"retryability", "False"}};
-  return dumped(nothing);
+  return to_text(nothing);
 }
 
 }  // namespace
 
 void EventLog::write(const std::string& state, const Worker* rank, const OrderedJson& details) const {
   if (config_.options.event_log_handler != "console") return;
-  const Assignment& place = spec_.place;
-  OrderedJson more = {{"group_world_size", place.group_world_size},
+  const Assignment& assignment = spec_.assignment;
+  OrderedJson more = {{"group_world_size", assignment.group_world_size},
                       {"entry_point", std::filesystem::path(config_.command.front()).filename().string()}};
   OrderedJson error = details.value("error", OrderedJson());
   if (rank != nullptr) {
@@ -44,8 +44,8 @@ void EventLog::write(const std::string& state, const Worker* rank, const Ordered
     // Python's exit code: the negative signal number.
     const int code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     more["local_rank"] = OrderedJson::array({rank->local_rank});
-    more["role_rank"] = OrderedJson::array({place.first_role_rank + rank->local_rank});
-    more["role_world_size"] = OrderedJson::array({place.role_world_size});
+    more["role_rank"] = OrderedJson::array({assignment.first_role_rank + rank->local_rank});
+    more["role_world_size"] = OrderedJson::array({assignment.role_world_size});
     more["exit_code"] = OrderedJson::array({status != 0 ? OrderedJson(code) : OrderedJson()});
     more["worker_pid"] = OrderedJson::array({status != 0 ? OrderedJson(rank->pid) : OrderedJson()});
     if (status != 0) error = error_text(error_file(spec_, rank->local_rank), status);
@@ -57,8 +57,9 @@ void EventLog::write(const std::string& state, const Worker* rank, const Ordered
       {"timestamp", 0},
       {"metadata",
        {{"run_id", config_.run_id},
-        {"global_rank", rank == nullptr ? OrderedJson() : OrderedJson(place.first_rank + rank->local_rank)},
-        {"group_rank", place.group_rank},
+        {"global_rank",
+         rank == nullptr ? OrderedJson() : OrderedJson(assignment.first_rank + rank->local_rank)},
+        {"group_rank", assignment.group_rank},
         {"worker_id", rank == nullptr ? OrderedJson() : OrderedJson(fmt::to_string(rank->pid))},
         {"role", config_.options.role},
         {"hostname", host_name()},
@@ -66,16 +67,16 @@ void EventLog::write(const std::string& state, const Worker* rank, const Ordered
         {"total_run_time", details.value("run_time", 0)},
         {"rdzv_backend", config_.backend_name},
         {"raw_error", error},
-        {"metadata", dumped(more)},
-        {"agent_restarts", place.restart_count},
+        {"metadata", to_text(more)},
+        {"agent_restarts", assignment.restart_count},
         {"duration_ms", details.value("duration", OrderedJson())}}}};
-  console_.print(dumped(event) + "\n");
+  console_.print(to_text(event) + "\n");
 }
 
 void EventLog::started(const WorkerSpec& spec, const std::vector<Worker>& workers) {
   spec_ = spec;
-  write("RENDEZVOUS", nullptr, {{"duration", duration_ms(met_ - waiting_since_)}});
-  write("ASSIGN_WORKER_RANKS", nullptr, {{"duration", duration_ms(net::Clock::now() - met_)}});
+  write("RENDEZVOUS", nullptr, {{"duration", duration_ms(rendezvous_end_ - waiting_since_)}});
+  write("ASSIGN_WORKER_RANKS", nullptr, {{"duration", duration_ms(net::Clock::now() - rendezvous_end_)}});
   for (Worker worker : workers) {
     worker.status.reset();  // It may have ended already.
     write("START", &worker, OrderedJson::object());

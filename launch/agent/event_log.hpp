@@ -22,7 +22,7 @@ class EventLog {
   EventLog(const LaunchConfig& config, Console& console) : config_(config), console_(console) {}
 
   /// The rendezvous is complete, and a round starts.
-  void met() { met_ = net::Clock::now(); }
+  void rendezvous_completed() { rendezvous_end_ = net::Clock::now(); }
   /// The ranks have numbers and were started.
   void started(const WorkerSpec& spec, const std::vector<Worker>& workers);
   /// All ranks of the round have ended: the agent starts waiting for the next one.
@@ -38,7 +38,7 @@ class EventLog {
   Console& console_;
   const net::Deadline begin_ = net::Clock::now();
   net::Deadline waiting_since_ = begin_;
-  net::Deadline met_ = begin_;
+  net::Deadline rendezvous_end_ = begin_;
   WorkerSpec spec_;
   std::vector<Worker> ends_;
 };

@@ -25,11 +25,11 @@ milliseconds since(std::int64_t beat_time) {
 
 }  // namespace
 
-HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks,
+HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& assignment, int ranks,
                                    std::string node)
-    : folder_(fmt::format("{}/heartbeats_{}", folder, place.round)),
+    : folder_(fmt::format("{}/heartbeats_{}", folder, assignment.round)),
       ranks_(ranks),
-      first_rank_(place.first_rank),
+      first_rank_(assignment.first_rank),
       node_(std::move(node)) {
   std::error_code ignored;  // The first file gives a better error.
   std::filesystem::create_directories(folder_, ignored);
@@ -57,7 +57,7 @@ std::vector<RankStatus> HeartbeatMonitor::statuses(const std::vector<Worker>& wo
   for (const auto& worker : workers) {
     RankStatus rank;
     rank.rank = first_rank_ + worker.local_rank;
-    rank.place = fmt::format("{}{}pid {}", node_, node_.empty() ? "" : ", ", worker.pid);
+    rank.process = fmt::format("{}{}pid {}", node_, node_.empty() ? "" : ", ", worker.pid);
     rank.beat = read_heartbeat(file(worker.local_rank));
     if (rank.beat) {
       rank.still = since(rank.beat->beat_time);

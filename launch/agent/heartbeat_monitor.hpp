@@ -20,7 +20,7 @@ class HeartbeatMonitor {
 
   /// Creates the heartbeat files in the launcher's own `folder`, as a log folder may be on a network file
   /// system. `node` is a name for messages, empty if there is one node. Throws lockstep::Error.
-  HeartbeatMonitor(const std::string& folder, const Assignment& place, int ranks, std::string node);
+  HeartbeatMonitor(const std::string& folder, const Assignment& assignment, int ranks, std::string node);
   /// Removes them.
   ~HeartbeatMonitor();
   HeartbeatMonitor(const HeartbeatMonitor&) = delete;

@@ -94,8 +94,8 @@ Round::~Round() {
 void Round::prepare() {
   check_script(config_);
   oom_kills_before_ = oom_kills();
-  const bool alone = spec_.place.group_world_size == 1;
-  monitor_.emplace(supervisor_.reaper.folder(), spec_.place, config_.local_world_size,
+  const bool alone = spec_.assignment.group_world_size == 1;
+  monitor_.emplace(supervisor_.reaper.folder(), spec_.assignment, config_.local_world_size,
                    alone ? "" : host_name());
   next_look_ = net::Clock::now() + HeartbeatMonitor::kInterval;
 }
@@ -114,7 +114,7 @@ bool Round::start_next() {
     supervisor_.signals.restore_in_child();
   });
   workers_.push_back({.local_rank = rank, .pid = spawned_->pid()});
-  supervisor_.reaper.watch(spawned_->pid());
+  supervisor_.reaper.guard(spawned_->pid());
   return true;
 }
 
@@ -210,7 +210,7 @@ void Round::hand_over_held() {
     if (worker.status || hand_over(worker, key.second, held))
       held_.erase(current);
     else if (!std::exchange(held.reported, true))
-      waiting[key.second].push_back(spec_.place.first_rank + worker.local_rank);
+      waiting[key.second].push_back(spec_.assignment.first_rank + worker.local_rank);
   }
   for (const auto& [number, ranks] : waiting)
     forwarder_.console().say("{} waits until {} {} a handler for it, as it would end {}", signal_name(number),
@@ -296,8 +296,8 @@ std::vector<RankStatus> Round::on_deadline() {
 void Round::report_saved_ranks() {
   std::vector<int> saved, running;
   for (const auto& worker : workers_) {
-    if (worker.preempted()) saved.push_back(spec_.place.first_rank + worker.local_rank);
-    if (!worker.status) running.push_back(spec_.place.first_rank + worker.local_rank);
+    if (worker.preempted()) saved.push_back(spec_.assignment.first_rank + worker.local_rank);
+    if (!worker.status) running.push_back(spec_.assignment.first_rank + worker.local_rank);
   }
   if (!running.empty())
     forwarder_.console().say(
@@ -306,16 +306,16 @@ void Round::report_saved_ranks() {
   saved_report_ = net::Deadline::max();
 }
 
-bool Round::blame(int rank, const std::string& text) {
+bool Round::mark_hung(int rank, const std::string& text) {
   if (stage_ != Stage::running || first_failure_) return false;
   hang_text_ = text;
-  first_failure_ = static_cast<std::size_t>(rank - spec_.place.first_rank);
+  first_failure_ = static_cast<std::size_t>(rank - spec_.assignment.first_rank);
   return true;
 }
 
 bool Round::has_rank(int rank) const {
-  return rank >= spec_.place.first_rank &&
-         static_cast<std::size_t>(rank - spec_.place.first_rank) < workers_.size();
+  return rank >= spec_.assignment.first_rank &&
+         static_cast<std::size_t>(rank - spec_.assignment.first_rank) < workers_.size();
 }
 
 void Round::on_shutdown_deadline() {
@@ -361,11 +361,11 @@ bool Round::preempted() const {
 }
 
 ProcessFailure Round::record_for(int local_rank) const {
-  const Assignment& place = spec_.place;
-  const bool alone = place.group_world_size == 1;
-  return {.rank = place.first_rank + local_rank,
+  const Assignment& assignment = spec_.assignment;
+  const bool alone = assignment.group_world_size == 1;
+  return {.rank = assignment.first_rank + local_rank,
           .local_rank = local_rank,
-          .node = alone ? "" : fmt::format("node {}, host {}", place.group_rank, host_name()),
+          .node = alone ? "" : fmt::format("node {}, host {}", assignment.group_rank, host_name()),
           .host = host_name(),
           .program = config_.program};
 }

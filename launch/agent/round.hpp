@@ -66,7 +66,7 @@ class Round {
   bool has_rank(int rank) const;
   /// Makes this rank of this node the round's first failure, because of which the job ends. False if there is
   /// one already, or if the ranks are being stopped.
-  bool blame(int rank, const std::string& text);
+  bool mark_hung(int rank, const std::string& text);
 
   std::vector<StackTarget> stack_targets() const { return monitor_->stack_targets(workers_); }
   std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }

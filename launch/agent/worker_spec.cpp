@@ -27,8 +27,8 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
   // With --log-max-size the launcher writes the file.
   if (sink == Sink::file && config.log_max_bytes == 0) return open_log(folder / name);
   ForwardedStream stream{.local_rank = local_rank, .number = number, .shown = sink == Sink::forward};
-  stream.prefix =
-      line_prefix(config.line_prefix, config.options.role, spec.place.first_rank + local_rank, local_rank);
+  stream.prefix = line_prefix(config.line_prefix, config.options.role,
+                              spec.assignment.first_rank + local_rank, local_rank);
   if (!config.log_dir.empty()) stream.copy.emplace(folder / name, config.log_max_bytes);
   stream.filters = number == STDOUT_FILENO ? config.options.duplicate_stdout_filters
                                            : config.options.duplicate_stderr_filters;
@@ -42,7 +42,7 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
 
 std::filesystem::path rank_folder(const WorkerSpec& spec, int local_rank) {
   const std::string repeat = spec.repeat == 0 ? "" : fmt::format(".{}", spec.repeat);
-  return fmt::format("{}/attempt_{}{}/{}", spec.folder, spec.place.restart_count, repeat, local_rank);
+  return fmt::format("{}/attempt_{}{}/{}", spec.folder, spec.assignment.restart_count, repeat, local_rank);
 }
 
 std::string error_file(const WorkerSpec& spec, int local_rank) {
@@ -51,24 +51,24 @@ std::string error_file(const WorkerSpec& spec, int local_rank) {
 
 Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                const Environment& parent) {
-  const Assignment& place = spec.place;
+  const Assignment& assignment = spec.assignment;
   Environment result = parent;
-  const std::pair<const char*, int> numbers[] = {{"RANK", place.first_rank + local_rank},
+  const std::pair<const char*, int> numbers[] = {{"RANK", assignment.first_rank + local_rank},
                                                  {"LOCAL_RANK", local_rank},
-                                                 {"ROLE_RANK", place.first_role_rank + local_rank},
-                                                 {"GROUP_RANK", place.group_rank},
-                                                 {"WORLD_SIZE", place.world_size},
+                                                 {"ROLE_RANK", assignment.first_role_rank + local_rank},
+                                                 {"GROUP_RANK", assignment.group_rank},
+                                                 {"WORLD_SIZE", assignment.world_size},
                                                  {"LOCAL_WORLD_SIZE", config.local_world_size},
-                                                 {"ROLE_WORLD_SIZE", place.role_world_size},
-                                                 {"GROUP_WORLD_SIZE", place.group_world_size},
+                                                 {"ROLE_WORLD_SIZE", assignment.role_world_size},
+                                                 {"GROUP_WORLD_SIZE", assignment.group_world_size},
                                                  {"MASTER_PORT", spec.master.port},
-                                                 {"TORCHELASTIC_RESTART_COUNT", place.restart_count},
-                                                 {"TORCHELASTIC_MAX_RESTARTS", place.max_restarts}};
+                                                 {"TORCHELASTIC_RESTART_COUNT", assignment.restart_count},
+                                                 {"TORCHELASTIC_MAX_RESTARTS", assignment.max_restarts}};
   for (const auto& [name, number] : numbers) result[name] = std::to_string(number);
   result["ROLE_NAME"] = config.options.role;
   result["MASTER_ADDR"] = spec.master.host;
   result["TORCHELASTIC_RUN_ID"] = config.run_id;
-  result["TORCHELASTIC_USE_AGENT_STORE"] = spec.place.own_store ? "False" : "True";
+  result["TORCHELASTIC_USE_AGENT_STORE"] = spec.assignment.own_store ? "False" : "True";
   result["TORCHELASTIC_ERROR_FILE"] = error_file(spec, local_rank);
   result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.options.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -107,17 +107,17 @@ void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const 
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {
   WorkerSpec spec;
   // As if all nodes had joined, each with as many ranks as this one.
-  spec.place = {.max_restarts = config.options.max_restarts,
-                .group_rank = config.node_rank.value_or(0),
-                .group_world_size = config.max_nodes,
-                .first_rank = config.node_rank.value_or(0) * config.local_world_size,
-                .world_size = config.max_nodes * config.local_world_size};
-  spec.place.first_role_rank = spec.place.first_rank;
-  spec.place.role_world_size = spec.place.world_size;
+  spec.assignment = {.max_restarts = config.options.max_restarts,
+                     .group_rank = config.node_rank.value_or(0),
+                     .group_world_size = config.max_nodes,
+                     .first_rank = config.node_rank.value_or(0) * config.local_world_size,
+                     .world_size = config.max_nodes * config.local_world_size};
+  spec.assignment.first_role_rank = spec.assignment.first_rank;
+  spec.assignment.role_world_size = spec.assignment.world_size;
   spec.master = {config.endpoint.host, config.endpoint.port != 0 ? config.endpoint.port : net::free_port()};
   spec.folder = config.log_dir.empty() ? "<a temporary folder>" : config.log_dir;
   for (int rank = 0; rank < config.local_world_size; ++rank) {
-    out << "rank " << spec.place.first_rank + rank << ":";
+    out << "rank " << spec.assignment.first_rank + rank << ":";
     for (const auto& word : worker_command(config, rank)) out << ' ' << shell_word(word);
     out << '\n';
     if (!config.bindings.empty())

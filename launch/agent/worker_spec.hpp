@@ -16,7 +16,7 @@ namespace lockstep::launch {
 /// One start of the ranks of this node.
 struct WorkerSpec {
   /// Round 0: nothing was started yet.
-  Assignment place{.round = 0};
+  Assignment assignment{.round = 0};
   /// Counts the starts with the same restart count; 0 is the first.
   int repeat = 0;
   /// Address of the ranks' store.

@@ -25,7 +25,7 @@ constexpr std::size_t kLongestErrorText = 8 * 1024;
 constexpr int kDeepest = 8;
 
 /// Deep nesting is left out by the parser: copying or writing it would need a deep stack.
-Json parsed(const std::string& text) {
+Json parse_content(const std::string& text) {
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) { return depth < kDeepest; };
   Json json = Json::parse(text, shallow, false);
   const bool in_form = json.is_object() && json.contains("message");
@@ -33,9 +33,9 @@ Json parsed(const std::string& text) {
 }
 
 /// The value at a JSON pointer; null if there is none.
-const Json& value_at(const Json& content, const char* place) {
+const Json& value_at(const Json& content, const char* path) {
   static const Json kNothing;
-  const Json::json_pointer pointer(place);
+  const Json::json_pointer pointer(path);
   return content.contains(pointer) ? content.at(pointer) : kNothing;
 }
 
@@ -43,7 +43,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? shorten_text(value.get_ref<const std::string&>(), kLongestErrorText) : "";
 }
 
-Json cut_down(const Json& content) {
+Json reduce_content(const Json& content) {
   Json extra = {{"timestamp", std::to_string(time_of(content))}};
   if (const std::string traceback = traceback_of(content); !traceback.empty())
     extra["py_callstack"] = traceback;
@@ -56,8 +56,8 @@ Json cut_down(const Json& content) {
 nlohmann::json error_content(const std::string& path) {
   const auto text = read_end(path, kLongestFile);
   if (!text) return nullptr;
-  Json content = parsed(*text);
-  return content.is_null() || text->size() <= kLongestContent ? content : cut_down(content);
+  Json content = parse_content(*text);
+  return content.is_null() || text->size() <= kLongestContent ? content : reduce_content(content);
 }
 
 std::string named_error_file(const std::string& path, bool kept) {
@@ -66,7 +66,7 @@ std::string named_error_file(const std::string& path, bool kept) {
   if (!S_ISREG(status.st_mode)) return path + " (not read, as it is not a regular file)";
   if (static_cast<std::size_t>(status.st_size) > kLongestFile) return path + " (not read, as it is too long)";
   if (status.st_size == 0) return path + " (empty)";
-  if (parsed(read_end(path, kLongestFile).value_or("")).is_null())
+  if (parse_content(read_end(path, kLongestFile).value_or("")).is_null())
     return path + " (damaged: not JSON in torchrun's format)";
   return kept ? path : "";
 }

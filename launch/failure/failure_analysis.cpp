@@ -22,6 +22,24 @@ bool saved_or_succeeded(const ProcessFailure& record) {
   return record.status == 0 || record.status == kPreemptedExitCode << 8;
 }
 
+// Finding the root cause. When one rank fails, most others fail within milliseconds: they lose the connection
+// to it, run into a timeout, are aborted by NCCL's watchdog, or are stopped by their launcher. The records of
+// all of them arrive, and none says "I was first". Their order is that in which the nodes' reports reached
+// the coordinator, not that of the failures, and times are of no use, because clocks of hosts differ.
+//
+// So a record is weighed by what only its own rank can know: by which signal it died, whether it has a
+// message of its own, and whether it says itself that it only lost another rank (is_secondary, from its error
+// file). The words of a message are never interpreted: a program may print anything. The first report counts,
+// unless its weight is low and another one's is higher:
+//
+//     weight of the first report   overruled by
+//     crash, own_error             nothing: whatever came later may be a consequence
+//     silent                       a crash: a rank may exit without a word because it lost its peer
+//     secondary, stopped           silent, own_error or crash; the heaviest, and the first of equals
+//
+// A rank that its launcher stopped has the lowest weight, unless it left a message of its own. If nothing but
+// victims reported, the first of them is named: some rank has to be.
+
 /// How likely a failure is the cause of others, in ascending order. `stopped`: it ended without a message
 /// after it was asked to.
 enum class Weight { stopped, secondary, silent, own_error, crash };
@@ -57,12 +75,12 @@ constexpr std::size_t kLongestMessage = 4096;
 /// The report has the whole message before.
 constexpr std::size_t kLongestHeadline = 300;
 
-std::string quoted(std::string message, const std::string& indent = "  ") {
+std::string quote_text(std::string message, const std::string& indent = "  ") {
   while (message.ends_with('\n')) message.pop_back();
   return indent_lines(remove_control_characters(shorten_text(message, kLongestMessage)), indent);
 }
 
-std::string named(const ProcessFailure& failure) {
+std::string name_rank(const ProcessFailure& failure) {
   return fmt::format("rank {} ({}local rank {}{}, {}) ", failure.rank,
                      failure.node.empty() ? "" : failure.node + ", ", failure.local_rank,
                      failure.pid == 0 ? "" : fmt::format(", pid {}", failure.pid), failure.program);
@@ -75,7 +93,7 @@ std::string memory_text(const ProcessFailure& failure) {
 }
 
 /// Who may have sent a SIGKILL that the launcher did not send.
-std::string sender_of_kill(const ProcessFailure& failure) {
+std::string explain_kill(const ProcessFailure& failure) {
   if (failure.status != SIGKILL || failure.hung || failure.killed) return "";
   if (failure.killed_by_oom()) {
     return fmt::format(
@@ -95,11 +113,11 @@ std::string sender_of_kill(const ProcessFailure& failure) {
 std::string message_text(const ProcessFailure& record) {
   const std::string traceback = traceback_of(record.error);
   const bool repeated = !traceback.empty() && traceback.find(record.message) != std::string::npos;
-  return (repeated ? "" : quoted(record.message)) + quoted(traceback);
+  return (repeated ? "" : quote_text(record.message)) + quote_text(traceback);
 }
 
 /// " at 2026-01-31 12:00:00"; empty if unknown. The time in an error file may be any number.
-std::string moment_of(const ProcessFailure& record) {
+std::string format_moment(const ProcessFailure& record) {
   for (const std::int64_t time : {time_of(record.error), record.time}) {
     const std::string text = time == 0 ? "" : format_time(time, "%Y-%m-%d %H:%M:%S", localtime_r);
     if (!text.empty()) return " at " + text;
@@ -108,52 +126,53 @@ std::string moment_of(const ProcessFailure& record) {
 }
 
 /// "at 2026-01-31 12:00:00 on host a, error file /logs/error.json".
-std::string circumstances(const ProcessFailure& record) {
-  std::string text = moment_of(record);
+std::string describe_circumstances(const ProcessFailure& record) {
+  std::string text = format_moment(record);
   if (!record.host.empty()) text += " on host " + record.host;
   if (!record.error_file.empty()) text += (text.empty() ? " " : ", ") + ("error file " + record.error_file);
-  return text.empty() ? "" : quoted(text.substr(1));
+  return text.empty() ? "" : quote_text(text.substr(1));
 }
 
 std::string end_of_log(const ProcessFailure& record) {
   if (record.last_lines.empty()) return "";
   const std::string what = record.log_file.empty() ? "its standard error" : record.log_file;
-  return "  The end of " + what + ":\n" + quoted(record.last_lines, "    ");
+  return "  The end of " + what + ":\n" + quote_text(record.last_lines, "    ");
 }
 
-std::string details(const ProcessFailure& record) {
-  return message_text(record) + (record.failed() ? sender_of_kill(record) : "") + circumstances(record) +
-         end_of_log(record);
+std::string describe_details(const ProcessFailure& record) {
+  return message_text(record) + (record.failed() ? explain_kill(record) : "") +
+         describe_circumstances(record) + end_of_log(record);
 }
 
-std::string how_it_failed(const ProcessFailure& record) {
+std::string describe_failure(const ProcessFailure& record) {
   if (record.hung) return "made no progress (--heartbeat-timeout)";
   if (record.pid == 0) return "could not be started";
   return record.failed() ? describe_exit(*record.status) : "reported an error, and then was stopped";
 }
 
 /// "rank 2 (local rank 2, pid 102, prog) exited with code 1: ValueError: x".
-std::string in_one_line(const ProcessFailure& failure) {
+std::string summarize(const ProcessFailure& failure) {
   const std::string first_line =
       shorten_text(failure.message.substr(0, failure.message.find('\n')), kLongestHeadline);
-  return quoted(named(failure) + how_it_failed(failure) + (failure.message.empty() ? "" : ": ") + first_line,
-                "");
+  return quote_text(
+      name_rank(failure) + describe_failure(failure) + (failure.message.empty() ? "" : ": ") + first_line,
+      "");
 }
 
 /// Groups of ranks that share a line, in the order of the report.
-enum class Fate { failed, failed_alike, lost_another, obeyed, succeeded };
+enum class Fate { failed, failed_alike, lost_another, stopped, succeeded };
 
 std::string line_of(Fate fate, std::string how, const std::vector<int>& ranks) {
   const bool several = ranks.size() > 1;
   if (several && how.starts_with("was ")) how.replace(0, 4, "were ");
   const char* after_stop = several ? " after they were asked to stop" : " after it was asked to stop";
   const char* as_well = fate == Fate::failed_alike ? " with the same error" : " as well";
-  const char* end = fate == Fate::succeeded ? "" : fate == Fate::obeyed ? after_stop : as_well;
+  const char* end = fate == Fate::succeeded ? "" : fate == Fate::stopped ? after_stop : as_well;
   return fmt::format("lockstep run: {} {}{}\n", rank_list(ranks), how, end);
 }
 
 /// The report on all ranks except the cause, in as few lines as possible.
-std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t cause) {
+std::string report_other_ranks(const std::vector<ProcessFailure>& failures, std::size_t cause) {
   std::string text;
   std::map<std::pair<Fate, std::string>, std::vector<int>> together;
   int shown = 0;
@@ -161,19 +180,19 @@ std::string other_ranks(const std::vector<ProcessFailure>& failures, std::size_t
   for (std::size_t i = 0; i < failures.size(); ++i) {
     if (i == cause) continue;
     const ProcessFailure& failure = failures[i];
-    const std::string head = "lockstep run: " + named(failure);
+    const std::string head = "lockstep run: " + name_rank(failure);
     const std::string how = failure.status ? describe_exit(*failure.status) : "";
     if (!failure.status) {
       text += head + "did not exit after SIGKILL: look at its state with ps\n";
     } else if (!failure.failed()) {
-      together[{failure.stopped ? Fate::obeyed : Fate::succeeded, how}].push_back(failure.rank);
+      together[{failure.stopped ? Fate::stopped : Fate::succeeded, how}].push_back(failure.rank);
     } else if (!failure.message.empty() && failure.message == failures[cause].message) {
       together[{Fate::failed_alike, how}].push_back(failure.rank);
     } else if (failure.is_secondary && shows_secondary) {
       together[{Fate::lost_another, "lost another rank"}].push_back(failure.rank);
     } else if (shown++ < kMostDetailed) {
       shows_secondary = shows_secondary || failure.is_secondary;
-      text += head + how + "\n" + details(failure);
+      text += head + how + "\n" + describe_details(failure);
     } else {
       together[{Fate::failed, how}].push_back(failure.rank);
     }
@@ -196,10 +215,10 @@ std::size_t root_cause(const std::vector<ProcessFailure>& failures) {
 
 std::string failure_report(const std::vector<ProcessFailure>& failures, std::size_t cause) {
   const ProcessFailure& root = failures[cause];
-  std::string text =
-      fmt::format("lockstep run: FAILED: {}{}\n{}", named(root), how_it_failed(root), details(root));
+  std::string text = fmt::format("lockstep run: FAILED: {}{}\n{}", name_rank(root), describe_failure(root),
+                                 describe_details(root));
   if (failures.size() == 1) return text;
-  return text + other_ranks(failures, cause) + "lockstep run: root cause: " + in_one_line(root);
+  return text + report_other_ranks(failures, cause) + "lockstep run: root cause: " + summarize(root);
 }
 
 FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
@@ -209,7 +228,7 @@ FailureSummary analyze_failures(const std::vector<ProcessFailure>& records) {
   // A cause that was stopped before it ended by itself has no exit code of its own.
   const ProcessFailure& ended = cause.failed() ? cause : records.front();
   return {.report = failure_report(records, index),
-          .headline = "lockstep run: FAILED: " + in_one_line(cause),
+          .headline = "lockstep run: FAILED: " + summarize(cause),
           .exit_code = ended.hung     ? kHangStatus
                        : ended.status ? exit_code_of(*ended.status)
                                       : 1,

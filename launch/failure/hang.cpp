@@ -18,7 +18,7 @@ using Ranks = std::vector<RankStatus>;
 using std::chrono::milliseconds;
 
 template <class Condition>
-Ranks those(const Ranks& ranks, const Condition& condition) {
+Ranks filter_ranks(const Ranks& ranks, const Condition& condition) {
   Ranks result;
   std::ranges::copy_if(ranks, std::back_inserter(result), condition);
   return result;
@@ -32,9 +32,9 @@ std::string held_text(char state) {
   return "";
 }
 
-bool left(const RankStatus& rank) { return rank.beat && rank.status == 0; }
+bool has_left(const RankStatus& rank) { return rank.beat && rank.status == 0; }
 bool is_held(const RankStatus& rank) { return !held_text(rank.process_state).empty(); }
-bool works(const RankStatus& rank) { return rank.beat->activity == Activity::working; }
+bool is_working(const RankStatus& rank) { return rank.beat->activity == Activity::working; }
 
 std::string list_ranks_of(const Ranks& ranks) {
   std::vector<int> numbers;
@@ -43,25 +43,25 @@ std::string list_ranks_of(const Ranks& ranks) {
 }
 
 std::string stuck_text(const RankStatus& rank) {
-  const std::string head = fmt::format("rank {} ({})", rank.rank, rank.place);
-  if (left(rank)) return fmt::format("{} left at step {} (exit code 0)", head, rank.beat->step);
+  const std::string head = fmt::format("rank {} ({})", rank.rank, rank.process);
+  if (has_left(rank)) return fmt::format("{} left at step {} (exit code 0)", head, rank.beat->step);
   const std::string held = held_text(rank.process_state);
   return fmt::format("{} has not moved for {}: {}last seen in {}", head, format_whole_seconds(rank.still),
                      held.empty() ? "" : fmt::format("it is {}; ", held), rank.beat->text());
 }
 
 /// "ranks 0, 1 wait in all_reduce #412 for 30 s", "rank 2 is in forward, step 57 for 30 s": one text per
-/// place.
+/// position.
 std::vector<std::string> status_lines(const Ranks& all) {
-  std::map<std::string, Ranks> places;
-  for (const auto& rank : all) places[rank.beat->text()].push_back(rank);
+  std::map<std::string, Ranks> positions;
+  for (const auto& rank : all) positions[rank.beat->text()].push_back(rank);
   std::vector<std::string> texts;
-  for (const auto& [place, ranks] : places) {
+  for (const auto& [position, ranks] : positions) {
     const milliseconds shortest = std::ranges::min(ranks, {}, &RankStatus::still).still;
     const bool is_one = ranks.size() == 1;
-    const char* verb = works(ranks.front()) ? (is_one ? "is" : "are") : (is_one ? "waits" : "wait");
-    texts.push_back(
-        fmt::format("{} {} in {} for {}", list_ranks_of(ranks), verb, place, format_whole_seconds(shortest)));
+    const char* verb = is_working(ranks.front()) ? (is_one ? "is" : "are") : (is_one ? "waits" : "wait");
+    texts.push_back(fmt::format("{} {} in {} for {}", list_ranks_of(ranks), verb, position,
+                                format_whole_seconds(shortest)));
   }
   return texts;
 }
@@ -71,23 +71,25 @@ Ranks behind(const Ranks& ranks) {
   if (ranks.empty()) return {};
   const auto step_of = [](const RankStatus& rank) { return rank.beat->step; };
   const auto least = step_of(std::ranges::min(ranks, {}, step_of));
-  const auto behind_others = those(ranks, [&](const RankStatus& rank) { return step_of(rank) == least; });
+  const auto behind_others =
+      filter_ranks(ranks, [&](const RankStatus& rank) { return step_of(rank) == least; });
   return behind_others.size() < ranks.size() ? behind_others : Ranks();
 }
 
-/// The ranks that are not in the most common place.
+/// The ranks that are not in the most common position.
 Ranks elsewhere(const Ranks& ranks) {
-  std::map<std::string, int> places;
-  for (const auto& rank : ranks) ++places[rank.beat->text()];
-  const auto most = std::ranges::max_element(places, {}, [](const auto& place) { return place.second; });
-  return those(ranks, [&](const RankStatus& rank) { return rank.beat->text() != most->first; });
+  std::map<std::string, int> positions;
+  for (const auto& rank : ranks) ++positions[rank.beat->text()];
+  const auto most =
+      std::ranges::max_element(positions, {}, [](const auto& position) { return position.second; });
+  return filter_ranks(ranks, [&](const RankStatus& rank) { return rank.beat->text() != most->first; });
 }
 
 /// A rank that waits for its GPU seems to work: it is ahead of the one that the GPU waits for.
-Ranks blamed(const Ranks& all, const Ranks& running) {
-  const Ranks working = those(running, works);
-  for (auto found : {those(running, is_held), behind(working), working, those(all, left), behind(running),
-                     elsewhere(running)}) {
+Ranks find_suspects(const Ranks& all, const Ranks& running) {
+  const Ranks working = filter_ranks(running, is_working);
+  for (auto found : {filter_ranks(running, is_held), behind(working), working, filter_ranks(all, has_left),
+                     behind(running), elsewhere(running)}) {
     if (!found.empty()) return found;
   }
   return {};
@@ -96,21 +98,21 @@ Ranks blamed(const Ranks& all, const Ranks& running) {
 }  // namespace
 
 std::optional<Hang> find_hang(const Ranks& all, milliseconds limit) {
-  const Ranks running = those(all, [](const RankStatus& rank) { return !rank.status; });
+  const Ranks running = filter_ranks(all, [](const RankStatus& rank) { return !rank.status; });
   const auto stands = [&](const RankStatus& rank) { return rank.beat && rank.still >= limit; };
   if (running.empty() || !std::ranges::all_of(running, stands)) return std::nullopt;
   Hang found;
   std::vector<std::string> parts;
-  for (const auto& rank : blamed(all, running)) {
+  for (const auto& rank : find_suspects(all, running)) {
     found.stuck.push_back(rank.rank);
-    found.is_certain = found.is_certain || is_held(rank) || left(rank) || works(rank);
+    found.is_certain = found.is_certain || is_held(rank) || has_left(rank) || is_working(rank);
     parts.push_back(stuck_text(rank));
   }
-  found.somebody_waits = !std::ranges::all_of(running, works);
+  found.somebody_waits = !std::ranges::all_of(running, is_working);
   const auto is_other = [&](const RankStatus& rank) {
     return std::ranges::count(found.stuck, rank.rank) == 0;
   };
-  for (auto& part : status_lines(those(running, is_other))) parts.push_back(std::move(part));
+  for (auto& part : status_lines(filter_ranks(running, is_other))) parts.push_back(std::move(part));
   found.text = fmt::format("{}", fmt::join(parts, "; "));
   if (found.stuck.empty()) found.text += "; no rank is behind: look at the network and at the host of rank 0";
   return found;
@@ -120,7 +122,7 @@ std::string lost_peers(const Ranks& ranks, int failed) {
   const auto found = std::ranges::find(ranks, failed, &RankStatus::rank);
   if (found == ranks.end() || !found->beat) return "";
   std::vector<std::string> parts;
-  for (const auto& rank : those(ranks, left))
+  for (const auto& rank : filter_ranks(ranks, has_left))
     parts.push_back(fmt::format("rank {} left at step {} (exit code 0)", rank.rank, rank.beat->step));
   if (!parts.empty())
     return fmt::format("{} while rank {} was in {}", fmt::join(parts, "; "), failed, found->beat->text());
@@ -128,7 +130,7 @@ std::string lost_peers(const Ranks& ranks, int failed) {
     return rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGABRT;
   };
   if (!is_aborted(*found)) return "";
-  const Ranks seen = those(ranks, [](const RankStatus& rank) { return rank.beat.has_value(); });
+  const Ranks seen = filter_ranks(ranks, [](const RankStatus& rank) { return rank.beat.has_value(); });
   const Ranks late = behind(seen);
   for (const auto& rank : late.empty() ? elsewhere(seen) : late)
     if (!is_aborted(rank)) parts.push_back(stuck_text(rank));

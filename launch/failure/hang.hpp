@@ -14,7 +14,7 @@ namespace lockstep::launch {
 struct RankStatus {
   int rank = 0;
   /// "pid 77", or "node1, pid 77" if there are several nodes.
-  std::string place;
+  std::string process;
   /// nullopt: it never sent a heartbeat.
   std::optional<HeartbeatRecord> beat;
   /// The state of its process as in ps (ProcessStat::state); '?': unknown.
@@ -39,7 +39,7 @@ struct Hang {
 };
 
 /// Looks for a hang: every running rank has sent heartbeats, but none within `limit`. The first of these
-/// groups that is not empty is blamed: ranks whose process is stopped, held by a debugger or stuck in a
+/// groups that is not empty is at fault: ranks whose process is stopped, held by a debugger or stuck in a
 /// device; ranks that do their own work, of which those that are behind in steps come first; ranks that
 /// exited early; ranks that are behind in steps; ranks that wait in another place than most. *Local*.
 std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono::milliseconds limit);

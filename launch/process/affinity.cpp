@@ -79,7 +79,8 @@ std::vector<Gpu> all_gpus(const std::string& sys, const std::string& proc) {
 const Gpu* named(const std::string& entry, const std::vector<Gpu>& gpus) {
   if (entry.starts_with("MIG-")) {
     throw formatted<UsageError>(
-        "--numa-binding: CUDA_VISIBLE_DEVICES names a slice of a GPU ('{}'), whose place only the driver's "
+        "--numa-binding: CUDA_VISIBLE_DEVICES names a slice of a GPU ('{}'), whose location only the "
+        "driver's "
         "library knows. Use --cpu-binding block.",
         entry);
   }
@@ -110,7 +111,7 @@ Groups grouped(const Topology& topology, const CpuSet& cpus, int Cpu::*key) {
 
 /// Distributes the groups over `parts` contiguous runs; if they do not divide evenly, the first runs have one
 /// group more.
-Groups dealt(const Groups& groups, std::size_t parts) {
+Groups deal_cores(const Groups& groups, std::size_t parts) {
   Groups result(parts);
   const std::size_t each = groups.size() / parts;
   const std::size_t rest = groups.size() % parts;
@@ -176,10 +177,10 @@ CpuSet socket_cpus(const Topology& topology, const CpuSet& allowed, const CpuSet
   return cpus;
 }
 
-CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_t place,
+CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_t index,
                       std::size_t devices) {
   const Groups cores = grouped(topology, usable, &Cpu::core);
-  if (cores.size() >= devices) return dealt(cores, devices)[place];
+  if (cores.size() >= devices) return deal_cores(cores, devices)[index];
   throw formatted<UsageError>(
       "--numa-binding exclusive: {} ranks share a NUMA node with {} cores that this job may use ({}). Start "
       "fewer ranks, or use --numa-binding node.",
@@ -187,10 +188,10 @@ CpuSet exclusive_cpus(const Topology& topology, const CpuSet& usable, std::size_
 }
 
 /// Caches with more usable CPUs come first.
-CpuSet complex_cpus(const Topology& topology, const CpuSet& usable, std::size_t place) {
+CpuSet complex_cpus(const Topology& topology, const CpuSet& usable, std::size_t index) {
   Groups caches = grouped(topology, usable, &Cpu::cache);
   std::ranges::stable_sort(caches, std::greater(), std::ranges::size);
-  return caches[place % caches.size()];
+  return caches[index % caches.size()];
 }
 
 bool has_default_policy() {
@@ -268,11 +269,11 @@ std::vector<CpuSet> cpu_blocks(const Topology& topology, const CpuSet& allowed, 
   if (ranks < 1 || allowed.size() < count) return {};
   const auto nodes = pieces_by_node(topology, allowed, count);
   // With fewer ranks than nodes, each rank gets whole nodes.
-  if (count < nodes.size()) return dealt(grouped(topology, allowed, &Cpu::node), count);
+  if (count < nodes.size()) return deal_cores(grouped(topology, allowed, &Cpu::node), count);
   const auto shares = ranks_by_node(nodes, count);
   std::vector<CpuSet> result;
   for (std::size_t i = 0; i < nodes.size(); ++i)
-    std::ranges::move(dealt(nodes[i], shares[i]), std::back_inserter(result));
+    std::ranges::move(deal_cores(nodes[i], shares[i]), std::back_inserter(result));
   return result;
 }
 
@@ -283,11 +284,11 @@ std::vector<CpuSet> cpus_by_device(BindingMode mode, const Topology& topology, c
   for (const int node : device_nodes) {
     const CpuSet usable = node_cpus(topology, allowed, node);
     // Index among the devices of its node.
-    const std::size_t place = seen[node]++;
+    const std::size_t index = seen[node]++;
     const auto count = static_cast<std::size_t>(std::ranges::count(device_nodes, node));
     if (mode == BindingMode::socket) result.push_back(socket_cpus(topology, allowed, usable));
-    if (mode == BindingMode::exclusive) result.push_back(exclusive_cpus(topology, usable, place, count));
-    if (mode == BindingMode::core_complex) result.push_back(complex_cpus(topology, usable, place));
+    if (mode == BindingMode::exclusive) result.push_back(exclusive_cpus(topology, usable, index, count));
+    if (mode == BindingMode::core_complex) result.push_back(complex_cpus(topology, usable, index));
     if (mode == BindingMode::node) result.push_back(usable);
   }
   return result;

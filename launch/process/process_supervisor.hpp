@@ -85,7 +85,7 @@ class OrphanReaper {
   bool has_tag(pid_t process) const;
 
   /// From now on the process group is killed when the launcher dies; `release` undoes this.
-  void watch(pid_t group) const noexcept { send(group); }
+  void guard(pid_t group) const noexcept { send(group); }
   void release(pid_t group) const noexcept { send(-group); }
 
   pid_t pid() const noexcept { return pid_; }

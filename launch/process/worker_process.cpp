@@ -121,16 +121,16 @@ bool SpawnedProcess::has_begun(std::chrono::milliseconds limit) {
 }
 
 void WorkerOutput::apply() const noexcept {
-  const auto put = [](const net::FileDescriptor& file, int place) {
+  const auto redirect = [](const net::FileDescriptor& file, int target) {
     // dup2 of a descriptor onto itself would leave it close-on-exec.
-    if (file.get() == place) {
-      fcntl(place, F_SETFD, 0);
+    if (file.get() == target) {
+      fcntl(target, F_SETFD, 0);
     } else if (file) {
-      dup2(file.get(), place);
+      dup2(file.get(), target);
     }
   };
-  put(out, STDOUT_FILENO);
-  put(err, STDERR_FILENO);
+  redirect(out, STDOUT_FILENO);
+  redirect(err, STDERR_FILENO);
 }
 
 }  // namespace lockstep::launch

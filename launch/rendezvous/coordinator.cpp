@@ -42,7 +42,7 @@ Node* Coordinator::find(NodeId id) {
 void Coordinator::on_message(NodeId id, const NodeMessage& message, Time now) {
   Node* node = find(id);
   if (node == nullptr) return;
-  node->last_heard = now;
+  node->last_message_time = now;
   std::visit(Overloaded{[&](const Ping&) { actions_.send(id, Pong{}); },
                         [&](const Draining& draining) { on_draining(*node, draining.signal, now); },
                         [&](const StacksRequest&) { collect_stacks(*node); },
@@ -281,13 +281,14 @@ void Coordinator::detect_hangs(Time now) {
                       .text = found->hang.text,
                       .ends_job = found->ends_job,
                       .limit = options_.heartbeat_timeout,
-                      .rank = rank_to_blame(found->hang, ranks),
+                      .rank = choose_hung_rank(found->hang, ranks),
                       .stuck = found->hang.stuck});
 }
 
 /// The rank whose failure the hang becomes: a stuck one if its node still runs, otherwise the first one that
 /// runs.
-std::optional<int> Coordinator::rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const {
+std::optional<int> Coordinator::choose_hung_rank(const Hang& hang,
+                                                 const std::vector<RankStatus>& ranks) const {
   for (const int rank : hang.stuck) {
     for (const auto& node : nodes_) {
       if (node.running() && std::ranges::count(node.ranks, rank, &RankStatus::rank) > 0) return rank;
@@ -342,7 +343,7 @@ void Coordinator::try_start(Time now) {
 }
 
 void Coordinator::start(const std::vector<Node*>& order, Time now) {
-  auto places = assign_ranks(order);
+  auto assignments = assign_ranks(order);
   ++round_;
   phase_ = Phase::running;
   round_started_ = now;
@@ -355,17 +356,18 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   hang_detector_ = HangDetector({.timeout = options_.heartbeat_timeout,
                                  .sees_all_ranks = options_.sees_all_ranks && !has_torchrun_nodes()});
   actions_.begin_round(round_);
-  if (order.size() > 1) notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, places));
+  if (order.size() > 1)
+    notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, assignments));
   for (std::size_t i = 0; i < order.size(); ++i) {
-    order[i]->group_rank = places[i].group_rank;
+    order[i]->group_rank = assignments[i].group_rank;
     order[i]->active = true;
     order[i]->ended = false;
     order[i]->ranks.clear();
-    places[i].round = round_;
-    places[i].restart_count = restarts_.used();
-    places[i].max_restarts = options_.max_restarts;
-    places[i].own_store = order.front()->info.own_store;
-    actions_.send(order[i]->id, places[i]);
+    assignments[i].round = round_;
+    assignments[i].restart_count = restarts_.used();
+    assignments[i].max_restarts = options_.max_restarts;
+    assignments[i].own_store = order.front()->info.own_store;
+    actions_.send(order[i]->id, assignments[i]);
   }
 }
 
@@ -393,7 +395,7 @@ void Coordinator::end_by(int signal, Time now) {
 void Coordinator::drop_silent_nodes(Time now) {
   std::vector<NodeId> silent;
   for (const auto& node : nodes_) {
-    if (is_remote_launcher(node) && now >= node.last_heard + options_.keep_alive_timeout)
+    if (is_remote_launcher(node) && now >= node.last_message_time + options_.keep_alive_timeout)
       silent.push_back(node.id);
   }
   for (const NodeId id : silent) {
@@ -433,7 +435,7 @@ void Coordinator::on_timer(Time now) {
 Coordinator::Time Coordinator::deadline() const {
   Time next = close_deadline_;
   for (const auto& node : nodes_) {
-    if (is_remote_launcher(node)) next = std::min(next, node.last_heard + options_.keep_alive_timeout);
+    if (is_remote_launcher(node)) next = std::min(next, node.last_message_time + options_.keep_alive_timeout);
   }
   if (phase_ == Phase::running) next = std::min(next, torchrun_deadline_);
   if (phase_ != Phase::gathering) return next;

@@ -70,6 +70,32 @@ class CoordinatorActions {
 /// while there is room, a node leaves (no restart is used up as long as `min_nodes` are left), or the job is
 /// asked to end. Then all ranks are stopped. The next round starts when no process of this one is left on any
 /// node.
+///
+///     phase      event                                      action                              next phase
+///     ---------  -----------------------------------------  ----------------------------------  ----------
+///     gathering  enough nodes, and no pause or last call    assign ranks, send Assignment       running
+///                join_timeout without min_nodes             report who is missing               finishing
+///                our own node is asked to end               Finish                              finishing
+///                another node is asked to end, or is lost   release it, count again             gathering
+///     running    a rank fails                               StopRound at once: failure          stopping
+///                a node is lost                             StopRound at once: node_lost        stopping
+///                a node joins, and there is room            StopRound: membership               stopping
+///                a node is asked to end; enough remain      StopRound: membership               stopping
+///                a node is asked to end; otherwise          StopRound with its signal: end      stopping
+///                all ranks succeeded                        Finish 0                            finishing
+///     stopping   a reason that is later in Reason           replaces the reason, StopRound      stopping
+///                all ended: membership                      -                                   gathering
+///                all ended: failure                         report; restart if one is left      gathering
+///                                                           otherwise Finish                    finishing
+///                all ended: node_lost, a rank failed first  as for failure
+///                all ended: node_lost, enough remain        pause                               gathering
+///                all ended: node_lost, otherwise            report; restart, otherwise Finish   as above
+///                all ended: end                             Finish 128 + signal                 finishing
+///     finishing  a node joins                               Reject                              finishing
+///                all left, or close_timeout                 dismiss the rest                    finished()
+///
+/// A silent node is lost after keep_alive_timeout, in every phase. If the ranks saved their state and exited
+/// because they were asked to (preempted), the job finishes with that code instead of 0 or 128 + signal.
 class Coordinator {
  public:
   using Time = net::Deadline;
@@ -118,7 +144,7 @@ class Coordinator {
   void on_status(Node& node, const StatusReport& report, Time now);
   std::vector<RankStatus> all_ranks() const;
   void detect_hangs(Time now);
-  std::optional<int> rank_to_blame(const Hang& hang, const std::vector<RankStatus>& ranks) const;
+  std::optional<int> choose_hung_rank(const Hang& hang, const std::vector<RankStatus>& ranks) const;
   void collect_stacks(Node& requester);
   void pass_on_stacks(const Node& from, const Stacks& stacks);
 

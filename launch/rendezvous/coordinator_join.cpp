@@ -70,7 +70,7 @@ void Coordinator::on_join(NodeId id, const NodeInfo& info, Time now) {
   Node& node = nodes_.emplace_back();
   node.id = id;
   node.info = info;
-  node.last_heard = now;
+  node.last_message_time = now;
   compare_clocks(node);
   compare_arguments(node);
   if (full) {

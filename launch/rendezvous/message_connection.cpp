@@ -24,10 +24,10 @@ constexpr std::size_t kMostUnsent = 4 << 20;
 MessageConnection::MessageConnection(net::FileDescriptor socket, int poll, std::string read_ahead)
     : socket_(std::move(socket)), poll_(poll), incoming_(std::move(read_ahead)) {
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
-  watch(EPOLL_CTL_ADD);
+  register_events(EPOLL_CTL_ADD);
 }
 
-void MessageConnection::watch(int operation) {
+void MessageConnection::register_events(int operation) {
   epoll_event event{};
   event.events = waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN;
   if (poll_ >= 0 && epoll_ctl(poll_, operation, socket_.get(), &event) != 0)
@@ -63,7 +63,7 @@ void MessageConnection::flush() {
   }
   if (waits_to_send_ == outgoing_.empty()) {
     waits_to_send_ = !outgoing_.empty();
-    watch(EPOLL_CTL_MOD);
+    register_events(EPOLL_CTL_MOD);
   }
 }
 

@@ -34,7 +34,7 @@ class MessageConnection {
   std::vector<Message> receive();
 
  private:
-  void watch(int operation);
+  void register_events(int operation);
   void flush();
   void send_text(const std::string& text);
   void read_all();

@@ -20,7 +20,7 @@ namespace lockstep::launch {
 /// Identifies a node's connection. Ids are never reused.
 using NodeId = std::int64_t;
 
-constexpr int kProtocolVersion = 4;
+constexpr int kProtocolVersion = 5;
 
 /// Time between two notices about missing nodes.
 constexpr std::chrono::seconds kNoticeInterval{10};

@@ -46,14 +46,14 @@ std::vector<Assignment> assign_ranks(const std::vector<Node*>& order) {
   std::map<std::string, int> role_sizes;
   int next = 0;
   for (const Node* node : order) {
-    Assignment place;
-    place.group_rank = static_cast<int>(result.size());
-    place.group_world_size = static_cast<int>(order.size());
-    place.first_rank = next;
-    place.first_role_rank = role_sizes[node->info.role];
+    Assignment assignment;
+    assignment.group_rank = static_cast<int>(result.size());
+    assignment.group_world_size = static_cast<int>(order.size());
+    assignment.first_rank = next;
+    assignment.first_role_rank = role_sizes[node->info.role];
     next += node->info.local_world_size;
     role_sizes[node->info.role] += node->info.local_world_size;
-    result.push_back(place);
+    result.push_back(assignment);
   }
   for (std::size_t i = 0; i < order.size(); ++i) {
     result[i].world_size = next;

@@ -22,7 +22,7 @@ struct Node {
   bool ended = false;
   /// The signal by which its launcher was asked to end; 0: none.
   int drain_signal = 0;
-  net::Deadline last_heard;
+  net::Deadline last_message_time;
   /// Its ranks of the current round at the last report; empty: there was no report.
   std::vector<RankStatus> ranks;
   net::Deadline reported;

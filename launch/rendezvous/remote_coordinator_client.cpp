@@ -37,7 +37,7 @@ RemoteCoordinatorClient::RemoteCoordinatorClient(Options options, Time now)
       next_notice_(now + kNoticeInterval),
       event_(net::open_event()),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
-      last_heard_(now),
+      last_message_time_(now),
       next_ping_(now) {
   if (!event_ || !poll_)
     throw Error(std::string("cannot open a descriptor to wait for the coordinator: ") + std::strerror(errno) +
@@ -126,7 +126,7 @@ int RemoteCoordinatorClient::descriptor() const {
 CoordinatorClient::Time RemoteCoordinatorClient::deadline() const {
   if (delegate_) return delegate_->deadline();
   if (over_) return Time::max();
-  if (connection_) return std::min(next_ping_, last_heard_ + options_.keep_alive_timeout);
+  if (connection_) return std::min(next_ping_, last_message_time_ + options_.keep_alive_timeout);
   return drain_signal_ == 0 ? next_notice_ : Time::min();
 }
 
@@ -153,7 +153,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::settle(Time now) {
   if (auto* socket = std::get_if<net::FileDescriptor>(&result_)) {
     coordinator_ = net::remote_address(socket->get());
     connection_.emplace(std::move(*socket), poll_.get());
-    last_heard_ = now;
+    last_message_time_ = now;
     next_ping_ = now + options_.keep_alive_interval;
   } else if (const auto* store = std::get_if<std::vector<net::Address>>(&result_)) {
     delegate_ = options_.torchrun(*store);
@@ -190,7 +190,7 @@ bool RemoteCoordinatorClient::finished() const { return !delegate_ || delegate_-
 
 std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
   std::vector<CoordinatorMessage> messages = connection_->receive<CoordinatorMessage>();
-  if (!messages.empty()) last_heard_ = now;
+  if (!messages.empty()) last_message_time_ = now;
   for (const auto& message : messages) {
     if (const auto* request = std::get_if<VerifyPeerUid>(&message))
       connection_->send(PeerUidAnswer{request->id, net::verify_peer_uid(request->client, request->server)});
@@ -208,7 +208,7 @@ std::vector<CoordinatorMessage> RemoteCoordinatorClient::receive(Time now) {
 
 void RemoteCoordinatorClient::keep_alive(Time now) {
   if (over_) return;
-  if (now >= last_heard_ + options_.keep_alive_timeout)
+  if (now >= last_message_time_ + options_.keep_alive_timeout)
     connection_->close(fmt::format("sent no keep-alive for {} (its launcher or the network is dead)",
                                    format_seconds(options_.keep_alive_timeout)));
   if (now < next_ping_) return;

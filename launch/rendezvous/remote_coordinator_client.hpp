@@ -104,7 +104,7 @@ class RemoteCoordinatorClient final : public CoordinatorClient {
   std::optional<MessageConnection> connection_;
   net::Address coordinator_;
   net::FileDescriptor poll_;
-  Time last_heard_;
+  Time last_message_time_;
   Time next_ping_;
   std::thread thread_;
 };

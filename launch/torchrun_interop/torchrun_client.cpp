@@ -74,8 +74,8 @@ std::vector<CoordinatorMessage> TorchrunClient::work(Time now) {
   const NodeInfo info{.run_id = options_.job.run_id, .local_world_size = node_ ? node_->local_world_size : 1};
   lock.unlock();
   for (const auto& message : delivered) {
-    if (const auto* place = std::get_if<Assignment>(&message)) {
-      place_ = *place;
+    if (const auto* assignment = std::get_if<Assignment>(&message)) {
+      assignment_ = *assignment;
       CoordinatorOptions job = options_.job;
       job.min_nodes = job.max_nodes = 1;
       // The ranks of other nodes are not visible.
@@ -106,10 +106,10 @@ void TorchrunClient::send(const NodeMessage& message, Time now) {
 /// Messages of this node's own coordinator, with torchrun's ranks, and torchrun's barrier at the end.
 void TorchrunClient::send(NodeId, const CoordinatorMessage& message) {
   if (const auto* start = std::get_if<Assignment>(&message)) {
-    place_.round = start->round;
-    place_.restart_count = start->restart_count;
-    place_.max_restarts = start->max_restarts;
-    inbox_.push_back(place_);
+    assignment_.round = start->round;
+    assignment_.restart_count = start->restart_count;
+    assignment_.max_restarts = start->max_restarts;
+    inbox_.push_back(assignment_);
   } else if (const auto* finish = std::get_if<Finish>(&message);
              finish != nullptr && finish->exit_code == 0) {
     const std::lock_guard lock(mutex_);
@@ -179,14 +179,14 @@ void TorchrunClient::take_place(net::StoreClient& client) {
     throw TimeoutError("it has assigned no ranks within " + format_seconds(options_.job.join_timeout) +
                        ": some node is missing");
   const auto numbers = read_numbers(client.get(key, answer_deadline()));
-  Assignment place;
-  place.group_rank = options_.node_rank;
-  place.group_world_size = options_.job.max_nodes;
-  place.first_rank = static_cast<int>(numbers[0]);
-  place.world_size = static_cast<int>(numbers[1]);
-  place.first_role_rank = static_cast<int>(numbers[2]);
-  place.role_world_size = static_cast<int>(numbers[3]);
-  deliver(place);
+  Assignment assignment;
+  assignment.group_rank = options_.node_rank;
+  assignment.group_world_size = options_.job.max_nodes;
+  assignment.first_rank = static_cast<int>(numbers[0]);
+  assignment.world_size = static_cast<int>(numbers[1]);
+  assignment.first_role_rank = static_cast<int>(numbers[2]);
+  assignment.role_world_size = static_cast<int>(numbers[3]);
+  deliver(assignment);
 }
 
 bool TorchrunClient::await_key(net::StoreClient& client, const std::string& key, Time deadline) {

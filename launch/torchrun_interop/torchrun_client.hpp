@@ -74,7 +74,7 @@ class TorchrunClient final : public CoordinatorClient, private CoordinatorAction
   net::FileDescriptor connection_;
   // Used by the agent's thread:
   /// The ranks that torchrun has assigned, and the coordinator that starts them; nullopt: not assigned yet.
-  Assignment place_;
+  Assignment assignment_;
   std::optional<Coordinator> coordinator_;
   std::vector<CoordinatorMessage> inbox_;
   std::thread thread_;

@@ -69,10 +69,10 @@ void TorchrunServer::join(int index, Time now) {
 }
 
 void TorchrunServer::send(NodeId node, const CoordinatorMessage& message) {
-  if (const auto* place = std::get_if<Assignment>(&message)) {
-    round_ = place->round;
-    const nlohmann::json ranks = {place->first_rank, place->world_size, place->first_role_rank,
-                                  place->role_world_size};
+  if (const auto* assignment = std::get_if<Assignment>(&message)) {
+    round_ = assignment->round;
+    const nlohmann::json ranks = {assignment->first_rank, assignment->world_size, assignment->first_role_rank,
+                                  assignment->role_world_size};
     server_.set(fmt::format("{}assigned_ranks/{}", prefix_, node - kFirstId), json_text(ranks));
   } else if (const auto* finish = std::get_if<Finish>(&message);
              finish != nullptr && finish->exit_code == 0) {

@@ -142,7 +142,7 @@ TEST(AccessPolicy, OwnersCallsDoNotWaitForTheKernelsAnswer) {
   EXPECT_TRUE(server.get("client"));
 }
 
-TEST(AccessPolicy, OwnerHearsOfClientsThatWereRefused) {
+TEST(AccessPolicy, OwnerIsToldOfRefusedClients) {
   Server server(listen_on_loopback(0), {.secret = "s", .is_local = [](const Address&) { return false; }});
   EXPECT_THROW(connect_control({server.address()}, "guess", soon()), ControlError);
   EXPECT_THROW(StoreClient({server.address()}, {}, soon()), CommunicationError);
@@ -176,7 +176,7 @@ PeerUidRequest answer_one(Server& server, bool verified) {
   }
 }
 
-TEST(PeerUid, AHostThatWasNotAdmittedIsNotServed) {
+TEST(PeerUid, ClientOfAHostThatIsNotAllowedIsRefused) {
   Server server(listen_on_loopback(0), far());
   EXPECT_THROW(StoreClient({server.address()}, {}, soon()), CommunicationError);
   server.allow(Address::loopback(0));
@@ -188,14 +188,14 @@ TEST(PeerUid, AHostThatWasNotAdmittedIsNotServed) {
   EXPECT_EQ(server.counts().turned_away, 2U);
 }
 
-TEST(PeerUid, IsNotNeededWhereEveryHostIsServedWithoutAsking) {
+TEST(PeerUid, IsNotNeededIfEveryHostIsServed) {
   ServerOptions options = far(false);
   options.every_host = true;
   Server server(listen_on_loopback(0), options);
   StoreClient({server.address()}, {}, soon()).ping(soon());
 }
 
-TEST(PeerUid, IsAskedForOnEveryHostWhereTheOwnerWantsToKnow) {
+TEST(PeerUid, IsRequestedForEveryHostIfTheOwnerVerifies) {
   ServerOptions options = far();
   options.every_host = true;
   Server server(listen_on_loopback(0), options);
@@ -211,7 +211,7 @@ TEST(PeerUid, AProvenClientNeedsNone) {
   client.set("k", "v", soon());
 }
 
-TEST(PeerUid, AClientIsServedWhenItsHostVerifiesTheUser) {
+TEST(PeerUid, ClientIsServedIfItsHostVerifiesTheUser) {
   Server server(listen_on_loopback(0), far());
   server.allow(Address::loopback(0));
   std::thread client([&] {
@@ -225,7 +225,7 @@ TEST(PeerUid, AClientIsServedWhenItsHostVerifiesTheUser) {
   EXPECT_EQ(server.get("k"), "v");
 }
 
-TEST(PeerUid, AClientIsRefusedWhenItsHostDoesNot) {
+TEST(PeerUid, ClientIsRefusedIfItsHostDoesNot) {
   Server server(listen_on_loopback(0), far());
   server.allow(Address::loopback(0));
   std::thread client([&] { EXPECT_THROW(StoreClient({server.address()}, {}, soon()), CommunicationError); });
@@ -252,7 +252,7 @@ TEST(PeerUid, NothingIsExecutedBeforeTheAnswer) {
   EXPECT_EQ(server.get("k"), "v");
 }
 
-TEST(PeerUid, ClientsThatHaveGoneAreNotAskedAbout) {
+TEST(PeerUid, ClosedClientsAreNotAskedAbout) {
   Server server(listen_on_loopback(0), far());
   server.allow(Address::loopback(0));
   for (int i = 0; i < 20; ++i) {
@@ -267,7 +267,7 @@ TEST(PeerUid, ClientsThatHaveGoneAreNotAskedAbout) {
   EXPECT_TRUE(server.take_events().peer_uid_requests.empty());
 }
 
-TEST(PeerUid, AnOwnerThatDoesNotAnswerRefuses) {
+TEST(PeerUid, ClientIsRefusedIfTheOwnerDoesNotAnswer) {
   ServerOptions options = far();
   options.handshake_time = Milliseconds(100);
   Server server(listen_on_loopback(0), options);
@@ -275,7 +275,7 @@ TEST(PeerUid, AnOwnerThatDoesNotAnswerRefuses) {
   EXPECT_THROW(StoreClient({server.address()}, {}, soon()), CommunicationError);
 }
 
-TEST(PeerUid, IsLeftOutWhereNoAgentOfOursCanAnswer) {
+TEST(PeerUid, IsSkippedIfNoAgentCanAnswer) {
   Server server(listen_on_loopback(0), far(false));
   server.allow(Address::loopback(0));
   StoreClient client({server.address()}, {}, soon());

@@ -100,7 +100,7 @@ TEST(Resolve, FindsThisHost) {
 }
 
 /// As a pod's name before the pod runs: the resolver says for a while that there is none.
-TEST(Resolve, AsksAgainForANameThatIsNotThereYet) {
+TEST(Resolve, RetriesAnUnknownName) {
   unknown_for = 4;
   const auto found = resolve("late-host", 5, in(30000));
   EXPECT_EQ(found.at(0).text(), "10.9.8.7:5");
@@ -110,12 +110,12 @@ TEST(Resolve, AsksAgainForANameThatIsNotThereYet) {
                 "cannot resolve 'late-host' (Name or service");
 }
 
-TEST(Resolve, SaysWhichNameThereIsNot) {
+TEST(Resolve, NamesAnUnknownHost) {
   EXPECT_THROWS(resolve("no-such-host.invalid", 1, in(1500)), CommunicationError,
                 "cannot resolve 'no-such-host.invalid'");
 }
 
-TEST(Resolve, HoldsToItsDeadline) {
+TEST(Resolve, EndsAtItsDeadline) {
   const auto start = Clock::now();
   EXPECT_THROWS(resolve("no-such-host.invalid", 1, in(0)), CommunicationError, "cannot resolve");
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));

@@ -98,7 +98,7 @@ TEST(Handshake, AServerWithoutASecretIsAPlainStore) {
                 ControlError, "does not know the job's secret");
 }
 
-TEST(Handshake, NobodyAndSilenceAreToldApart) {
+TEST(Handshake, ClosedPortAndSilenceAreToldApart) {
   const FileDescriptor listener = listen_on_loopback(0);
   EXPECT_EQ(failure_of(Address::loopback(free_port()), "s", in(50)), ControlFailure::nobody_listens);
   EXPECT_EQ(failure_of(local_address(listener.get()), "s", in(100)), ControlFailure::silent);
@@ -115,13 +115,13 @@ TEST(Handshake, AnotherVersionIsNamed) {
   EXPECT_THROWS(connect_control({newer.address()}, "s", soon()), ControlError, "handshake 2, ours is 1");
 }
 
-TEST(Handshake, AServerThatDoesNotKnowTheSecretIsFoundOut) {
+TEST(Handshake, ServerWithoutTheSecretIsDetected) {
   const std::string hello = std::string(kServerMark) + kHandshakeVersion + std::string(kChallengeBytes, 'x');
   const Answering liar(kGreetingBytes, hello + kAccepted + std::string(kProofBytes, 'y'));
   EXPECT_EQ(failure_of(liar.address(), "s", soon()), ControlFailure::wrong_secret);
 }
 
-TEST(Handshake, AProofHoldsForItsSideItsPurposeAndItsChallengesOnly) {
+TEST(Handshake, ProofIsBoundToSidePurposeAndChallenges) {
   const Challenges control{Purpose::control, std::string(32, 'a'), std::string(32, 'b')};
   Challenges store = control, other = control;
   store.purpose = Purpose::store;
@@ -164,7 +164,7 @@ TEST(ServerHandshake, RefusesAtTheFirstWrongByte) {
   }
 }
 
-TEST(ServerHandshake, KeepsWhatComesBehindTheGreeting) {
+TEST(ServerHandshake, KeepsBytesAfterTheGreeting) {
   const std::string secret;
   ServerHandshake handshake(secret);
   const std::string bytes = greeting(0x64636261) + "rest";

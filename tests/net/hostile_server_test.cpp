@@ -83,7 +83,7 @@ TEST(HostileServer, ClosingIsAnError) {
   EXPECT_THROWS(client.add("n", 1, soon()), CommunicationError, "lost earlier");
 }
 
-TEST(HostileServer, AnAnswerThatNeverComesEndsAtTheDeadline) {
+TEST(HostileServer, MissingAnswerEndsAtTheDeadline) {
   const Hostile server = answering("\1\0\0"), silent = answering("");
   StoreClient client = server.connect(soon()), other = silent.connect(soon());
   EXPECT_THROW(client.add("n", 1, in(100)), TimeoutError);
@@ -93,7 +93,7 @@ TEST(HostileServer, AnAnswerThatNeverComesEndsAtTheDeadline) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
-TEST(HostileServer, AWaitThatIsNeverTakenBackEndsToo) {
+TEST(HostileServer, UncancelledWaitEndsAtTheDeadline) {
   const Hostile server = answering("");
   StoreClient client = server.connect(soon());
   const auto start = Clock::now();
@@ -108,7 +108,7 @@ long peak_kibibytes() {
   return usage.ru_maxrss;
 }
 
-TEST(HostileServer, ALyingLengthCostsNoMemory) {
+TEST(HostileServer, FalseLengthCostsNoMemory) {
   for (const std::uint64_t length : {std::uint64_t{1} << 30, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
     const Hostile server = answering(wire_number(length) + std::string(1000, 'x'));
     StoreClient client = server.connect(soon());
@@ -118,13 +118,13 @@ TEST(HostileServer, ALyingLengthCostsNoMemory) {
   }
 }
 
-TEST(HostileServer, ALyingCountCostsNoMemory) {
+TEST(HostileServer, FalseCountCostsNoMemory) {
   const Hostile server = answering(wire_number(1 << 24) + wire_number(0));
   StoreClient client = server.connect(soon());
   EXPECT_THROW(client.keys(in(100)), TimeoutError);
 }
 
-TEST(ReplyReader, RefusesWhatNoStoreSays) {
+TEST(ReplyReader, RefusesInvalidReplies) {
   const auto reader_of = [](const std::string& bytes) {
     return ReplyReader([bytes, at = std::size_t{0}](char* into, std::size_t count) mutable {
       if (count > bytes.size() - at) throw CommunicationError("the end");

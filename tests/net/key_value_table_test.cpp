@@ -35,7 +35,7 @@ TEST_F(Table, KeepsValues) {
   EXPECT_FALSE(table.erase("a"));
 }
 
-TEST_F(Table, AnAppendDoesNotChangeAnAnswerOnItsWay) {
+TEST_F(Table, AppendDoesNotChangeAPendingAnswer) {
   table.set("a", "1");
   const Value answer = table.get("a");
   table.append("a", std::string(1000, 'x'));
@@ -69,7 +69,7 @@ TEST_F(Table, ComparesBeforeItSets) {
   EXPECT_EQ(value("k"), "two");
 }
 
-TEST_F(Table, QueuesAreApartFromKeys) {
+TEST_F(Table, QueuesAreSeparateFromKeys) {
   table.push("q", "1");
   table.push("q", "2");
   EXPECT_TRUE(table.contains("q"));
@@ -82,7 +82,7 @@ TEST_F(Table, QueuesAreApartFromKeys) {
   EXPECT_FALSE(table.contains("q"));
 }
 
-TEST_F(Table, WaitsEndWhenEveryKeyHasBeenThere) {
+TEST_F(Table, WaitEndsOnceEveryKeyWasSet) {
   table.set("a", "1");
   EXPECT_TRUE(table.wait(1, {"a"}));
   EXPECT_TRUE(table.wait(1, {}));
@@ -149,7 +149,7 @@ TEST_F(Table, RemembersChangesUnderWatchedPrefixes) {
   EXPECT_TRUE(table.take_changes().empty());
 }
 
-TEST_F(Table, WhatDoesNotFitChangesNothing) {
+TEST_F(Table, ExceededBudgetChangesNothing) {
   table.set("a", std::string(60'000, 'x'));
   const std::size_t used = budget.used();
   EXPECT_THROW(table.set("b", std::string(60'000, 'x')), StoreFull);
@@ -164,7 +164,7 @@ TEST_F(Table, WhatDoesNotFitChangesNothing) {
   table.set("b", std::string(60'000, 'x'));
 }
 
-TEST_F(Table, GivesEverythingBack) {
+TEST_F(Table, ReturnsAllReservedMemory) {
   const Value held = (table.set("a", "1"), table.get("a"));
   table.push("q", "1");
   table.wait(1, {"x", "y"});

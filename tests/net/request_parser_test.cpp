@@ -65,7 +65,7 @@ TEST(RequestParser, ReadsEveryRequestInPiecesOfAnySize) {
   }
 }
 
-TEST(RequestParser, RefusesWhatIsNoRequest) {
+TEST(RequestParser, RefusesInvalidRequests) {
   for (int type = 0; type < 256; ++type) {
     if (type >= 1 && type < kQueryTypes) continue;
     MemoryBudget budget(1000);
@@ -96,7 +96,7 @@ TEST(RequestParser, RefusesLongLengthsWithoutMemory) {
   }
 }
 
-TEST(RequestParser, TakesTheLongestThatIsAllowed) {
+TEST(RequestParser, AcceptsTheLongestAllowed) {
   MemoryBudget budget(64 << 20);
   Writer writer;
   writer.type(QueryType::set).text(std::string(kLongestKey, 'k')).text(std::string(kLongestValue, 'v'));
@@ -109,7 +109,7 @@ TEST(RequestParser, TakesTheLongestThatIsAllowed) {
   EXPECT_THROW(parse(many.bytes(), 65536, budget), BadRequest);
 }
 
-TEST(RequestParser, ChargesWhatHasComeAndNotWhatIsPromised) {
+TEST(RequestParser, ReservesReceivedBytesNotAnnouncedOnes) {
   MemoryBudget budget(20'000);
   RequestParser parser(budget);
   const std::string start = Writer().type(QueryType::set).text("k").number(kLongestValue).bytes() + "12345";
@@ -122,7 +122,7 @@ TEST(RequestParser, ChargesWhatHasComeAndNotWhatIsPromised) {
   EXPECT_THROW(parser.feed(bytes), StoreFull);
 }
 
-TEST(RequestParser, ManySmallKeysAreCharged) {
+TEST(RequestParser, ManySmallKeysAreReserved) {
   MemoryBudget budget(100'000);
   RequestParser parser(budget);
   std::string bytes = Writer().type(QueryType::wait).number(kMostKeys).bytes();

@@ -70,7 +70,7 @@ TEST(Server, ClientsCountThemselves) {
   EXPECT_EQ(server.client_count(), 2);
 }
 
-TEST(Server, TellsItsOwnerOfWatchedKeys) {
+TEST(Server, OwnerIsToldOfWatchedKeys) {
   Server server(listen_on_loopback(0));
   server.watch("exits/");
   StoreClient client = client_of(server);
@@ -169,7 +169,7 @@ TEST(StoreClient, KnowsEveryRequest) {
   EXPECT_EQ(client.pop("q", soon()), "1");
 }
 
-TEST(StoreClient, AWaitInVainLeavesTheConnectionUsable) {
+TEST(StoreClient, TimedOutWaitLeavesTheConnectionUsable) {
   Server server(listen_on_loopback(0));
   StoreClient client = client_of(server);
   EXPECT_FALSE(client.wait({"absent"}, in(20)));
@@ -179,7 +179,7 @@ TEST(StoreClient, AWaitInVainLeavesTheConnectionUsable) {
   EXPECT_EQ(client.get("there", in(-1000)), "1");
 }
 
-TEST(StoreClient, RefusesWhatAStoreDoesNotTake) {
+TEST(StoreClient, RefusesOversizedKeysAndValues) {
   Server server(listen_on_loopback(0));
   StoreClient client = client_of(server);
   EXPECT_THROWS(client.set(std::string(kLongestKey, 'k'), "", soon()), UsageError, "8192");

@@ -97,14 +97,14 @@ TEST(Connect, WaitsForAListener) {
   late.join();
 }
 
-TEST(Connect, SaysWhatCameOfEachAddress) {
+TEST(Connect, ReportsTheResultOfEachAddress) {
   const std::uint16_t port = free_port();
   const Address four = Address::loopback(port), six = *Address::numeric("::1", port);
   EXPECT_THROWS(connect_to({four, six}, in(50)), TimeoutError, four.text() + ": refused", six.text());
   EXPECT_THROWS(connect_to({}, in(50)), UsageError, "no address");
 }
 
-TEST(Connect, ASilentAddressDoesNotHoldUpTheOthers) {
+TEST(Connect, SilentAddressDoesNotDelayTheOthers) {
   // A listener whose backlog is full answers nobody, as a firewall does not.
   const FileDescriptor full(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const Address loopback = Address::loopback(0);

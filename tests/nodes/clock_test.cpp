@@ -47,7 +47,7 @@ class Clocks : public Hosts {
   }
 };
 
-TEST_F(Clocks, WallClocksThatDifferAreToldOfAndHaveNoEffect) {
+TEST_F(Clocks, DifferingWallClocksAreReportedAndHaveNoEffect) {
   make_hosts(2);
   auto first = start(0, job());
   auto second = start(1, job(), {{"LD_PRELOAD", LOCKSTEP_SHIFTED_CLOCK}, {"SHIFTED_CLOCK", "-60"}});
@@ -60,7 +60,7 @@ TEST_F(Clocks, WallClocksThatDifferAreToldOfAndHaveNoEffect) {
   }
 }
 
-TEST_F(Clocks, ClocksThatAgreeAreNotTalkedAbout) {
+TEST_F(Clocks, AgreeingClocksAreNotReported) {
   make_hosts(2);
   auto first = start(0, c10d("2") + Words{"true"});
   auto second = start(1, c10d("2") + Words{"true"});
@@ -71,7 +71,7 @@ TEST_F(Clocks, ClocksThatAgreeAreNotTalkedAbout) {
 }
 
 /// As on real hosts, where it counts from their boot.
-TEST_F(Clocks, MonotonicClocksThatDifferHaveNoEffect) {
+TEST_F(Clocks, DifferingMonotonicClocksHaveNoEffect) {
   if (!can_shift_monotonic_clock()) GTEST_SKIP() << "no time namespaces here (Linux 5.6, CAP_SYS_ADMIN)";
   make_hosts(2);
   for (const int host : {1, 0}) {
@@ -85,7 +85,7 @@ TEST_F(Clocks, MonotonicClocksThatDifferHaveNoEffect) {
   }
 }
 
-TEST_F(Clocks, LossIsNoticedUnderAnotherMonotonicClock) {
+TEST_F(Clocks, LostNodeIsDetectedUnderAnotherMonotonicClock) {
   if (!can_shift_monotonic_clock()) GTEST_SKIP() << "no time namespaces here (Linux 5.6, CAP_SYS_ADMIN)";
   make_hosts(2);
   auto first = start(0, c10d("2", "1", 1) + sleeper("100"));

@@ -25,7 +25,7 @@ class Elastic : public Hosts {
   }
 };
 
-TEST_F(Elastic, TheFirstFailureReachesEveryNodeAndIsTheSameThere) {
+TEST_F(Elastic, FirstFailureIsReportedAlikeOnEveryNode) {
   make_hosts(3);
   std::vector<std::unique_ptr<LauncherProcess>> nodes;
   for (int i = 0; i < 3; ++i) nodes.push_back(start(i, c10d("3", "2") + ranks()));
@@ -41,7 +41,7 @@ TEST_F(Elastic, TheFirstFailureReachesEveryNodeAndIsTheSameThere) {
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(await_end(rank(i, 6))) << i;
 }
 
-TEST_F(Elastic, RestartsStartAllNodesAnewWithOneCount) {
+TEST_F(Elastic, RestartRestartsAllNodesAndIsCountedOnce) {
   make_hosts(2);
   const std::string fail_once =
       "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = $TORCHELASTIC_RESTART_COUNT ] && exit 9; "
@@ -59,7 +59,7 @@ TEST_F(Elastic, RestartsStartAllNodesAnewWithOneCount) {
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(await_end(rank(i, 2, 2)));
 }
 
-TEST_F(Elastic, ANodeThatComesIsTakenInAndOneThatGoesIsDoneWithout) {
+TEST_F(Elastic, JoiningNodeEnlargesTheJobAndLeavingNodeShrinksIt) {
   make_hosts(2);
   auto first = start(0, c10d("1:2") + ranks());
   const pid_t alone = rank(0, 1);
@@ -80,7 +80,7 @@ TEST_F(Elastic, ANodeThatComesIsTakenInAndOneThatGoesIsDoneWithout) {
   EXPECT_TRUE(has(end.err, "the job continues without it"));
 }
 
-TEST_F(Elastic, ALostNodeIsReplacedByAnother) {
+TEST_F(Elastic, LostNodeIsReplacedByAnother) {
   make_hosts(3);
   auto first = start(0, c10d("2") + Words{"--max-restarts", "1"} + ranks());
   auto second = start(1, c10d("2") + Words{"--max-restarts", "1"} + ranks());
@@ -99,7 +99,7 @@ TEST_F(Elastic, ALostNodeIsReplacedByAnother) {
   EXPECT_TRUE(has(end.err, "node 1 = node2 (rank 1)"));
 }
 
-TEST_F(Elastic, DeathOfTheNodeWithRankZeroIsSurvivedWhereItDoesNotLead) {
+TEST_F(Elastic, JobSurvivesLossOfRankZerosNodeIfItIsNotTheCoordinator) {
   make_hosts(3);
   // Node numbers as asked for: the coordinator is on host 0, rank 0 on host 1.
   const auto job = [&](int node) { return c10d("2:3") + Words{"--node-rank", std::to_string(node)}; };
@@ -115,7 +115,7 @@ TEST_F(Elastic, DeathOfTheNodeWithRankZeroIsSurvivedWhereItDoesNotLead) {
   EXPECT_EQ(one->wait().status, 128 + SIGTERM);
 }
 
-TEST_F(Elastic, AKilledLauncherIsNoticedAndNamed) {
+TEST_F(Elastic, KilledLauncherIsDetectedAndNamed) {
   make_hosts(2);
   auto first = start(0, c10d("2") + ranks());
   auto second = start(1, c10d("2") + ranks());
@@ -129,7 +129,7 @@ TEST_F(Elastic, AKilledLauncherIsNoticedAndNamed) {
   EXPECT_TRUE(await_end(orphan));
 }
 
-TEST_F(Elastic, AKilledCoordinatorEndsAllNodes) {
+TEST_F(Elastic, KilledCoordinatorEndsAllNodes) {
   make_hosts(2);
   auto first = start(0, c10d("2") + ranks());
   auto second = start(1, c10d("2") + ranks());
@@ -160,7 +160,7 @@ TEST_F(Elastic, BothSidesOfACutNetworkEndWithAMessage) {
   EXPECT_TRUE(await_end(rank(1, 2))) << "the cut off side trains on";
 }
 
-TEST_F(Elastic, AFrozenLauncherIsLost) {
+TEST_F(Elastic, FrozenLauncherCountsAsLost) {
   make_hosts(2);
   auto first = start(0, c10d("1:2", "1", 1) + ranks());
   auto second = start(1, c10d("1:2", "1", 1) + ranks());
@@ -174,7 +174,7 @@ TEST_F(Elastic, AFrozenLauncherIsLost) {
 }
 
 /// Each rank has two pipes for --tee: a few ranks start, and then there are no descriptors left.
-TEST_F(Elastic, ANodeThatCannotStartItsRanksTellsTheOthersWhichAndWhy) {
+TEST_F(Elastic, NodeThatCannotStartItsRanksReportsWhyToTheOthers) {
   make_hosts(2);
   const Words flags = c10d("2", "30") + Words{"--tee", "3"};
   auto first = start(0, flags + ranks());
@@ -193,7 +193,7 @@ TEST_F(Elastic, ANodeThatCannotStartItsRanksTellsTheOthersWhichAndWhy) {
   }
 }
 
-TEST_F(Elastic, SignalsReachAllNodesOfAFixedJob) {
+TEST_F(Elastic, SignalIsForwardedToAllNodesOfAFixedJob) {
   make_hosts(2);
   for (const int host : {0, 1}) {
     auto first = start(0, c10d("2") + ranks());
@@ -210,7 +210,7 @@ TEST_F(Elastic, SignalsReachAllNodesOfAFixedJob) {
   }
 }
 
-TEST_F(Elastic, WaitingForOthersIsNotDeafToSignals) {
+TEST_F(Elastic, LauncherThatWaitsForOthersEndsOnASignal) {
   make_hosts(2);
   // Its own rank is done: it waits for the other node's.
   auto first = start(0, c10d("2") + ranks("[ $RANK = 0 ] && exit 0; exec sleep 100"));
@@ -222,7 +222,7 @@ TEST_F(Elastic, WaitingForOthersIsNotDeafToSignals) {
   EXPECT_EQ(second->wait().status, 128 + SIGTERM);
 }
 
-TEST_F(Elastic, AWaitingLauncherEndsOnASignal) {
+TEST_F(Elastic, WaitingLauncherEndsOnASignal) {
   make_hosts(2);
   auto coordinator = start(0, c10d("2") + ranks());
   usleep(500'000);

@@ -72,7 +72,7 @@ TEST_F(Peers, TorchrunLeads) {
   expect_sum(*first, *second);
 }
 
-TEST_F(Peers, TorchrunThatFollowsEndsWithoutAStackTrace) {
+TEST_F(Peers, FollowingTorchrunEndsWithoutAStackTrace) {
   make_hosts(2);
   auto first = lockstep(0, static_job(0, "2", "1") + Words{"true"});
   auto second = torchrun(1, static_job(1, "2", "1") + Words{"--no-python", "true"});
@@ -82,7 +82,7 @@ TEST_F(Peers, TorchrunThatFollowsEndsWithoutAStackTrace) {
   EXPECT_EQ(end.err.find("Traceback"), std::string::npos) << end.err;
 }
 
-TEST_F(Peers, TorchrunThatComesToACoordinatorIsNamedAndEndsAtOnce) {
+TEST_F(Peers, TorchrunThatJoinsACoordinatorIsRefusedAtOnce) {
   make_hosts(1);
   auto first = lockstep(0, c10d("2") + Words{"true"});
   EXPECT_TRUE(eventually([&] { return access(folder().file(".config/lockstep/key").c_str(), F_OK) == 0; }));
@@ -95,7 +95,7 @@ TEST_F(Peers, TorchrunThatComesToACoordinatorIsNamedAndEndsAtOnce) {
   EXPECT_EQ(first->wait(kPythonLimit).status, 128 + SIGTERM);
 }
 
-TEST_F(Peers, TheEndOfTorchrunsAgentIsNoticed) {
+TEST_F(Peers, EndOfTorchrunsAgentIsDetected) {
   make_hosts(2);
   auto first = torchrun(0, static_job(0, "2", "1") + Words{"--no-python", "sleep", "100"});
   auto second = lockstep(1, static_job(1, "2", "1") + sleeper("100"));
@@ -109,7 +109,7 @@ TEST_F(Peers, TheEndOfTorchrunsAgentIsNoticed) {
 }
 
 /// It says nothing of its end, but its connection to the store closes.
-TEST_F(Peers, TorchrunsAgentThatIsKilledIsNotAwaited) {
+TEST_F(Peers, KilledTorchrunAgentIsNotAwaited) {
   make_hosts(2);
   auto first = lockstep(0, static_job(0, "2", "1") + Words{"true"});
   // In a file, as torchrun makes one '$' of the two.
@@ -126,7 +126,7 @@ TEST_F(Peers, TorchrunsAgentThatIsKilledIsNotAwaited) {
 }
 
 /// The ranks find each other over the network that the launchers have met on, with no interface named.
-TEST_F(Peers, TheModelOfTwoHostsIsThatOfOne) {
+TEST_F(Peers, ModelTrainedOnTwoHostsEqualsThatOfOne) {
   make_hosts(2);
   variables_.erase("GLOO_SOCKET_IFNAME");
   const auto train = [](const ScratchFolder& into) {

@@ -12,7 +12,7 @@ const std::string kTell =
     "$GROUP_WORLD_SIZE, "
     "role $ROLE_RANK of $ROLE_WORLD_SIZE, store $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_USE_AGENT_STORE";
 
-TEST_F(Hosts, StaticJobNumbersNodesAsTold) {
+TEST_F(Hosts, StaticJobUsesGivenNodeRanks) {
   make_hosts(3);
   std::vector<std::unique_ptr<LauncherProcess>> nodes;
   // Nodes 0, 1, 2 are on hosts 0, 2, 1, with one, three and two ranks.
@@ -52,7 +52,7 @@ TEST_F(Hosts, C10dJobFormsByItself) {
   EXPECT_TRUE(has(b.err, "2 nodes: node 0 = node0 (ranks 0-1), node 1 = node1 (ranks 2-3)"));
 }
 
-TEST_F(Hosts, NodesMayComeInAnyOrder) {
+TEST_F(Hosts, NodesMayJoinInAnyOrder) {
   make_hosts(2);
   auto second = start(1, c10d("2") + Words{"true"});
   usleep(1'500'000);
@@ -61,7 +61,7 @@ TEST_F(Hosts, NodesMayComeInAnyOrder) {
   EXPECT_EQ(first->wait().status, 0);
 }
 
-TEST_F(Hosts, RolesAreNumberedApart) {
+TEST_F(Hosts, RolesAreNumberedSeparately) {
   make_hosts(2);
   auto first = start(0, c10d("2", "2") + Words{"--role", "a", "sh", "-c", kTell});
   auto second = start(1, c10d("2", "1") + Words{"--role", "b", "sh", "-c", kTell});
@@ -81,7 +81,7 @@ TEST_F(Hosts, AnotherSecretIsRefused) {
   EXPECT_EQ(undisturbed.status, 0) << undisturbed.err;
 }
 
-TEST_F(Hosts, HostsWithoutASharedHomeAreToldHowToShareASecret) {
+TEST_F(Hosts, MissingSharedSecretIsExplained) {
   make_hosts(2);
   const ScratchFolder homes[2];
   Words job = c10d("2");
@@ -103,7 +103,7 @@ TEST_F(Hosts, HostsWithoutASharedHomeAreToldHowToShareASecret) {
   EXPECT_EQ(refused.err.find("Choose another port"), std::string::npos) << refused.err;
 }
 
-TEST_F(Hosts, HostsThatTrustTheirNetworkNeedNoSecret) {
+TEST_F(Hosts, TrustedHostsNeedNoSecret) {
   make_hosts(2);
   const ScratchFolder homes[2];
   std::vector<std::unique_ptr<LauncherProcess>> nodes;
@@ -129,7 +129,7 @@ TEST_F(Hosts, TwoJobsOnOneEndpointDoNotMerge) {
   EXPECT_EQ(undisturbed.err.find("came"), std::string::npos) << undisturbed.err;
 }
 
-TEST_F(Hosts, ANodeThatNeverRanSaysSoAndFails) {
+TEST_F(Hosts, NodeThatNeverRanReportsItAndFails) {
   make_hosts(3);
   auto first = start(0, c10d("2") + sleeper("6"));
   auto second = start(1, c10d("2") + sleeper("6"));
@@ -153,7 +153,7 @@ TEST_F(Hosts, SeveralLaunchersOfOneJobMayShareAHost) {
   }
 }
 
-TEST_F(Hosts, LaunchersThatShareAHostRestartTogether) {
+TEST_F(Hosts, LaunchersOnOneHostRestartTogether) {
   make_hosts(1);
   const Words job =
       c10d("1:2") + Words{"--max-restarts",
@@ -186,7 +186,7 @@ TEST_F(Hosts, AnotherProgramAtTheEndpointIsAnError) {
   EXPECT_EQ(other->wait().status, 128 + SIGTERM);
 }
 
-TEST_F(Hosts, AJobThatWaitsSaysWhereAndWhatToRun) {
+TEST_F(Hosts, WaitingJobSaysWhereItWaitsAndWhatToRun) {
   make_hosts(1);
   const Finished end = start(0, static_job(0) + Words{"--rdzv-conf", "timeout=2", "true"})->wait();
   EXPECT_EQ(end.status, 1);
@@ -196,7 +196,7 @@ TEST_F(Hosts, AJobThatWaitsSaysWhereAndWhatToRun) {
                   "... true (--rdzv-conf timeout)"));
 }
 
-TEST_F(Hosts, AHostThatIsNotTheMasterIsToldToGiveItsOwnNodeRank) {
+TEST_F(Hosts, HostThatIsNotTheMasterMustGiveItsOwnNodeRank) {
   make_hosts(2);
   const Words waits{"--rdzv-conf", "timeout=2", "true"};
   const Finished end = start(1, static_job(0) + waits)->wait();
@@ -213,7 +213,7 @@ TEST_F(Hosts, AHostThatIsNotTheMasterIsToldToGiveItsOwnNodeRank) {
                   "If it is node 0 of this job, give this launcher its own --node-rank."));
 }
 
-TEST_F(Hosts, RankZeroServesTheStoreWhereTheLaunchersIsSwitchedOff) {
+TEST_F(Hosts, RankZeroServesTheStoreIfTheLaunchersIsOff) {
   make_hosts(2);
   const Environment off = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
   auto first = start(
@@ -228,7 +228,7 @@ TEST_F(Hosts, RankZeroServesTheStoreWhereTheLaunchersIsSwitchedOff) {
 }
 
 /// The resolver answers after a minute, and says when.
-TEST_F(Hosts, ASignalIsHeardWhileNamesAreLookedUp) {
+TEST_F(Hosts, SignalIsHandledDuringNameLookup) {
   make_hosts(1);
   const std::string asked = folder().file("asked"), answered = folder().file("answered");
   const Environment slow = {{"LD_PRELOAD", LOCKSTEP_SLOW_RESOLVER},
@@ -268,7 +268,7 @@ class LateNames : public Hosts {
   }
 };
 
-TEST_F(LateNames, AStaticJobWaitsForTheNameOfItsNodeZero) {
+TEST_F(LateNames, StaticJobWaitsForTheNameOfNodeZero) {
   const auto job = [](const char* node) {
     return Words{"--nnodes", "2", "--node-rank", node, "--master-addr", "late-host", "sh", "-c", kTell};
   };
@@ -278,18 +278,18 @@ TEST_F(LateNames, AStaticJobWaitsForTheNameOfItsNodeZero) {
 }
 
 /// Neither knows at first whether it is the endpoint.
-TEST_F(LateNames, ANodeBecomesTheHostOfAC10dJobWhenTheNameTurnsOutToBeItsOwn) {
+TEST_F(LateNames, NodeHostsAC10dJobOnceTheNameResolvesToItself) {
   const Words job{"--nnodes", "2",  "--rdzv-backend", "c10d", "--rdzv-endpoint", "late-host:29400", "sh",
                   "-c",       kTell};
   for (const Finished& end : ends_of({job, job})) EXPECT_EQ(end.status, 0) << end.err;
 }
 
-TEST_F(LateNames, AJobOfOneNodeWaitsToo) {
+TEST_F(LateNames, JobOfOneNodeWaitsToo) {
   const auto ends = ends_of({Words{"--nnodes", "1", "--master-addr", "late-host", "sh", "-c", kTell}});
   EXPECT_EQ(ends[0].status, 0) << ends[0].err;
 }
 
-TEST_F(LateNames, TheJoinsTimeoutEndsTheWait) {
+TEST_F(LateNames, JoinTimeoutEndsTheWait) {
   make_hosts(1);
   const auto begin = std::chrono::steady_clock::now();
   const Finished end = start(0,
@@ -302,7 +302,7 @@ TEST_F(LateNames, TheJoinsTimeoutEndsTheWait) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
 }
 
-TEST_F(Hosts, ALoopbackEndpointIsNamedAsWhatOthersCannotReach) {
+TEST_F(Hosts, LoopbackEndpointIsReportedAsUnreachableForOthers) {
   make_hosts(1);
   const Finished end =
       start(0, {"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-conf", "join_timeout=1", "true"})->wait();
@@ -311,7 +311,7 @@ TEST_F(Hosts, ALoopbackEndpointIsNamedAsWhatOthersCannotReach) {
       has(end.err, "launchers on other hosts cannot reach it. Give all of them --rdzv-endpoint with"));
 }
 
-TEST_F(Hosts, ContradictionsAreNamedOnBothSides) {
+TEST_F(Hosts, ContradictionsAreReportedOnBothSides) {
   make_hosts(2);
   auto first = start(0, c10d("1:2") + Words{"--rdzv-id", "here"} + sleeper("4"));
   await_number(folder().file("pid"));
@@ -335,7 +335,7 @@ TEST_F(Hosts, ContradictionsAreNamedOnBothSides) {
   EXPECT_EQ(one->wait().status, 1);
 }
 
-TEST_F(Hosts, WhoIsNotReachedIsSaid) {
+TEST_F(Hosts, UnreachableEndpointIsNamed) {
   make_hosts(2);
   const Words job = {"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-conf", "join_timeout=2"};
   const Finished nobody = start(1, job + Words{"--rdzv-endpoint", "node0:29400", "true"})->wait();
@@ -352,7 +352,7 @@ TEST_F(Hosts, WhoIsNotReachedIsSaid) {
   EXPECT_TRUE(has(unknown.err, "no-such-host"));
 }
 
-TEST_F(Hosts, AProgramThatIsMissingOnOneNodeIsTheCauseOnAll) {
+TEST_F(Hosts, ProgramMissingOnOneNodeIsTheCauseOnAllNodes) {
   make_hosts(2);
   auto first = start(0, c10d("2") + Words{"sleep", "60"});
   auto second = start(1, c10d("2") + Words{"/no/such/sleep", "60"});

@@ -54,27 +54,27 @@ class Spanning : public Hosts {
   std::vector<std::unique_ptr<LauncherProcess>> ranks_;
 };
 
-TEST_F(Spanning, EverythingIsAsOverGloo) {
+TEST_F(Spanning, AllResultsEqualGloos) {
   start_job("all", {2, 2});
   expect_success("shm+gloo");
 }
 
-TEST_F(Spanning, EverythingIsAsOverGlooOnUnequalHosts) {
+TEST_F(Spanning, AllResultsEqualGloosOnUnequalHosts) {
   start_job("all", {2, 1});
   expect_success("shm+gloo");
 }
 
-TEST_F(Spanning, PartsOfAGroupFindTheirOwnWay) {
+TEST_F(Spanning, SubgroupsChooseTheirOwnTransport) {
   start_job("parts", {3, 2});
   expect_success("shm+gloo");
 }
 
-TEST_F(Spanning, TrainingIsAsOverGloo) {
+TEST_F(Spanning, TrainingEqualsGloos) {
   start_job("training", {2, 2});
   expect_success("shm+gloo");
 }
 
-TEST_F(Spanning, OneRankAHostLeavesItToGloo) {
+TEST_F(Spanning, OneRankPerHostUsesGloo) {
   start_job("training", {1, 1});
   expect_success("gloo");
 }
@@ -169,7 +169,7 @@ TEST_P(AKilledRankOverGloo, IsNamedOnBothHosts) {
 }
 
 /// Nobody of its host is left to tell.
-TEST_F(Spanning, AKilledHostIsNamed) {
+TEST_F(Spanning, KilledHostIsNamed) {
   start_job("all_reduce", {2, 1});
   const auto pids = await_ranks();
   ASSERT_EQ(kill(pids[2], SIGKILL), 0);
@@ -180,7 +180,7 @@ TEST_F(Spanning, AKilledHostIsNamed) {
   }
 }
 
-TEST_F(Spanning, ACutLinkEndsTheWait) {
+TEST_F(Spanning, CutLinkEndsTheWait) {
   start_job("all_reduce", {2, 2});
   await_ranks();
   network().cut(1);

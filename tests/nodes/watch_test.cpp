@@ -36,7 +36,7 @@ int count(const std::string& text, const std::string& part) {
 
 /// The rank works, so its own launcher alone could not tell that others wait for it; and they, on both hosts,
 /// could not tell whom they wait for.
-TEST_F(Watch, ARankThatHangsOnTheOtherNodeIsNamedOnBoth) {
+TEST_F(Watch, HangingRankIsNamedOnBothNodes) {
   start_job("3", {"--heartbeat-timeout", "3"});
   const Finished a = first_->wait();
   const Finished b = second_->wait();
@@ -51,7 +51,7 @@ TEST_F(Watch, ARankThatHangsOnTheOtherNodeIsNamedOnBoth) {
   EXPECT_EQ(count(a.err, "stacks of rank"), 0) << "nothing to be seen on the node where all wait";
 }
 
-TEST_F(Watch, ARankThatLeftItsNodeIsNamedByThoseThatWait) {
+TEST_F(Watch, RankThatExitedIsNamedByTheWaitingNodes) {
   make_hosts(2);
   // Node 1's only rank beats once and leaves; it is told of when its node has ended.
   const Words flags{"--heartbeat-timeout", "3"};
@@ -65,7 +65,7 @@ TEST_F(Watch, ARankThatLeftItsNodeIsNamedByThoseThatWait) {
 }
 
 /// Before it is stopped, and by the launcher that has it.
-TEST_F(Watch, ARankThatOthersGaveUpWaitingForShowsItsStackOnItsNode) {
+TEST_F(Watch, AwaitedRankPrintsItsStackAfterATimeoutElsewhere) {
   make_hosts(2);
   const Words words = c10d("2") + Words{LOCKSTEP_BEATING_RANK, "1", folder().path(), "gives up"};
   first_ = start(0, words);
@@ -99,7 +99,7 @@ void pause_all(const std::vector<pid_t>& processes, std::chrono::seconds time) {
 }
 
 /// Longer than three signs of life, and than the heartbeat timeout.
-TEST_F(Watch, AJobThatIsSuspendedOnAllItsNodesGoesOn) {
+TEST_F(Watch, JobSuspendedOnAllNodesContinues) {
   make_hosts(2);
   const Words words =
       c10d("2", "2", 2) + Words{"--heartbeat-timeout", "4", LOCKSTEP_BEATING_RANK, "work", folder().path()};
@@ -117,7 +117,7 @@ TEST_F(Watch, AJobThatIsSuspendedOnAllItsNodesGoesOn) {
   }
 }
 
-TEST_F(Watch, AJobOfOneHostThatIsSuspendedGoesOn) {
+TEST_F(Watch, JobSuspendedOnOneHostContinues) {
   make_hosts(1);
   first_ = start(0, {"--nproc-per-node", "2", "--heartbeat-timeout", "3", LOCKSTEP_BEATING_RANK, "work",
                      folder().path()});
@@ -130,7 +130,7 @@ TEST_F(Watch, AJobOfOneHostThatIsSuspendedGoesOn) {
   EXPECT_EQ(end.status, 0) << end.err;
 }
 
-TEST_F(Watch, StacksOfAllNodesComeToTheLauncherThatWasAsked) {
+TEST_F(Watch, StacksOfAllNodesArePrintedByTheRequester) {
   start_job("0");
   for (LauncherProcess* asked : {first_.get(), second_.get()}) {
     EXPECT_EQ(launch({"stacks", std::to_string(asked->pid())}).status, 0);

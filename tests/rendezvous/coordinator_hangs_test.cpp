@@ -13,7 +13,7 @@ RankStatus rank_status(int rank, Activity activity, const std::string& what,
                        std::chrono::milliseconds still) {
   RankStatus status;
   status.rank = rank;
-  status.place = "node" + std::to_string(rank) + ", pid 7";
+  status.process = "node" + std::to_string(rank) + ", pid 7";
   status.beat = HeartbeatRecord{.activity = activity, .what = what, .number = 0, .step = 5};
   status.still = still;
   return status;
@@ -57,7 +57,7 @@ struct StillJob : CoordinatorHarness {
   std::map<NodeId, StatusReport> reports;
 };
 
-TEST(CoordinatorHangs, NamesTheRankOfAnotherNodeThatWorksOnEveryNode) {
+TEST(CoordinatorHangs, WorkingRankIsNamedOnEveryNode) {
   StillJob job;
   job.report(0, {waits(0)});
   job.report(1, {works(1)});
@@ -74,7 +74,7 @@ TEST(CoordinatorHangs, NamesTheRankOfAnotherNodeThatWorksOnEveryNode) {
   }
 }
 
-TEST(CoordinatorHangs, IsSilentWhileAnyNodeHasReportedNothing) {
+TEST(CoordinatorHangs, NoHangIsReportedBeforeEveryNodeReported) {
   StillJob job(10s, 3);
   job.report(0, {waits(0)});
   job.report(1, {works(1)});
@@ -85,7 +85,7 @@ TEST(CoordinatorHangs, IsSilentWhileAnyNodeHasReportedNothing) {
   EXPECT_EQ(job.hangs(0).size(), 1U);
 }
 
-TEST(CoordinatorHangs, IsNoneWhereARankNeverBeats) {
+TEST(CoordinatorHangs, RankWithoutHeartbeatPreventsDetection) {
   StillJob job(10s);
   RankStatus silent;
   silent.rank = 1;
@@ -96,7 +96,7 @@ TEST(CoordinatorHangs, IsNoneWhereARankNeverBeats) {
 }
 
 /// The rank may have moved since.
-TEST(CoordinatorHangs, ReportThatIsOldProvesNothingOfTheTimeSince) {
+TEST(CoordinatorHangs, OldReportProvesNothingAboutTheTimeSince) {
   StillJob job(20s);
   job.report(0, {waits(0)});
   job.receive(1, StatusReport{1, {works(1)}});
@@ -104,7 +104,7 @@ TEST(CoordinatorHangs, ReportThatIsOldProvesNothingOfTheTimeSince) {
   EXPECT_TRUE(job.hangs(0).empty());
 }
 
-TEST(CoordinatorHangs, TheLastReportOfANodeCounts) {
+TEST(CoordinatorHangs, LastReportOfANodeCounts) {
   StillJob job(20s);
   job.report(0, {waits(0)});
   job.report(1, {works(1)});
@@ -117,7 +117,7 @@ TEST(CoordinatorHangs, TheLastReportOfANodeCounts) {
   EXPECT_TRUE(job.hangs(0).empty());
 }
 
-TEST(CoordinatorHangs, ForgetsTheRoundBefore) {
+TEST(CoordinatorHangs, NewRoundForgetsReportsOfTheLast) {
   StillJob job(20s);
   job.report(0, {waits(0)});
   job.report(1, {works(1)}, 7);
@@ -125,7 +125,7 @@ TEST(CoordinatorHangs, ForgetsTheRoundBefore) {
   EXPECT_TRUE(job.hangs(0).empty()) << "of no round that runs";
 }
 
-TEST(CoordinatorHangs, EndsTheJobInTheNameOfTheStuckRank) {
+TEST(CoordinatorHangs, StuckRankFailsAfterTheHeartbeatTimeout) {
   StillJob job(20s);
   job.report(0, {waits(0)});
   job.report(1, {works(1)});
@@ -138,7 +138,7 @@ TEST(CoordinatorHangs, EndsTheJobInTheNameOfTheStuckRank) {
   EXPECT_EQ(told.limit, 20s);
 }
 
-TEST(CoordinatorHangs, RanksOfANodeThatHasEndedAreNamedInTheNameOfOneThatWaits) {
+TEST(CoordinatorHangs, ExitedRanksAreNamedInTheFailureOfAWaitingRank) {
   StillJob job(20s);
   RankStatus gone = works(1, 0s);
   gone.status = 0;
@@ -153,7 +153,7 @@ TEST(CoordinatorHangs, RanksOfANodeThatHasEndedAreNamedInTheNameOfOneThatWaits) 
   EXPECT_NE(told.text.find("rank 1 (node1, pid 7) left at step 5"), std::string::npos);
 }
 
-TEST(CoordinatorStacks, OfOtherNodesComeToWhoAsks) {
+TEST(CoordinatorStacks, OfOtherNodesAreSentToTheRequester) {
   StillJob job(0s, 3);
   job.receive(2, StacksRequest{});
   EXPECT_EQ(job.got<CollectStacks>(0).size(), 1U);
@@ -165,7 +165,7 @@ TEST(CoordinatorStacks, OfOtherNodesComeToWhoAsks) {
   job.receive(1, Stacks{99, "nobody asked\n"});
 }
 
-TEST(CoordinatorStacks, AreLeftOutWhereThereAreTooMany) {
+TEST(CoordinatorStacks, AreLeftOutAboveTheLimit) {
   StillJob job;
   job.receive(1, StacksRequest{});
   const std::string much(1 << 19, 'x');

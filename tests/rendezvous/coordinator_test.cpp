@@ -29,7 +29,7 @@ struct Job : CoordinatorHarness {
   }
   int starts(NodeId id) const { return static_cast<int>(got<Assignment>(id).size()); }
   int stops(NodeId id) const { return static_cast<int>(got<StopRound>(id).size()); }
-  Assignment place(NodeId id) const { return got<Assignment>(id).back(); }
+  Assignment assignment(NodeId id) const { return got<Assignment>(id).back(); }
   /// The exit code that the node was told; -1: the job goes on.
   int exit_code(NodeId id) const {
     const auto messages = got<Finish>(id);
@@ -38,18 +38,18 @@ struct Job : CoordinatorHarness {
   CoordinatorOptions options;
 };
 
-TEST(Coordinator, StartsWhenAllNodesAreThere) {
+TEST(Coordinator, RoundStartsOnceAllNodesJoined) {
   Job job(nodes(2, 2), 1);
   EXPECT_EQ(job.starts(0), 0);
   job.join(1);
   ASSERT_EQ(job.starts(0), 1);
-  EXPECT_EQ(job.place(1).first_rank, 2);
-  EXPECT_EQ(job.place(1).world_size, 4);
-  EXPECT_EQ(job.place(1).group_rank, 1);
+  EXPECT_EQ(job.assignment(1).first_rank, 2);
+  EXPECT_EQ(job.assignment(1).world_size, 4);
+  EXPECT_EQ(job.assignment(1).group_rank, 1);
   EXPECT_EQ(job.rounds, 1);
 }
 
-TEST(Coordinator, ElasticJobWaitsForTheLastCallOnlyAtItsBeginning) {
+TEST(Coordinator, ElasticJobWaitsForTheLastCallOnlyInTheFirstRound) {
   Job job(nodes(1, 3, 1), 1);
   job.pass(29s);
   EXPECT_EQ(job.starts(0), 0);
@@ -60,7 +60,7 @@ TEST(Coordinator, ElasticJobWaitsForTheLastCallOnlyAtItsBeginning) {
   EXPECT_EQ(job.starts(0), 2);
 }
 
-TEST(Coordinator, EndsWithSuccessWhenAllNodesHave) {
+TEST(Coordinator, JobSucceedsOnceAllNodesHave) {
   Job job(nodes(2, 2), 2);
   job.ended(1, 1, true);
   EXPECT_EQ(job.exit_code(0), -1);
@@ -72,7 +72,7 @@ TEST(Coordinator, EndsWithSuccessWhenAllNodesHave) {
   EXPECT_TRUE(job.coordinator.finished());
 }
 
-TEST(Coordinator, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
+TEST(Coordinator, FirstFailureStopsEveryNodeAtOnceAndIsReportedToAll) {
   Job job(nodes(3, 3), 3);
   job.failed(2, 1, 4);
   EXPECT_EQ(job.stops(0), 1);
@@ -91,7 +91,7 @@ TEST(Coordinator, FirstFailureStopsEveryNodeAtOnceAndIsToldToAll) {
   }
 }
 
-TEST(Coordinator, HasStacksShownWhereARankHasWaitedInVain) {
+TEST(Coordinator, StacksAreShownAfterARankTimedOut) {
   Job job(nodes(2, 2), 2);
   ProcessFailure failure = CoordinatorHarness::failure(2);
   failure.status = kTimeoutExitCode << 8;
@@ -103,8 +103,8 @@ TEST(Coordinator, RestartsAreCountedOnceForTheWholeJob) {
   Job job(nodes(2, 2, 2), 2);
   for (int round = 1; round <= 3; ++round) {
     EXPECT_EQ(job.starts(0), round);
-    EXPECT_EQ(job.place(0).restart_count, round - 1);
-    EXPECT_EQ(job.place(1).restart_count, round - 1);
+    EXPECT_EQ(job.assignment(0).restart_count, round - 1);
+    EXPECT_EQ(job.assignment(1).restart_count, round - 1);
     EXPECT_EQ(job.rounds, round);
     job.failed(round % 2, round, round % 2);
     job.ended(0, round, false);
@@ -114,7 +114,7 @@ TEST(Coordinator, RestartsAreCountedOnceForTheWholeJob) {
   EXPECT_EQ(job.exit_code(0), 3);
 }
 
-TEST(Coordinator, PauseBeforeARestartTakesNothingFromTheTimeToJoin) {
+TEST(Coordinator, RestartPauseDoesNotShortenTheJoinTimeout) {
   CoordinatorOptions options = nodes(2, 2, 1);
   options.restart_backoff = 30s;
   options.join_timeout = 10s;
@@ -130,7 +130,7 @@ TEST(Coordinator, PauseBeforeARestartTakesNothingFromTheTimeToJoin) {
   EXPECT_EQ(job.exit_code(0), 1);
 }
 
-TEST(Coordinator, NextRoundWaitsUntilNothingOfTheOldOneIsLeft) {
+TEST(Coordinator, NextRoundWaitsForAllProcessesOfTheLast) {
   Job job(nodes(2, 2, 1), 2);
   job.failed(0, 1, 0);
   job.ended(0, 1, false);
@@ -139,7 +139,7 @@ TEST(Coordinator, NextRoundWaitsUntilNothingOfTheOldOneIsLeft) {
   EXPECT_EQ(job.starts(0), 2);
 }
 
-TEST(Coordinator, WordsOfAnEarlierRoundAreIgnored) {
+TEST(Coordinator, MessagesOfAnEarlierRoundAreIgnored) {
   Job job(nodes(1, 1, 5), 1);
   job.failed(0, 1, 0);
   job.ended(0, 1, false);
@@ -149,7 +149,7 @@ TEST(Coordinator, WordsOfAnEarlierRoundAreIgnored) {
   EXPECT_EQ(job.exit_code(0), -1);
 }
 
-TEST(Coordinator, NodeThatComesWhileThereIsRoomStartsANewRoundAndCostsNoRestart) {
+TEST(Coordinator, JoiningNodeStartsANewRoundWithoutUsingARestart) {
   Job job(nodes(1, 2), 1);
   job.pass(30s);
   job.join(1);
@@ -157,12 +157,12 @@ TEST(Coordinator, NodeThatComesWhileThereIsRoomStartsANewRoundAndCostsNoRestart)
   job.failed(0, 1, 0);
   job.ended(0, 1, false);
   ASSERT_EQ(job.starts(0), 2);
-  EXPECT_EQ(job.place(0).restart_count, 0);
-  EXPECT_EQ(job.place(0).world_size, 4);
-  EXPECT_EQ(job.place(1).first_rank, 2);
+  EXPECT_EQ(job.assignment(0).restart_count, 0);
+  EXPECT_EQ(job.assignment(0).world_size, 4);
+  EXPECT_EQ(job.assignment(1).first_rank, 2);
 }
 
-TEST(Coordinator, NodeThatComesTooManyIsASpareAndReplacesOneThatGoes) {
+TEST(Coordinator, SurplusNodeBecomesSpareAndReplacesLostNode) {
   Job job(nodes(2, 2), 3);
   EXPECT_EQ(job.starts(2), 0);
   EXPECT_NE(job.words(2).find("spare"), std::string::npos);
@@ -170,23 +170,23 @@ TEST(Coordinator, NodeThatComesTooManyIsASpareAndReplacesOneThatGoes) {
   EXPECT_EQ(job.stops(0), 1);
   job.ended(0, 1, false);
   ASSERT_EQ(job.starts(2), 1);
-  EXPECT_EQ(job.place(2).group_rank, 1);
-  EXPECT_EQ(job.place(0).restart_count, 0);
+  EXPECT_EQ(job.assignment(2).group_rank, 1);
+  EXPECT_EQ(job.assignment(0).restart_count, 0);
 }
 
-TEST(Coordinator, LosingANodeOfAnElasticJobShrinksIt) {
+TEST(Coordinator, LostNodeShrinksAnElasticJob) {
   Job job(nodes(1, 3), 3);
   job.coordinator.on_disconnect(1, "closed its connection", job.now);
   job.ended(0, 1, false);
   job.ended(2, 1, false);
   ASSERT_EQ(job.starts(0), 2);
-  EXPECT_EQ(job.place(0).world_size, 4);
-  EXPECT_EQ(job.place(2).first_rank, 2);
-  EXPECT_EQ(job.place(2).group_rank, 1);
+  EXPECT_EQ(job.assignment(0).world_size, 4);
+  EXPECT_EQ(job.assignment(2).first_rank, 2);
+  EXPECT_EQ(job.assignment(2).group_rank, 1);
   EXPECT_NE(job.words(2).find("node 1 (host b"), std::string::npos) << job.words(2);
 }
 
-TEST(Coordinator, LosingANodeOfAFixedJobEndsItNamingTheNode) {
+TEST(Coordinator, LostNodeEndsAFixedJobAndIsNamed) {
   Job job(nodes(2, 2), 2);
   job.coordinator.on_disconnect(1, "closed its connection", job.now);
   job.ended(0, 1, false);
@@ -194,14 +194,14 @@ TEST(Coordinator, LosingANodeOfAFixedJobEndsItNamingTheNode) {
   EXPECT_NE(job.words(0).find("FAILED: node 1 (host b"), std::string::npos) << job.words(0);
 }
 
-TEST(Coordinator, LostNodeOfAFixedJobMayBeReplacedWhileRestartsAreLeft) {
+TEST(Coordinator, LostNodeOfAFixedJobIsReplacedWhileRestartsAreLeft) {
   Job job(nodes(2, 2, 1), 2);
   job.coordinator.on_disconnect(1, "closed its connection", job.now);
   job.ended(0, 1, false);
   EXPECT_EQ(job.exit_code(0), -1);
   job.join(7);
   ASSERT_EQ(job.starts(7), 1);
-  EXPECT_EQ(job.place(7).restart_count, 1);
+  EXPECT_EQ(job.assignment(7).restart_count, 1);
 }
 
 TEST(Coordinator, RanksThatFailBecauseOfALostNodeAreNotTheCause) {
@@ -220,7 +220,7 @@ TEST(Coordinator, RankThatFailedBeforeItsNodeWasLostIsTheCause) {
   EXPECT_NE(job.words(0).find("FAILED: rank 2"), std::string::npos) << job.words(0);
 }
 
-TEST(Coordinator, NodeThatEndedItsWorkMayGo) {
+TEST(Coordinator, NodeWhoseRanksEndedMayDisconnect) {
   Job job(nodes(2, 2), 2);
   job.ended(1, 1, true);
   job.coordinator.on_disconnect(1, "closed its connection", job.now);
@@ -229,7 +229,7 @@ TEST(Coordinator, NodeThatEndedItsWorkMayGo) {
   EXPECT_EQ(job.exit_code(0), 0);
 }
 
-TEST(Coordinator, SilentNodeIsLostWhenItsKeepAliveTimeoutIsOver) {
+TEST(Coordinator, SilentNodeIsLostAfterTheKeepAliveTimeout) {
   Job job(nodes(2, 2), 2);
   job.pass(14s);
   job.receive(1, Ping{});
@@ -242,7 +242,7 @@ TEST(Coordinator, SilentNodeIsLostWhenItsKeepAliveTimeoutIsOver) {
   EXPECT_EQ(job.dismissed, std::vector<NodeId>{1});
 }
 
-TEST(Coordinator, StopOfTheCoordinatorsNodeEndsTheJobOnAllNodes) {
+TEST(Coordinator, DrainingCoordinatorEndsTheJobOnAllNodes) {
   Job job(nodes(1, 2), 2);
   job.receive(0, Draining{SIGINT});
   EXPECT_EQ(job.got<StopRound>(1).back().signal, SIGINT);
@@ -251,14 +251,14 @@ TEST(Coordinator, StopOfTheCoordinatorsNodeEndsTheJobOnAllNodes) {
   EXPECT_EQ(job.exit_code(1), 128 + SIGINT);
 }
 
-TEST(Coordinator, StopOfOneNodeShrinksAnElasticJobAndEndsAFixedOne) {
+TEST(Coordinator, DrainingNodeShrinksAnElasticJobAndEndsAFixedOne) {
   Job elastic(nodes(1, 2), 2);
   elastic.receive(1, Draining{SIGTERM});
   elastic.ended(1, 1, false);
   elastic.ended(0, 1, false);
   EXPECT_EQ(elastic.starts(0), 2);
   EXPECT_EQ(elastic.starts(1), 1);
-  EXPECT_EQ(elastic.place(0).world_size, 2);
+  EXPECT_EQ(elastic.assignment(0).world_size, 2);
   EXPECT_EQ(elastic.exit_code(1), 128 + SIGTERM);
   EXPECT_EQ(elastic.exit_code(0), -1);
 
@@ -269,7 +269,7 @@ TEST(Coordinator, StopOfOneNodeShrinksAnElasticJobAndEndsAFixedOne) {
   EXPECT_EQ(fixed.exit_code(0), 128 + SIGTERM);
 }
 
-TEST(Coordinator, SecondSignalIsPassedOnWhileTheJobStops) {
+TEST(Coordinator, SecondSignalIsForwardedWhileTheJobStops) {
   Job job(nodes(2, 2, 1), 2);
   job.failed(1, 1, 2);
   job.receive(0, Draining{SIGTERM});
@@ -291,7 +291,7 @@ TEST(Coordinator, PreemptedRanksHaveTimeToSaveAndAreNotRestarted) {
   EXPECT_TRUE(job.got<Report>(1).empty());
 }
 
-TEST(Coordinator, JobThatIsToldToEndAndSavesItsStateIsPreempted) {
+TEST(Coordinator, EndedJobThatSavedItsStateIsPreempted) {
   Job job(nodes(2, 2), 2);
   job.receive(0, Draining{SIGTERM});
   EXPECT_FALSE(job.got<StopRound>(1).back().at_once);
@@ -299,7 +299,7 @@ TEST(Coordinator, JobThatIsToldToEndAndSavesItsStateIsPreempted) {
   EXPECT_EQ(job.exit_code(0), 85);
 }
 
-TEST(Coordinator, SaysWhoIsAwaitedAndGivesUp) {
+TEST(Coordinator, MissingNodesAreNamedUntilTheJoinTimeout) {
   CoordinatorOptions options = nodes(3, 3);
   CoordinatorHarness job(options);
   NodeInfo first = job.info("a", options);
@@ -312,7 +312,7 @@ TEST(Coordinator, SaysWhoIsAwaitedAndGivesUp) {
   EXPECT_NE(job.words(0).find("join_timeout"), std::string::npos);
 }
 
-TEST(Coordinator, TellsOnceOfAWallClockThatIsFarOff) {
+TEST(Coordinator, WrongWallClockIsReportedOnce) {
   const auto words = [](std::optional<std::chrono::milliseconds> ahead) {
     Job job(nodes(2, 2), 1);
     NodeInfo second = job.info("b", job.options);
@@ -333,7 +333,7 @@ TEST(Coordinator, TellsOnceOfAWallClockThatIsFarOff) {
   EXPECT_EQ(words(std::nullopt), "");
 }
 
-TEST(Coordinator, RefusesNodesThatContradictTheJob) {
+TEST(Coordinator, NodesThatContradictTheJobAreRefused) {
   const CoordinatorOptions options = nodes(2, 2);
   const auto refused = [&](const auto& change) {
     CoordinatorHarness job(options);
@@ -355,7 +355,7 @@ TEST(Coordinator, RefusesNodesThatContradictTheJob) {
   EXPECT_NE(refused([](NodeInfo& n) { n.version = 99; }).find("version 99"), std::string::npos);
 }
 
-TEST(Coordinator, RefusesAnotherProgramAndTellsOfOtherArguments) {
+TEST(Coordinator, AnotherProgramIsRefusedAndOtherArgumentsAreReported) {
   const CoordinatorOptions options = nodes(1, 3);
   CoordinatorHarness job(options);
   NodeInfo first = job.info("a", options);
@@ -381,7 +381,7 @@ TEST(Coordinator, RefusesAnotherProgramAndTellsOfOtherArguments) {
       << job.words(0);
 }
 
-TEST(Coordinator, NodeThatNeverRanSaysSoAndFails) {
+TEST(Coordinator, NodeThatNeverRanReportsItAndFails) {
   Job job(nodes(2, 2), 3);
   job.ended(0, 1, true);
   job.ended(1, 1, true);
@@ -404,13 +404,13 @@ TEST(Coordinator, LostNodeUsesTheRestartPolicyAndItsPause) {
     EXPECT_EQ(job.starts(0), static_cast<int>(id)) << "it starts after the pause";
     job.pass(id == 1 ? 4s : 8s);
     EXPECT_EQ(job.starts(0), static_cast<int>(id) + 1);
-    EXPECT_EQ(job.place(0).restart_count, static_cast<int>(id));
+    EXPECT_EQ(job.assignment(0).restart_count, static_cast<int>(id));
   }
   EXPECT_EQ(job.exit_code(0), 1) << "no restart is left";
   EXPECT_NE(job.words(0).find("restart 2 of 2, after a pause of 8 s"), std::string::npos) << job.words(0);
 }
 
-TEST(Coordinator, TellsAtOnceAndAtTheEndWhoWasRefused) {
+TEST(Coordinator, RefusedNodesAreReportedAtOnceAndAtTheTimeout) {
   CoordinatorOptions options = nodes(2, 2);
   options.how_to_join = "This node waits at a:29400; run on the others: lockstep run";
   options.join_timeout_option = "--rdzv-conf timeout";
@@ -425,7 +425,7 @@ TEST(Coordinator, TellsAtOnceAndAtTheEndWhoWasRefused) {
     EXPECT_NE(report.find(part), std::string::npos) << report;
 }
 
-TEST(Coordinator, StoreOfRankZeroIsToldToAllWhereItServesOne) {
+TEST(Coordinator, AddressOfRankZerosStoreIsSentToAll) {
   CoordinatorOptions options = nodes(2, 2);
   CoordinatorHarness job(options);
   for (const NodeId id : {0, 1}) {
@@ -436,7 +436,7 @@ TEST(Coordinator, StoreOfRankZeroIsToldToAllWhereItServesOne) {
   for (const NodeId id : {0, 1}) EXPECT_EQ(job.got<Assignment>(id).back().own_store->text(), "a:4000");
 }
 
-TEST(Coordinator, NodesThatDoNotGoAreDismissedInTime) {
+TEST(Coordinator, NodesThatDoNotLeaveAreDismissed) {
   Job job(nodes(2, 2), 2);
   job.ended(0, 1, true);
   job.ended(1, 1, true);

@@ -42,7 +42,7 @@ struct Host {
     return made;
   }
   void work(Clock::time_point now = Clock::now()) {
-    for (auto& message : client.work(now)) heard.push_back(std::move(message));
+    for (auto& message : client.work(now)) received.push_back(std::move(message));
   }
   template <class Condition>
   bool eventually(const Condition& condition) {
@@ -53,14 +53,14 @@ struct Host {
     return false;
   }
   bool has_said(const std::string& part) const {
-    return std::any_of(heard.begin(), heard.end(), [&](const CoordinatorMessage& message) {
+    return std::any_of(received.begin(), received.end(), [&](const CoordinatorMessage& message) {
       const auto* notice = std::get_if<Notice>(&message);
       return notice != nullptr && notice->text.find(part) != std::string::npos;
     });
   }
 
   net::Address address;
-  std::vector<CoordinatorMessage> heard;
+  std::vector<CoordinatorMessage> received;
   LocalCoordinatorClient client;
 };
 
@@ -72,29 +72,29 @@ RemoteCoordinatorClient::Options joining(const Host& host, const std::string& se
   return options;
 }
 
-TEST(LocalCoordinatorClient, TypedMessagesGoBothWaysToANodeOfItsOwnAndToARemoteOne) {
+TEST(LocalCoordinatorClient, MessagesReachTheLocalAndARemoteNode) {
   Host host(2);
   RemoteCoordinatorClient remote(joining(host, "s"), Clock::now());
   remote.send(node(2), Clock::now());
-  std::vector<CoordinatorMessage> heard;
+  std::vector<CoordinatorMessage> received;
   const auto assigned = [&] {
-    for (auto& message : remote.work(Clock::now())) heard.push_back(std::move(message));
-    return !heard.empty() && std::holds_alternative<Assignment>(heard.back());
+    for (auto& message : remote.work(Clock::now())) received.push_back(std::move(message));
+    return !received.empty() && std::holds_alternative<Assignment>(received.back());
   };
   ASSERT_TRUE(host.eventually(assigned));
-  EXPECT_EQ(std::get<Assignment>(heard.back()).group_rank, 1);
-  EXPECT_TRUE(std::holds_alternative<Assignment>(host.heard.back()));
+  EXPECT_EQ(std::get<Assignment>(received.back()).group_rank, 1);
+  EXPECT_TRUE(std::holds_alternative<Assignment>(host.received.back()));
 }
 
-TEST(LocalCoordinatorClient, LauncherWithAnotherSecretIsNamedOnBothSides) {
+TEST(LocalCoordinatorClient, LauncherWithAnotherSecretIsRefusedOnBothSides) {
   Host host(2);
   RemoteCoordinatorClient remote(joining(host, "guess"), Clock::now());
-  std::vector<CoordinatorMessage> heard;
+  std::vector<CoordinatorMessage> received;
   ASSERT_TRUE(host.eventually([&] {
-    for (auto& message : remote.work(Clock::now())) heard.push_back(std::move(message));
-    return !heard.empty();
+    for (auto& message : remote.work(Clock::now())) received.push_back(std::move(message));
+    return !received.empty();
   }));
-  EXPECT_NE(std::get<CoordinatorLost>(heard.front()).text.find("that launcher uses another one"),
+  EXPECT_NE(std::get<CoordinatorLost>(received.front()).text.find("that launcher uses another one"),
             std::string::npos);
   EXPECT_TRUE(host.eventually([&] {
     return host.has_said(
@@ -102,7 +102,7 @@ TEST(LocalCoordinatorClient, LauncherWithAnotherSecretIsNamedOnBothSides) {
   }));
 }
 
-TEST(LocalCoordinatorClient, TorchrunsRendezvousIsNamedAndEnded) {
+TEST(LocalCoordinatorClient, TorchrunsRendezvousIsRefusedByName) {
   Host host(2);
   host.client.allow([](net::Server& server, Coordinator& coordinator) {
     return std::make_unique<TorchrunRejecter>(server, coordinator);
@@ -121,7 +121,7 @@ struct AnyNodes final : StoreNodes {
   bool may_come_from(const net::Address&) const override { return true; }
 };
 
-TEST(LocalCoordinatorClient, StoreStaysUntilTorchrunsClientsHaveGone) {
+TEST(LocalCoordinatorClient, StoreIsServedUntilTorchrunsClientsLeft) {
   for (const bool goes : {true, false}) {
     Host host(1);
     host.client.allow([](net::Server&, Coordinator&) { return std::make_unique<AnyNodes>(); });
@@ -142,7 +142,7 @@ TEST(LocalCoordinatorClient, StoreStaysUntilTorchrunsClientsHaveGone) {
   }
 }
 
-TEST(LocalCoordinatorClient, TorchrunsAgentThatIsGoneEndsTheJobAtOnce) {
+TEST(LocalCoordinatorClient, LostTorchrunAgentEndsTheJobAtOnce) {
   Host host(2);
   host.client.allow([](net::Server& server, Coordinator& coordinator) {
     return std::make_unique<TorchrunServer>("none", 2, server, coordinator);
@@ -153,17 +153,17 @@ TEST(LocalCoordinatorClient, TorchrunsAgentThatIsGoneEndsTheJobAtOnce) {
                 soon());
   const auto got = [&]<class Message>(Message) {
     return host.eventually(
-        [&] { return !host.heard.empty() && std::holds_alternative<Message>(host.heard.back()); });
+        [&] { return !host.received.empty() && std::holds_alternative<Message>(host.received.back()); });
   };
   ASSERT_TRUE(got(Assignment{}));
   host.client.send(RoundEnded{.round = 1, .ok = true}, Clock::now());
   EXPECT_LE(host.client.deadline(), Clock::now()) << "nothing else wakes the agent";
   host.work();
   EXPECT_LE(host.client.deadline(), Clock::now() + 1s);
-  EXPECT_TRUE(std::holds_alternative<Assignment>(host.heard.back())) << "it may still succeed";
+  EXPECT_TRUE(std::holds_alternative<Assignment>(host.received.back())) << "it may still succeed";
   torchrun.reset();
   ASSERT_TRUE(got(Finish{}));
-  const auto& finish = std::get<Finish>(host.heard.back());
+  const auto& finish = std::get<Finish>(host.received.back());
   EXPECT_EQ(finish.exit_code, 1);
   EXPECT_NE(finish.error.get<std::string>().find("(torchrun's agent) left the job's store"),
             std::string::npos);

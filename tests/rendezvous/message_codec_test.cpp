@@ -22,7 +22,7 @@ Message from_coordinator(const Message& message) {
   return std::get<Message>(*decode<CoordinatorMessage>(encode(CoordinatorMessage(message))));
 }
 
-TEST(MessageCodec, NodesIntroduceThemselves) {
+TEST(MessageCodec, NodeInfoSurvives) {
   NodeInfo node{.run_id = "job", .host = "a", .pid = 77, .node_rank = 3, .min_nodes = 2, .max_nodes = 4};
   node.local_world_size = 8;
   node.role = "trainer";
@@ -43,12 +43,12 @@ TEST(MessageCodec, NodesIntroduceThemselves) {
   EXPECT_LT(std::chrono::abs(*read.clock_ahead), 5min);
 }
 
-TEST(MessageCodec, AnotherVersionIsReadAsFarAsItCanBeRefused) {
+TEST(MessageCodec, AnotherVersionIsReadUpToItsNumber) {
   const auto read = decode<NodeMessage>(R"({"type":"join","version":9,"run_id":"job","host":"b"})");
   EXPECT_EQ(std::get<NodeInfo>(*read).version, 9);
 }
 
-TEST(MessageCodec, PlacesAndOrdersSurvive) {
+TEST(MessageCodec, AssignmentsAndStopsSurvive) {
   Assignment place{.round = 2, .restart_count = 1, .max_restarts = 3, .group_rank = 1};
   place.world_size = 6;
   place.own_store = net::HostPort{"a", 4000};
@@ -79,7 +79,7 @@ TEST(MessageCodec, PlacesAndOrdersSurvive) {
 TEST(MessageCodec, StatusOfRanksSurvives) {
   RankStatus status;
   status.rank = 3;
-  status.place = "node1, pid 7";
+  status.process = "node1, pid 7";
   status.beat = HeartbeatRecord{.activity = Activity::working, .what = "forward", .number = 77, .step = 5};
   status.still = 1234ms;
   status.status = 256;
@@ -88,7 +88,7 @@ TEST(MessageCodec, StatusOfRanksSurvives) {
   silent.rank = 4;
   const auto read = from_node(StatusReport{1, {status, silent}}).ranks;
   ASSERT_EQ(read.size(), 2U);
-  EXPECT_EQ(read[0].place, status.place);
+  EXPECT_EQ(read[0].process, status.process);
   EXPECT_EQ(read[0].still, 1234ms);
   EXPECT_EQ(read[0].status, 256);
   EXPECT_EQ(read[0].process_state, 'T');
@@ -116,7 +116,7 @@ TEST(MessageCodec, FailuresOfManyRanksFitIntoAMessage) {
   EXPECT_EQ(read.failures.back().last_lines, "");
 }
 
-TEST(MessageCodec, LongTextsAreCutBetweenTwoLetters) {
+TEST(MessageCodec, LongTextsAreCutBetweenCharacters) {
   // One byte before letters of two, so that a limit at an even place lies inside of one.
   std::string text = "x";
   while (text.size() < kLongestMessage) text += "\u00e4";
@@ -126,7 +126,7 @@ TEST(MessageCodec, LongTextsAreCutBetweenTwoLetters) {
   EXPECT_TRUE(text.starts_with(read.substr(0, read.size() - 4))) << "no letter is cut in two";
 }
 
-TEST(MessageCodec, WhatIsNotOfTheFormIsRefused) {
+TEST(MessageCodec, MalformedMessagesAreRefused) {
   for (const char* text :
        {"", "7", "[]", R"({"type":"failed","round":"one"})",
         R"({"type":"failed","round":1,"failure":{"no":1}})", R"({"type":"ended","round":1,"ok":7})",
@@ -140,19 +140,19 @@ TEST(MessageCodec, WhatIsNotOfTheFormIsRefused) {
     EXPECT_THROW(decode<CoordinatorMessage>(text), DataError) << text;
 }
 
-TEST(MessageCodec, StatusThatIsNotOfTheFormIsRefused) {
+TEST(MessageCodec, MalformedStatusIsRefused) {
   const std::string status =
-      R"("rank":1,"place":"x","still":5,"process_state":83,"beat":{"activity":1,"what":"w","number":1,"step":1})";
+      R"("rank":1,"process":"x","still":5,"process_state":83,"beat":{"activity":1,"what":"w","number":1,"step":1})";
   const auto read = [](const std::string& rank) {
     return decode<NodeMessage>(R"({"type":"status","round":1,"ranks":[{)" + rank + "}]}");
   };
   EXPECT_EQ(std::get<StatusReport>(*read(status)).ranks.size(), 1U);
-  const std::pair<std::string, std::string> mistakes[] = {{R"("place":"x",)", ""},
+  const std::pair<std::string, std::string> mistakes[] = {{R"("process":"x",)", ""},
                                                           {R"("rank":1)", R"("rank":-1)"},
                                                           {R"("still":5)", R"("still":-5)"},
                                                           {R"("still":5)", R"("still":1e300)"},
                                                           {R"("activity":1)", R"("activity":9)"},
-                                                          {R"("place":"x")", R"("place":2)"},
+                                                          {R"("process":"x")", R"("process":2)"},
                                                           {R"("rank":1)", R"("rank":1,"status":"0")"},
                                                           {R"("process_state":83,)", ""},
                                                           {R"("process_state":83)", R"("process_state":300)"},
@@ -165,12 +165,12 @@ TEST(MessageCodec, StatusThatIsNotOfTheFormIsRefused) {
   }
 }
 
-TEST(MessageCodec, UnknownTypesArePassedOver) {
+TEST(MessageCodec, UnknownTypesAreIgnored) {
   EXPECT_FALSE(decode<NodeMessage>(R"({"type":"of a later version"})"));
   EXPECT_FALSE(decode<CoordinatorMessage>(R"({"no":"type"})"));
 }
 
-TEST(MessageConnection, ClosesAPeerThatBreaksTheForm) {
+TEST(MessageConnection, ClosesAPeerThatViolatesTheProtocol) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   MessageConnection here{net::FileDescriptor(ends[0])};

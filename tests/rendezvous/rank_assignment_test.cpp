@@ -42,7 +42,7 @@ TEST(RankAssignment, GivenNodeRanksWin) {
   EXPECT_EQ(hosts(candidates(nodes, 3)), "b c a ");
 }
 
-TEST(RankAssignment, SurvivorsKeepTheirOrderAndTheirPlaces) {
+TEST(RankAssignment, SurvivorsKeepTheirOrderAndRanks) {
   std::vector<Node> nodes = {node(5, "a"), node(3, "z"), node(4, "y")};
   nodes[1].group_rank = 2;
   nodes[2].group_rank = 1;
@@ -52,7 +52,7 @@ TEST(RankAssignment, SurvivorsKeepTheirOrderAndTheirPlaces) {
   EXPECT_EQ(hosts(candidates(nodes, 3)), "z a ");
 }
 
-TEST(RankAssignment, RanksAndRolesAreBlocks) {
+TEST(RankAssignment, RanksOfNodesAndRolesAreContiguous) {
   std::vector<Node> nodes = {node(0, "a", 2, "x"), node(1, "b", 3, "y"), node(2, "c", 1, "x")};
   const auto order = candidates(nodes, 3);
   const auto places = assign_ranks(order);

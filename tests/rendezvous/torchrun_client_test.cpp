@@ -40,11 +40,11 @@ struct StaticJob {
   }
 
   void work() {
-    for (auto& message : coordinator.work(now)) heard.push_back(std::move(message));
+    for (auto& message : coordinator.work(now)) received.push_back(std::move(message));
   }
   template <class Message>
   int count() const {
-    return static_cast<int>(std::count_if(heard.begin(), heard.end(), [](const auto& message) {
+    return static_cast<int>(std::count_if(received.begin(), received.end(), [](const auto& message) {
       return std::holds_alternative<Message>(message);
     }));
   }
@@ -70,19 +70,19 @@ struct StaticJob {
   }
 
   TorchrunClient::Time now = Clock::now() + 1h;
-  std::vector<CoordinatorMessage> heard;
+  std::vector<CoordinatorMessage> received;
   net::Server server;
   TorchrunClient coordinator;
 };
 
-TEST(TorchrunClient, RestartsAfterPausesThatDouble) {
+TEST(TorchrunClient, RestartPausesDouble) {
   StaticJob job(2, 4s);
   job.fail();
   EXPECT_EQ(job.count<Assignment>(), 1);
   EXPECT_EQ(job.coordinator.deadline(), job.now + 4s);
   job.pass(4s);
   EXPECT_EQ(job.count<Assignment>(), 2);
-  EXPECT_EQ(std::get<Assignment>(job.heard.back()).restart_count, 1);
+  EXPECT_EQ(std::get<Assignment>(job.received.back()).restart_count, 1);
   job.fail();
   EXPECT_EQ(job.coordinator.deadline(), job.now + 8s);
   job.pass(8s);
@@ -109,13 +109,13 @@ TEST(TorchrunClient, GivesUpWithoutProgress) {
   EXPECT_EQ(job.count<Finish>(), 1);
 }
 
-TEST(TorchrunClient, SignalInAPauseEndsIt) {
+TEST(TorchrunClient, SignalEndsAPause) {
   StaticJob job(1, 20s);
   job.fail();
   job.coordinator.send(Draining{SIGINT}, job.now);
   job.work();
   ASSERT_EQ(job.count<Finish>(), 1);
-  EXPECT_EQ(std::get<Finish>(job.heard.back()).exit_code, 128 + SIGINT);
+  EXPECT_EQ(std::get<Finish>(job.received.back()).exit_code, 128 + SIGINT);
   job.pass(20s);
   EXPECT_EQ(job.count<Assignment>(), 1);
 }
@@ -156,7 +156,7 @@ class DumbStore {
   std::thread thread_;
 };
 
-TEST(TorchrunClient, EndDoesNotWaitForAStoreThatIsSilent) {
+TEST(TorchrunClient, EndDoesNotWaitForASilentStore) {
   for (const bool greets : {false, true}) {
     const DumbStore store(greets);
     Clock::time_point begin;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/host_name.hpp"
+#include "core/text.hpp"
 #include "core/variables.hpp"
 #include "core/visible_devices.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
@@ -251,7 +252,7 @@ std::optional<SchedulerInfo> mpi_info(const Environment& environment) {
   read_node(environment, info.contract);
   read_master(*family, environment, info.contract);
   const auto local_size = find_variable(info.contract, "LOCAL_WORLD_SIZE").value_or("1");
-  info.own_devices = listed_devices(environment) < whole_number(local_size).value_or(1);
+  info.own_devices = listed_devices(environment) < parse_whole_number(local_size).value_or(1);
   return info;
 }
 
@@ -279,7 +280,7 @@ bool is_interactive_shell(const std::vector<std::string>& words) {
 
 bool in_interactive_shell(const Environment& environment) {
   if (!environment.contains("SLURM_PTY_PORT")) return false;
-  const auto task = whole_number(find_variable(environment, "SLURM_TASK_PID").value_or(""), 1);
+  const auto task = parse_whole_number(find_variable(environment, "SLURM_TASK_PID").value_or(""), 1);
   return task && *task != getpid() && is_interactive_shell(words_of(*task));
 }
 
@@ -298,7 +299,7 @@ std::optional<SchedulerInfo> scheduler_info(const Environment& environment) {
 
 std::optional<std::string> lonely_process_warning(const Environment& environment) {
   if (environment.contains("WORLD_SIZE") || scheduler_info(environment)) return std::nullopt;
-  const auto tasks = whole_number(find_variable(environment, "SLURM_NTASKS").value_or(""));
+  const auto tasks = parse_whole_number(find_variable(environment, "SLURM_NTASKS").value_or(""));
   if (environment.contains("SLURM_JOB_ID")) {
     if (tasks.value_or(1) <= 1) return std::nullopt;
     if (in_interactive_shell(environment)) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/cluster/scheduler_info.hpp"
+#include "core/text.hpp"
 #include "core/variables.hpp"
 #include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -20,8 +21,8 @@ std::vector<int> ranks_here(const Environment& environment) {
   std::vector<int> result;
   const std::string text = find_variable(environment, "SLURM_GTIDS").value_or("");
   if (text.empty()) return result;
-  for (const std::string_view part : split_list(text)) {
-    const auto rank = whole_number(part);
+  for (const std::string_view part : split_at_commas(text)) {
+    const auto rank = parse_whole_number(part);
     if (!rank) contradicts(environment, "SLURM_GTIDS", "ranks as in 0,2,3");
     result.push_back(*rank);
   }
@@ -32,7 +33,7 @@ std::vector<int> ranks_here(const Environment& environment) {
 /// variables of that step besides those of its own job.
 bool inherited(const Environment& environment, const SlurmStep& step) {
   const auto job_tasks = find_variable(environment, "SLURM_NTASKS");
-  if (job_tasks && whole_number(*job_tasks) != step.tasks) return true;
+  if (job_tasks && parse_whole_number(*job_tasks) != step.tasks) return true;
   const auto list = find_variable(environment, "SLURM_JOB_NODELIST");
   auto job_nodes = list ? expand_hostlist(*list) : step.nodes;
   std::ranges::sort(job_nodes);
@@ -74,8 +75,8 @@ void read_extras(const Environment& environment, SlurmStep& step) {
     step.restart_count = scheduler_integer(environment, "SLURM_RESTART_COUNT");
   step.array_job_id = find_variable(environment, "SLURM_ARRAY_JOB_ID");
   step.array_task_id = find_variable(environment, "SLURM_ARRAY_TASK_ID");
-  step.gpus_on_node = whole_number(find_variable(environment, "SLURM_GPUS_ON_NODE").value_or("")).value_or(0);
-  step.cpus_per_task = whole_number(find_variable(environment, "SLURM_CPUS_PER_TASK").value_or(""), 1);
+  step.gpus_on_node = parse_whole_number(find_variable(environment, "SLURM_GPUS_ON_NODE").value_or("")).value_or(0);
+  step.cpus_per_task = parse_whole_number(find_variable(environment, "SLURM_CPUS_PER_TASK").value_or(""), 1);
   step.arbitrary = find_variable(environment, "SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary");
 }
 

@@ -17,8 +17,8 @@ TEST(Text, IsTrimmedAndSplit) {
 }
 
 TEST(Text, ChangesTheCaseOfAsciiLettersOnly) {
-  EXPECT_EQ(to_lower_case("\xc3\x84Bz-[@"), "\xc3\x84bz-[@");
-  EXPECT_EQ(to_upper_case("\xc3\xa4Bz_{`"), "\xc3\xa4BZ_{`");
+  EXPECT_EQ(to_lower_case("\u00c4Bz-[@"), "\u00c4bz-[@");
+  EXPECT_EQ(to_upper_case("\u00e4Bz_{`"), "\u00e4BZ_{`");
 }
 
 TEST(Text, NumbersAreParsedWholly) {

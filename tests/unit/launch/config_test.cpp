@@ -208,15 +208,15 @@ TEST(WorkerEnvironment, IsTheContract) {
   const LaunchConfig job =
       plan({"--nproc-per-node=4", "--role=trainer", "--rdzv-id=job", "--max-restarts=3", "p"});
   WorkerSpec attempt;
-  attempt.place = {.round = 3,
-                   .restart_count = 2,
-                   .max_restarts = 3,
-                   .group_rank = 1,
-                   .group_world_size = 2,
-                   .first_rank = 5,
-                   .world_size = 9,
-                   .first_role_rank = 2,
-                   .role_world_size = 6};
+  attempt.assignment = {.round = 3,
+                        .restart_count = 2,
+                        .max_restarts = 3,
+                        .group_rank = 1,
+                        .group_world_size = 2,
+                        .first_rank = 5,
+                        .world_size = 9,
+                        .first_role_rank = 2,
+                        .role_world_size = 6};
   attempt.master = {"10.0.0.1", 1234};
   attempt.folder = "/f";
   const Environment environment = worker_environment(job, attempt, 3, {{"HOME", "/h"}, {"RANK", "9"}});
@@ -244,7 +244,7 @@ TEST(WorkerEnvironment, IsTheContract) {
 TEST(WorkerEnvironment, StartsWithTheSameCountHaveFoldersOfTheirOwn) {
   WorkerSpec attempt;
   attempt.folder = "/f";
-  attempt.place.restart_count = 1;
+  attempt.assignment.restart_count = 1;
   EXPECT_EQ(error_file(attempt, 0), "/f/attempt_1/0/error.json");
   attempt.repeat = 2;
   EXPECT_EQ(error_file(attempt, 0), "/f/attempt_1.2/0/error.json");

@@ -51,7 +51,7 @@ TEST(ErrorContent, IsReadInTorchrunsForms) {
   EXPECT_TRUE(error_content(folder.file("absent")).is_null());
 }
 
-TEST(ErrorContent, ThatIsHugeIsCutDown) {
+TEST(ErrorContent, ThatIsHugeIsReduced) {
   const ScratchFolder folder;
   const std::string message(200'000, 'm');
   const auto content = error_content(
@@ -112,7 +112,7 @@ TEST(FailureReport, NamesTheCauseFirst) {
   EXPECT_EQ(exit_code_of(7 << 8), 7);
 }
 
-TEST(FailureReport, SaysOfASigkillWhatIsKnown) {
+TEST(FailureReport, ExplainsASigkill) {
   auto failures = failed_ranks(1);
   failures[0].status = SIGKILL;
   failures[0].peak_memory = std::int64_t{5} << 29;
@@ -151,7 +151,7 @@ TEST(FailureReport, DoesNotGrowWithTheRanks) {
   EXPECT_LT(lines(failure_report(failed_ranks(96), 0)), 15) << failure_report(failed_ranks(96), 0);
 }
 
-TEST(FailureReport, SaysOnceWhatAllRanksHave) {
+TEST(FailureReport, MergesRanksWithTheSameError) {
   auto records = failed_ranks(4);
   for (auto& record : records) record.message = "UsageError: '--epohcs' is unknown", record.status = 2 << 8;
   records[2].message = "DataError: y";
@@ -165,7 +165,7 @@ TEST(FailureReport, SaysOnceWhatAllRanksHave) {
             "'--epohcs' is unknown\n");
 }
 
-TEST(FailureReport, SaysWhenWhereAndWhatCameLast) {
+TEST(FailureReport, HasTimeHostAndLastLines) {
   auto records = failed_ranks(1);
   records[0].node = "node 1, host b";
   records[0].host = "b";
@@ -219,7 +219,7 @@ const End kOwnError{"DataError: y"};
 const End kLostPeer{"CommunicationError: x", true};
 const End kKilled{"", false, SIGKILL};
 
-TEST(RootCause, IsTheFirstRankThatDidNotOnlyLoseAnother) {
+TEST(RootCause, IsTheFirstRankThatFailedByItself) {
   EXPECT_EQ(cause_of({kLostPeer, kSilent, kOwnError}), 2U);
   EXPECT_EQ(cause_of({{"ValueError: x"}, kSilent, kOwnError}), 0U);
   EXPECT_EQ(cause_of({kSilent, kSilent, kOwnError}), 0U);
@@ -232,7 +232,7 @@ TEST(RootCause, IsNotReadFromTheWordsOfAMessage) {
   EXPECT_EQ(cause_of({{"CommunicationError: of a program of somebody's"}, kOwnError}), 0U);
 }
 
-TEST(RootCause, IsACrashThoughAVictimWasReportedFirst) {
+TEST(RootCause, IsACrashEvenIfAVictimWasReportedFirst) {
   EXPECT_EQ(cause_of({kLostPeer, kLostPeer, kKilled}), 2U);
   EXPECT_EQ(cause_of({kLostPeer, {"", false, SIGSEGV}}), 1U);
   EXPECT_EQ(cause_of({kLostPeer, kOwnError, kKilled}), 2U);
@@ -253,7 +253,7 @@ TEST(RootCause, IsNotARankThatTheLauncherKilled) {
   EXPECT_EQ(root_cause(failures), 1U) << "the OOM killer came before the shutdown timeout";
 }
 
-TEST(RootCause, IsNotARankThatObeyed) {
+TEST(RootCause, IsNotARankThatExitedWhenAsked) {
   auto failures = failed_ranks(2);
   failures[0].is_secondary = true;
   failures[1].status = SIGTERM;
@@ -316,7 +316,7 @@ TEST(ProcessFailure, TravelsWithTheLongestTextThatIsNoUtf8) {
   EXPECT_TRUE(decode<NodeMessage>(encode(RoundEnded{.round = 1, .failures = {record}})));
 }
 
-TEST(FailureReport, CutsLongMessagesBetweenTwoLetters) {
+TEST(FailureReport, CutsLongMessagesBetweenCharacters) {
   auto failures = failed_ranks(1);
   // One byte before letters of two.
   failures[0].message = "x";

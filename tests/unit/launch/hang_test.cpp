@@ -13,7 +13,7 @@ RankStatus view(int rank, Activity activity, const std::string& what, std::uint6
                 std::uint64_t step = 57) {
   RankStatus result;
   result.rank = rank;
-  result.place = "node1, pid " + std::to_string(70 + rank);
+  result.process = "node1, pid " + std::to_string(70 + rank);
   result.beat = HeartbeatRecord{.activity = activity, .what = what, .number = number, .step = step};
   result.still = seconds(still);
   return result;
@@ -36,7 +36,7 @@ std::string text_of(const std::vector<RankStatus>& views, int limit = 30) {
   return found ? found->text : "";
 }
 
-TEST(Hang, NamesTheRankThatWorksWhileOthersWait) {
+TEST(Hang, WorkingRankIsNamedWhileOthersWait) {
   const std::vector<RankStatus> views{waiting(0, "all_reduce", 412, 30), waiting(1, "all_reduce", 412, 31),
                                       waiting(2, "all_reduce", 412, 30), working(3, "forward", 31)};
   EXPECT_EQ(
@@ -47,7 +47,7 @@ TEST(Hang, NamesTheRankThatWorksWhileOthersWait) {
   EXPECT_TRUE(find_hang(views, seconds(30))->somebody_waits);
 }
 
-TEST(Hang, IsNoneWhereAnybodyMovesOrIsUnknown) {
+TEST(Hang, IsNoneIfAnyRankMovesOrIsUnknown) {
   EXPECT_EQ(text_of({waiting(0, "barrier", 1, 99), working(1, "forward", 2)}), "");
   RankStatus silent;
   silent.rank = 1;
@@ -56,7 +56,7 @@ TEST(Hang, IsNoneWhereAnybodyMovesOrIsUnknown) {
   EXPECT_EQ(text_of({ended(waiting(0, "barrier", 1, 99), 0)}), "") << "all have ended";
 }
 
-TEST(Hang, OfRanksThatAllWorkIsTold) {
+TEST(Hang, OfRanksThatAllWorkIsReported) {
   const auto found = find_hang({working(0, "evaluation", 40), working(1, "evaluation", 41)}, seconds(30));
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->somebody_waits);
@@ -67,7 +67,7 @@ RankStatus held(RankStatus rank, char state) {
   return rank;
 }
 
-TEST(Hang, NamesTheRankThatIsStoppedWhateverTheOthersDo) {
+TEST(Hang, StoppedRankIsNamedFirst) {
   EXPECT_EQ(
       text_of({working(0, "saving a checkpoint", 33), held(waiting(1, "all_reduce", 5, 33), 'T')}),
       "rank 1 (node1, pid 71) has not moved for 33 s: it is stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT "
@@ -83,12 +83,12 @@ TEST(Hang, NamesTheRankThatIsStoppedWhateverTheOthersDo) {
       std::vector<int>{0});
 }
 
-TEST(Hang, NamesRanksThatLeft) {
+TEST(Hang, ExitedRanksAreNamed) {
   EXPECT_EQ(text_of({waiting(0, "all_reduce", 61, 31), ended(working(1, "forward", 90), 0)}),
             "rank 1 (node1, pid 71) left at step 57 (exit code 0); rank 0 waits in all_reduce #61 for 31 s");
 }
 
-TEST(Hang, NamesTheOneBehindWhereAllMayWait) {
+TEST(Hang, RankBehindIsNamedIfAllMayWait) {
   EXPECT_EQ(text_of({view(0, Activity::either, "backward", 0, 40, 8),
                      view(1, Activity::either, "backward", 0, 44, 7)}),
             "rank 1 (node1, pid 71) has not moved for 44 s: last seen in backward, step 7; rank 0 waits in "
@@ -96,7 +96,7 @@ TEST(Hang, NamesTheOneBehindWhereAllMayWait) {
             "step 8 for 40 s");
 }
 
-TEST(Hang, NamesTheOneElsewhere) {
+TEST(Hang, RankAtAnotherPositionIsNamed) {
   EXPECT_EQ(text_of({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33),
                      waiting(2, "barrier", 2, 33)}),
             "rank 2 (node1, pid 72) has not moved for 33 s: last seen in barrier #2; ranks 0, 1 wait in "
@@ -104,7 +104,7 @@ TEST(Hang, NamesTheOneElsewhere) {
             "for 33 s");
 }
 
-TEST(Hang, BlamesNobodyWhereAllWaitTogether) {
+TEST(Hang, NoRankIsNamedIfAllWaitTogether) {
   const auto found =
       find_hang({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33)}, seconds(30));
   ASSERT_TRUE(found);
@@ -119,7 +119,7 @@ TEST(Hang, LongListsAreCut) {
       << text_of(views);
 }
 
-TEST(Hang, NamesTheOneBehindWhereAllWork) {
+TEST(Hang, RankBehindIsNamedIfAllWork) {
   const auto found = find_hang({view(0, Activity::working, "between steps", 0, 40, 8),
                                 view(1, Activity::working, "forward", 0, 44, 7)},
                                seconds(30));
@@ -131,7 +131,7 @@ TEST(Hang, NamesTheOneBehindWhereAllWork) {
       "steps, step 8 for 40 s");
 }
 
-TEST(LostPeers, ThatLeftAreNamedWithWhatTheOthersDid) {
+TEST(LostPeers, ThatExitedAreNamedWithTheOthersPositions) {
   const auto left = ended(view(1, Activity::working, "x", 0, 2, 30), 0);
   const std::vector<RankStatus> ranks{ended(waiting(0, "all_reduce", 61, 1), 256), left,
                                       ended(working(2, "forward", 1), 256)};
@@ -143,7 +143,7 @@ TEST(LostPeers, ThatLeftAreNamedWithWhatTheOthersDid) {
   EXPECT_EQ(lost_peers({ended(waiting(0, "all_reduce", 61, 1), 256), ended(working(1, "x", 1), 9)}, 0), "");
 }
 
-TEST(LostPeers, OfAnAbortedRankAreThoseBehind) {
+TEST(LostPeers, OfAnAbortedRankAreTheRanksBehind) {
   const auto aborted = [](int rank, const char* place, int step) {
     return ended(view(rank, Activity::working, place, 0, 12, step), SIGABRT);
   };
@@ -156,7 +156,7 @@ TEST(LostPeers, OfAnAbortedRankAreThoseBehind) {
             "rank 1 left at step 57 (exit code 0) while rank 0 was in forward, step 57");
 }
 
-TEST(HangDetector, EndsTheJobOnceUnlessSomebodyMoves) {
+TEST(HangDetector, EndsTheJobOnceUnlessARankMoves) {
   HangDetector detector({.timeout = seconds(20)});
   const auto look = [&](int still) {
     const auto found = detector.look({waiting(0, "barrier", 1, still), working(1, "forward", still)});
@@ -171,7 +171,7 @@ TEST(HangDetector, EndsTheJobOnceUnlessSomebodyMoves) {
   EXPECT_STREQ(look(20), "end") << "they had moved";
 }
 
-TEST(HangDetector, WhereOtherRanksAreNotSeenActsOnlyOnWhatIsCertain) {
+TEST(HangDetector, ReportsOnlyCertainHangsIfRanksAreUnseen) {
   HangDetector detector({.timeout = seconds(20), .sees_all_ranks = false});
   EXPECT_FALSE(detector.look({waiting(0, "barrier", 1, 99), waiting(1, "barrier", 1, 99)}));
   EXPECT_TRUE(detector.look({waiting(0, "barrier", 1, 99), working(1, "forward", 99)}));

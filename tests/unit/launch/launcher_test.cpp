@@ -140,7 +140,7 @@ TEST(Launcher, ErrorFilesAreQuotedAndBrokenOnesIgnored) {
   EXPECT_NE(broken.err.find("FAILED: rank 0"), std::string::npos);
 }
 
-TEST(Launcher, ARankThatIgnoresSigtermIsKilled) {
+TEST(Launcher, RankThatIgnoresSigtermIsKilled) {
   const ScratchFolder folder;
   const std::string pid = folder.file("pid");
   const Finished result =
@@ -155,7 +155,7 @@ TEST(Launcher, ARankThatIgnoresSigtermIsKilled) {
 
 class LauncherSignals : public ::testing::TestWithParam<int> {};
 
-TEST_P(LauncherSignals, ArePassedOnAndEndTheJob) {
+TEST_P(LauncherSignals, AreForwardedAndEndTheJob) {
   const ScratchFolder folder;
   // A child of the shell has its trap until it has become another program: no signal comes before that.
   const std::string until_it_sleeps =
@@ -173,7 +173,7 @@ TEST_P(LauncherSignals, ArePassedOnAndEndTheJob) {
 INSTANTIATE_TEST_SUITE_P(All, LauncherSignals, ::testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
 
 /// Programs take a second signal for impatience.
-TEST(Launcher, ASignalIsPassedOnOnce) {
+TEST(Launcher, SignalIsForwardedOnce) {
   const ScratchFolder folder;
   LauncherProcess launcher(
       shell({}, "n=0; trap 'n=$((n+1))' TERM; " + note_pid(folder.file("pid")) +
@@ -184,7 +184,7 @@ TEST(Launcher, ASignalIsPassedOnOnce) {
   EXPECT_EQ(launcher.wait().out, "1\n");
 }
 
-TEST(Launcher, ASecondSignalKillsAtOnce) {
+TEST(Launcher, SecondSignalKillsAtOnce) {
   const ScratchFolder folder;
   LauncherProcess launcher(shell({"--shutdown-timeout=1000"}, "trap 'echo $$ > " + folder.file("got") +
                                                                   "' TERM; " + note_pid(folder.file("pid")) +
@@ -197,7 +197,7 @@ TEST(Launcher, ASecondSignalKillsAtOnce) {
   EXPECT_TRUE(await_end(worker));
 }
 
-TEST(Launcher, UserSignalsAreOnlyPassedOn) {
+TEST(Launcher, UserSignalsAreOnlyForwarded) {
   const ScratchFolder folder;
   LauncherProcess launcher(
       shell({}, "trap 'exit 85' USR1; " + note_pid(folder.file("pid")) + "while :; do sleep 0.01; done"));
@@ -207,7 +207,7 @@ TEST(Launcher, UserSignalsAreOnlyPassedOn) {
 }
 
 /// The ranks have ended, and the launcher is about to.
-TEST(Launcher, UserSignalsThatComeLateDoNotEndIt) {
+TEST(Launcher, LateUserSignalsDoNotEndTheJob) {
   for (const int number : {SIGUSR1, SIGUSR2}) {
     const ScratchFolder folder;
     LauncherProcess launcher(shell({}, "trap '' USR1 USR2; " + note_pid(folder.file("pid")) + "sleep 0.05"));
@@ -233,7 +233,7 @@ TEST(Launcher, EndsThoughItsReaperIsStopped) {
   EXPECT_EQ(launcher.wait().status, 128 + SIGTERM);
 }
 
-TEST(Launcher, AnIgnoredHangUpStaysIgnored) {
+TEST(Launcher, IgnoredHangUpStaysIgnored) {
   const ScratchFolder folder;
   LauncherProcess launcher(shell({}, note_pid(folder.file("pid")) + "while [ ! -e " + folder.file("go") +
                                          " ]; do sleep 0.01; done"),
@@ -335,7 +335,7 @@ struct Daemon {
   const pid_t pid;
 };
 
-TEST(Launcher, LeavesDaemonsAloneWhereItIsToldTo) {
+TEST(Launcher, DaemonsAreKeptOnRequest) {
   const ScratchFolder folder;
   const Finished end = launch(shell({"--keep-daemons"}, left_behind(folder, "setsid -f") + "exit 4"));
   const Daemon daemon(folder);
@@ -343,13 +343,13 @@ TEST(Launcher, LeavesDaemonsAloneWhereItIsToldTo) {
   EXPECT_TRUE(daemon.lives());
 }
 
-TEST(Launcher, OthersThanDaemonsEndAnyway) {
+TEST(Launcher, OtherProcessesEndDespiteKeepDaemons) {
   const ScratchFolder folder;
   launch(shell({"--keep-daemons"}, left_behind(folder, "") + "exit 4"));
   EXPECT_FALSE(Daemon(folder).lives());
 }
 
-TEST(Launcher, ItsDeathLeavesDaemonsAloneWhereItIsToldTo) {
+TEST(Launcher, DaemonsSurviveTheLaunchersDeathOnRequest) {
   const ScratchFolder folder;
   LauncherProcess launcher(
       shell({"--keep-daemons"}, left_behind(folder, "setsid -f") + "wait; exec sleep 1000"),
@@ -362,7 +362,7 @@ TEST(Launcher, ItsDeathLeavesDaemonsAloneWhereItIsToldTo) {
 }
 
 /// A debugger that waits until a line of the rank has passed through the launcher.
-TEST(Launcher, ServesItsRanksWhileADebuggerLooksAtThem) {
+TEST(Launcher, RanksAreServedWhileADebuggerInspectsThem) {
   const ScratchFolder folder;
   const auto wait_for = [&](const std::string& name) {
     return "while [ ! -e " + folder.file(name) + " ]; do sleep 0.01; done; ";

@@ -52,7 +52,7 @@ Finished run_in(const Cgroup& cgroup, const std::vector<std::string>& arguments)
   return LauncherProcess(arguments, {}, [&] { cgroup.enter(); }).wait();
 }
 
-TEST(Limits, ARankKilledForWantOfMemoryIsNamedWithWhatItHad) {
+TEST(Limits, RankKilledByTheOomKillerIsNamedWithItsMemory) {
   const Cgroup cgroup("memory", "memory.limit_in_bytes", "memory.max", "150M");
   if (!cgroup.is_limited()) GTEST_SKIP() << "no memory cgroup can be made here (that needs root)";
   const Finished job = run_in(cgroup, {"run", "--nproc-per-node=2", "--shutdown-timeout=2", "sh", "-c",
@@ -65,7 +65,7 @@ TEST(Limits, ARankKilledForWantOfMemoryIsNamedWithWhatItHad) {
       << job.err;
 }
 
-TEST(Limits, ALimitOnProcessesIsSaidAndNothingIsLeft) {
+TEST(Limits, ProcessLimitIsReportedAndNothingIsLeft) {
   const Cgroup cgroup("pids", "pids.max", "pids.max", "8");
   if (!cgroup.is_limited()) GTEST_SKIP() << "no pids cgroup can be made here (that needs root)";
   const Finished job = run_in(cgroup, {"run", "--nproc-per-node=16", "sleep", "60"});

@@ -49,10 +49,10 @@ TEST(NewCommand, WritesALoopByTemplate) {
   EXPECT_TRUE(testing::contains_all(refused.err, {"--template", "trainer", "accelerate", "ddp"}));
 }
 
-TEST(NewCommand, WritesNothingOverAndRefusesBadNames) {
+TEST(NewCommand, OverwritesNothingAndRefusesBadNames) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "mine", "x");
-  EXPECT_TRUE(testing::contains_all(run_new({folder / "mine"}).err, {"lockstep new: ", "there already"}));
+  EXPECT_TRUE(testing::contains_all(run_new({folder / "mine"}).err, {"lockstep new: ", "already exists"}));
   for (const std::string name : {"1net", "a b", "net;", "..", "test", "install"})
     EXPECT_EQ(run_new({folder / name}).status, 2) << name;
   EXPECT_EQ(folder.files(), std::vector<std::string>{"mine"});

@@ -110,7 +110,7 @@ TEST(LauncherOutput, MuchOutputPassesWhole) {
   EXPECT_EQ(result.out.size(), 100000U * (11 + std::string("[default0]:").size()));
 }
 
-TEST(LauncherOutput, TheLastWordsComeBeforeTheReport) {
+TEST(LauncherOutput, LastOutputPrecedesTheReport) {
   const Finished result = talk({"--tee=2"}, "exit 3");
   EXPECT_EQ(result.status, 3);
   EXPECT_LT(result.err.find("]:err "), result.err.find("FAILED")) << result.err;
@@ -204,7 +204,7 @@ TEST(LauncherOutput, ALogFileAtTheLimitOfSizesEndsNobody) {
   EXPECT_NE(end.err.find("ends here"), std::string::npos) << end.err;
 }
 
-TEST(LauncherOutput, SaysThatItCannotBeWritten) {
+TEST(LauncherOutput, FailedWriteIsReported) {
   LauncherProcess job({"run", "--tee", "1", "echo", "hi"}, {}, [] {
     const int full = open("/dev/full", O_WRONLY);
     dup2(full, STDOUT_FILENO);
@@ -215,7 +215,7 @@ TEST(LauncherOutput, SaysThatItCannotBeWritten) {
       << end.err;
 }
 
-TEST(LauncherOutput, TheReportHasTheLastWordsOfARankThatFailed) {
+TEST(LauncherOutput, ReportHasTheLastLinesOfAFailedRank) {
   const std::string script =
       "for i in 1 2 3; do echo rank $RANK line $i >&2; done; [ $RANK = 0 ] && exit 3; exec sleep 60";
   const Finished relayed = talk({"--tee=2", "--report-lines=2"}, script);

@@ -113,7 +113,7 @@ TEST(RendezvousConfig, ASlurmStepHasTheNodesUnlessTheyAreGiven) {
   EXPECT_THROW(completed({"--rdzv-backend=slurm", "--nnodes=1"}), UsageError);
 }
 
-TEST(RendezvousConfig, SeveralLaunchersOnANodeOfASlurmStepAreToldOf) {
+TEST(RendezvousConfig, SeveralLaunchersOnANodeOfASlurmStepAreReported) {
   const Environment step{{"SLURM_JOB_ID", "12"},
                          {"SLURM_STEP_ID", "1"},
                          {"SLURM_STEP_NUM_TASKS", "4"},
@@ -171,7 +171,7 @@ TEST(RendezvousConf, SaysWhoIsHost) {
   EXPECT_EQ(plan({"--rdzv-conf=is_host=0"}).is_host, false);
 }
 
-TEST(RendezvousConf, StrangeKeysAreToldAndQuotesAreDropped) {
+TEST(RendezvousConf, UnknownKeysAreReportedAndQuotesAreDropped) {
   const LaunchConfig job = plan({"--rdzv-conf='join_timeout=5,colour=red,rank=3,store_type=tcp'"});
   EXPECT_EQ(job.times.join_timeout, std::chrono::seconds(5));
   ASSERT_EQ(job.notices.size(), 2U);

@@ -134,7 +134,7 @@ TEST(Trace, MeasuresWhoComesLate) {
 }
 
 /// Its clock is an hour ahead; its collectives end when the others' do.
-TEST(Trace, SetsTheClockOfAnotherHost) {
+TEST(Trace, AdjustsTheClockOfAnotherHost) {
   const TemporaryFolder folder;
   constexpr std::int64_t kHour = 3'600'000;
   write(folder, 0, {operation(1, 100, 105), operation(2, 110, 117)});
@@ -163,7 +163,7 @@ TEST(Trace, IsDrawnWithALaneForEachKind) {
   EXPECT_EQ(spans, 1);
 }
 
-TEST(Trace, RefusesWhatIsNone) {
+TEST(Trace, RefusesOtherFiles) {
   const TemporaryFolder folder;
   EXPECT_THROWS(read_traces(folder.path()), DataError, "holds no trace-rank-N.json", "LOCKSTEP_TRACE_DIR");
   lockstep::testing::write_bytes(folder / "trace-rank-0.json", R"({"rank": "zero"})");

@@ -128,12 +128,12 @@ class ForeignRank : public ::testing::Test {
   pid_t pid_;
 };
 
-TEST_F(ForeignRank, IsLookedAtWithADebugger) {
+TEST_F(ForeignRank, IsInspectedWithADebugger) {
   folder_.write("eu-stack", "#!/bin/sh\necho \"#0 of $2\"\n", true);
   EXPECT_EQ(stacks(folder_.path() + ":/usr/bin:/bin"), head() + "  #0 of " + std::to_string(pid_) + "\n");
 }
 
-TEST_F(ForeignRank, IsNotHeldByADebuggerThatHangs) {
+TEST_F(ForeignRank, IsReleasedIfTheDebuggerHangs) {
   folder_.write("eu-stack",
                 "#!/bin/sh\ntrap 'echo went; exit' TERM\n: > " + folder_.file("ready") +
                     "\nwhile :; do sleep 0.01; done\n",
@@ -147,7 +147,7 @@ TEST_F(ForeignRank, IsNotHeldByADebuggerThatHangs) {
   EXPECT_EQ(text, head() + "  went\n");
 }
 
-TEST_F(ForeignRank, IsLookedAtInTheKernelWhereADebuggerIsKilled) {
+TEST_F(ForeignRank, IsInspectedInTheKernelIfTheDebuggerIsKilled) {
   folder_.write("eu-stack", "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.01; done\n", true);
   ask(folder_.path() + ":/usr/bin:/bin");
   EXPECT_EQ(printed(seconds(10)), "");
@@ -156,13 +156,13 @@ TEST_F(ForeignRank, IsLookedAtInTheKernelWhereADebuggerIsKilled) {
   EXPECT_NE(text.find("thread " + std::to_string(pid_)), std::string::npos) << text;
 }
 
-TEST_F(ForeignRank, IsLookedAtInTheKernelWithoutOne) {
+TEST_F(ForeignRank, IsInspectedInTheKernelWithoutADebugger) {
   const std::string text = stacks("/absent");
   EXPECT_NE(text.find("no debugger is installed"), std::string::npos) << text;
   EXPECT_NE(text.find("thread " + std::to_string(pid_)), std::string::npos) << text;
 }
 
-TEST_F(ForeignRank, IsLookedAtOnceForAllWhoAskMeanwhile) {
+TEST_F(ForeignRank, IsInspectedOnceForAllRequesters) {
   ask("/absent");
   dump_.ask({}, {}, 7, start_);
   const auto answer = dump_.work(start_);
@@ -192,7 +192,7 @@ TEST_F(ForeignRank, IsNeverSentASignalThatWouldEndIt) {
   EXPECT_EQ(waitpid(pid_, nullptr, WNOHANG), 0) << "it lives";
 }
 
-Assignment place_with_first_rank(int rank) {
+Assignment assignment_with_first_rank(int rank) {
   Assignment place;
   place.first_rank = rank;
   return place;
@@ -202,7 +202,7 @@ TEST(HeartbeatMonitor, MakesAndRemovesItsFiles) {
   const ScratchFolder folder;
   std::string file;
   {
-    const HeartbeatMonitor watch(folder.path(), place_with_first_rank(4), 2, "");
+    const HeartbeatMonitor watch(folder.path(), assignment_with_first_rank(4), 2, "");
     file = watch.file(1);
     EXPECT_TRUE(std::filesystem::exists(file));
     Worker worker;
@@ -217,7 +217,7 @@ TEST(HeartbeatMonitor, MakesAndRemovesItsFiles) {
 
 TEST(HeartbeatMonitor, SeesWhichProcessIsStopped) {
   const ScratchFolder folder;
-  const HeartbeatMonitor monitor(folder.path(), place_with_first_rank(0), 1, "");
+  const HeartbeatMonitor monitor(folder.path(), assignment_with_first_rank(0), 1, "");
   const pid_t rank = fork();
   if (rank == 0) {
     Heartbeat heartbeat(monitor.file(0));
@@ -234,9 +234,9 @@ TEST(HeartbeatMonitor, SeesWhichProcessIsStopped) {
   waitpid(rank, nullptr, 0);
 }
 
-TEST(HangDetector, OfHeartbeatsTellsEachTimeOutOnceAndRepeatsNoticesLater) {
+TEST(HangDetector, ReportsEachTimeoutOnceAndRepeatsNoticesLater) {
   const ScratchFolder folder;
-  HeartbeatMonitor watch(folder.path(), place_with_first_rank(0), 1, "");
+  HeartbeatMonitor watch(folder.path(), assignment_with_first_rank(0), 1, "");
   HangDetector detector({.notice_after = milliseconds(50), .timeout = milliseconds(400)});
   Heartbeat heartbeat(watch.file(0));
   const Heartbeat::Waiting wait(heartbeat, "barrier", 3);
@@ -292,7 +292,7 @@ Environment with_hanging_debugger(const ScratchFolder& folder) {
   return {{"PATH", folder.path() + ":/usr/bin:/bin"}};
 }
 
-TEST(StacksCommand, IsNotHeldByADebuggerThatHangs) {
+TEST(StacksCommand, IsNotDelayedByAHangingDebugger) {
   const ScratchFolder folder;
   LauncherProcess job(
       {"run", "sh", "-c",
@@ -312,7 +312,7 @@ TEST(StacksCommand, IsNotHeldByADebuggerThatHangs) {
   EXPECT_EQ(end.err.find("processes still run"), std::string::npos) << "the end of the job waits for it";
 }
 
-TEST(FailureReport, ComesThoughADebuggerHangs) {
+TEST(FailureReport, IsPrintedDespiteAHangingDebugger) {
   const ScratchFolder folder;
   // 86: it has waited for the others in vain, so that their stacks are shown first.
   const Finished job =
@@ -326,7 +326,7 @@ TEST(FailureReport, ComesThoughADebuggerHangs) {
   EXPECT_NE(report, std::string::npos) << job.err;
 }
 
-TEST(StacksCommand, RefusesWhatIsNoLauncher) {
+TEST(StacksCommand, RefusesProcessesThatAreNoLauncher) {
   for (const auto& word :
        {std::string("x"), std::string("0"), std::to_string(getpid()), std::string("2147483646")}) {
     const Finished asked = launch({"stacks", word});
