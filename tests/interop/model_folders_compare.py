@@ -2,9 +2,11 @@
 
 For each family a tiny folder is written in the published layout: its names of weights, dtype and fields. PEER (model_folders_peer)
 loads it, says its logits and texts, and saves it. transformers must say the same of the folder, and
-load what PEER saved: no name missing or unexpected, the same logits and texts, the same configuration and generation settings.
+load what PEER saved: no name missing or unexpected, the same logits and texts, the same configuration and generation settings. What
+transformers then saves of a decoder are the bytes that PEER saved.
 Leaves with 77 (skipped) where transformers is not installed.
 """
+import filecmp
 import json
 import os
 import subprocess
@@ -21,6 +23,7 @@ except ImportError:
 os.environ["HF_HUB_OFFLINE"] = "1"
 SMALL = dict(vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
              encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=40)
+DECODERS = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "smollm3", "granite", "olmo2"}
 TENSORFLOW = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 
 
@@ -66,6 +69,25 @@ def cases():
     yield ("marian", "seq2seq", transformers.MarianMTModel(marian), every_name, {"static_position_embeddings": True, "extra_pos_embeddings": 58101},
            {"bad_words_ids": [[59]], "bos_token_id": 0, "decoder_start_token_id": 59, "eos_token_id": 0, "forced_eos_token_id": 0,
             "max_length": 40, "pad_token_id": 59, "num_beams": 1})
+    sizes = dict(vocab_size=60, hidden_size=16, num_hidden_layers=2, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=40, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+    tokens = {"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 0}
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+    frequencies = lambda tensors: {**tensors, **{f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(2) for i in range(2)}}
+    with_head = lambda tensors: {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+    for kind, change, fields, more in (
+            ("Llama", frequencies, {"pretraining_tp": 1}, {"rope_parameters": {"rope_theta": 500.0, **llama3}, "tie_word_embeddings": False}),
+            ("Mistral", dict, {}, {"sliding_window": 4, "head_dim": 6, "tie_word_embeddings": False}),
+            ("Qwen2", with_head, {}, {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1, "tie_word_embeddings": True}),
+            ("Qwen3", dict, {}, {"head_dim": 6, "tie_word_embeddings": False}),
+            ("Gemma", dict, {}, {"head_dim": 6}),
+            ("Gemma3Text", dict, {"sliding_window_pattern": 2}, {"head_dim": 6, "sliding_window": 4}),
+            ("Phi3", dict, {"embd_pdrop": 0.0}, {"sliding_window": 5}),
+            ("SmolLM3", dict, {}, {"no_rope_layer_interval": 2}),
+            ("Granite", dict, {}, {"residual_multiplier": 0.4, "attention_multiplier": 0.3, "logits_scaling": 2.0, "embedding_multiplier": 3.0}),
+            ("Olmo2", dict, {}, {})):
+        config = getattr(transformers, kind + "Config")(**{**sizes, **more})
+        yield (kind, "causal", transformers.AutoModelForCausalLM.from_config(config), change, fields, tokens)
 
 
 def publish(folder, model, change, fields, generation):
@@ -119,6 +141,10 @@ def compare(peer, root, name, task, model, change, fields, generation):
     problems += [f"{name}: {kind} of the saved folder: {sorted(names)}" for kind, names in report.items()
                  if names and "pooler" not in str(names)]
     problems += [f"{name}: {key} of the saved folder differ" for key in theirs if not same(theirs[key], again[key])]
+    if model.config.model_type in DECODERS:
+        transformers.AutoModelForCausalLM.from_pretrained(out).save_pretrained(f"{out}-python")
+        if not filecmp.cmp(f"{out}/model.safetensors", f"{out}-python/model.safetensors", shallow=False):
+            problems.append(f"{name}: model.safetensors has other bytes than that which Python saves of it")
     for file in ("config.json", "generation_config.json"):
         exists = [os.path.exists(f"{place}/{file}") for place in (folder, out)]
         if exists != [exists[0]] * 2:

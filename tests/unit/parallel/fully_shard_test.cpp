@@ -76,6 +76,18 @@ TEST_P(EveryWorld, TiedWeightsAndAVocabularyThatDoesNotDivide) {
   expect_ddps_bits(GetParam(), make, loss, {.backward_prefetch = false}, 2);
 }
 
+/// Tied and untied heads, fused projections, norms of queries, windows, caps.
+TEST_P(EveryWorld, DecodersOfAllKinds) {
+  for (const char* type : {"llama", "qwen3", "gemma2", "phi3", "olmo2"}) {
+    const auto loss = [](auto& model, int rank, int step) {
+      const at::Tensor ids = torch::arange(16).mul(rank + 3).add(step).remainder(37).view({2, 8});
+      return models::causal_lm_loss(model(ids), ids);
+    };
+    const auto make = [&] { return models::DecoderForCausalLM(decoder_config(type)); };
+    expect_ddps_bits(GetParam(), make, loss);
+  }
+}
+
 struct Training {
   std::vector<double> losses;
   Tensors parameters;

@@ -64,6 +64,14 @@ TEST(ShardedInit, AModelThatWasDividedWhileItWasMadeTrainsAsAnother) {
         const at::Tensor ids = torch::arange(16).mul(rank + 3).add(step).remainder(37).view({2, 8});
         return models::causal_lm_loss(model(ids), ids);
       });
+  for (const char* type : {"llama", "gemma2", "phi3"}) {
+    compare(
+        2, [&] { return models::DecoderForCausalLM(decoder_config(type)); },
+        [](auto& model, int rank, int step) {
+          const at::Tensor ids = torch::arange(16).mul(rank + 3).add(step).remainder(37).view({2, 8});
+          return models::causal_lm_loss(model(ids), ids);
+        });
+  }
   compare(
       2,
       [] {

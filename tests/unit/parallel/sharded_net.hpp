@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
@@ -132,6 +133,21 @@ inline models::Gpt2Config gpt2_config(std::int64_t layers, std::int64_t width) {
           .resid_pdrop = 0,
           .embd_pdrop = 0,
           .attn_pdrop = 0};
+}
+
+/// A tiny decoder of a family, with windows shorter than its texts where the family has windows.
+inline models::DecoderConfig decoder_config(const std::string& model_type) {
+  auto config = models::DecoderConfig::of(model_type);
+  config.vocab_size = 37;
+  config.hidden_size = 12;
+  config.intermediate_size = 20;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 1;
+  config.head_dim = 6;
+  config.layers.resize(2);
+  for (auto& layer : config.layers) layer.window = layer.window > 0 ? 3 : 0;
+  config.padding_idx = 5;
+  return config;
 }
 
 }  // namespace lockstep::testing
