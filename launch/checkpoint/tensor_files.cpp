@@ -11,6 +11,7 @@
 #include <ostream>
 #include <set>
 
+#include "checkpoint/dtypes.hpp"
 #include "checkpoint/shards.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 
+#include "checkpoint/dtypes.hpp"
 #include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 #include "safetensors_json.hpp"
@@ -16,18 +16,6 @@ namespace {
 constexpr std::uint64_t kLengthBytes = 8;
 /// A malicious file may contain names of many megabytes, which must not be logged.
 constexpr std::size_t kNameShown = 200;
-
-/// In the order of a file: the reference implementation writes its dtypes from the last declared to the
-/// first.
-constexpr std::array kDtypes = {
-    Dtype{"U64", 8, 0},          Dtype{"I64", 8, 1},      Dtype{"F64", 8, 2},
-    Dtype{"C64", 8, 3},          Dtype{"F32", 4, 4},      Dtype{"U32", 4, 5},
-    Dtype{"I32", 4, 6},          Dtype{"BF16", 2, 7},     Dtype{"F16", 2, 8},
-    Dtype{"U16", 2, 9},          Dtype{"I16", 2, 10},     Dtype{"F8_E5M2FNUZ", 1, 11},
-    Dtype{"F8_E4M3FNUZ", 1, 12}, Dtype{"F8_E8M0", 1, 13}, Dtype{"F8_E4M3", 1, 14},
-    Dtype{"F8_E5M2", 1, 15},     Dtype{"I8", 1, 16},      Dtype{"U8", 1, 17},
-    Dtype{"BOOL", 1, 18},
-};
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw DataError(fmt::format("'{}' is not a valid safetensors file: {}.", file, what));
@@ -107,7 +95,7 @@ void place(Entry& entry, std::uint64_t& offset) {
 void sort_as_reference(std::vector<Entry>& entries) {
   const auto key = [](const Entry& entry) {
     const auto* dtype = find_dtype(entry.dtype);
-    return std::tuple(dtype == nullptr ? -1 : dtype->rank, std::string_view(entry.name));
+    return std::tuple(dtype == nullptr ? -1 : dtype->order(), std::string_view(entry.name));
   };
   std::sort(entries.begin(), entries.end(),
             [&key](const auto& left, const auto& right) { return key(left) < key(right); });
@@ -130,12 +118,6 @@ std::string length_bytes(std::uint64_t length) {
 }
 
 }  // namespace
-
-const Dtype* find_dtype(std::string_view name) noexcept {
-  const auto found =
-      std::find_if(kDtypes.begin(), kDtypes.end(), [name](const auto& dtype) { return dtype.name == name; });
-  return found == kDtypes.end() ? nullptr : &*found;
-}
 
 std::uint64_t checked_header_length(std::string_view first_bytes, std::uint64_t file_bytes,
                                     const std::string& file) {

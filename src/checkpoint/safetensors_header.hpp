@@ -33,17 +33,6 @@ struct Header {
   std::map<std::string, std::string> metadata;
 };
 
-/// A dtype of the format, and the bytes of one element. `rank` is its position in the order in which files
-/// are written.
-struct Dtype {
-  std::string_view name;
-  std::uint64_t bytes;
-  int rank;
-};
-
-/// The dtype of that name; null if unknown.
-const Dtype* find_dtype(std::string_view name) noexcept;
-
 /// Parses and checks `json`, the header of `file`, which is followed by `data_bytes` bytes. Throws DataError,
 /// with the file, the tensor and the numbers, unless it is UTF-8 JSON of exactly the format's structure
 /// without duplicate keys, every dtype is known, the sizes do not overflow and match the offsets, and the

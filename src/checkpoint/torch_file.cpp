@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <string_view>
 
-#include "checkpoint/safetensors_header.hpp"
+#include "checkpoint/dtypes.hpp"
 #include "checkpoint/zip_archive.hpp"
 #include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
@@ -29,6 +28,8 @@ namespace lockstep {
 namespace {
 
 using Kind = PickleValue::Kind;
+using safetensors::Dtype;
+using safetensors::find_python_dtype;
 
 /// The longest pickle: some 200,000 tensors.
 constexpr std::uint64_t kLongestPickle = 64U << 20U;
@@ -37,47 +38,6 @@ constexpr std::size_t kNameLength = 200;
 constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr std::int64_t kLegacyVersion = 1001;
 
-struct NamedDtype {
-  std::string_view torch;
-  const char* name;
-};
-
-/// Python's names of storages and dtypes, and those of safetensors.
-constexpr std::array kDtypes = {
-    NamedDtype{"torch.DoubleStorage", "F64"},
-    NamedDtype{"torch.FloatStorage", "F32"},
-    NamedDtype{"torch.HalfStorage", "F16"},
-    NamedDtype{"torch.BFloat16Storage", "BF16"},
-    NamedDtype{"torch.LongStorage", "I64"},
-    NamedDtype{"torch.IntStorage", "I32"},
-    NamedDtype{"torch.ShortStorage", "I16"},
-    NamedDtype{"torch.CharStorage", "I8"},
-    NamedDtype{"torch.ByteStorage", "U8"},
-    NamedDtype{"torch.BoolStorage", "BOOL"},
-    NamedDtype{"torch.ComplexFloatStorage", "C64"},
-    NamedDtype{"torch.storage.UntypedStorage", "U8"},
-    NamedDtype{"torch.UntypedStorage", "U8"},
-    NamedDtype{"torch.float64", "F64"},
-    NamedDtype{"torch.float32", "F32"},
-    NamedDtype{"torch.float16", "F16"},
-    NamedDtype{"torch.bfloat16", "BF16"},
-    NamedDtype{"torch.int64", "I64"},
-    NamedDtype{"torch.int32", "I32"},
-    NamedDtype{"torch.int16", "I16"},
-    NamedDtype{"torch.int8", "I8"},
-    NamedDtype{"torch.uint8", "U8"},
-    NamedDtype{"torch.uint16", "U16"},
-    NamedDtype{"torch.uint32", "U32"},
-    NamedDtype{"torch.uint64", "U64"},
-    NamedDtype{"torch.bool", "BOOL"},
-    NamedDtype{"torch.complex64", "C64"},
-    NamedDtype{"torch.float8_e5m2", "F8_E5M2"},
-    NamedDtype{"torch.float8_e4m3fn", "F8_E4M3"},
-    NamedDtype{"torch.float8_e5m2fnuz", "F8_E5M2FNUZ"},
-    NamedDtype{"torch.float8_e4m3fnuz", "F8_E4M3FNUZ"},
-    NamedDtype{"torch.float8_e8m0fnu", "F8_E8M0"},
-};
-
 /// The functions that make tensors of storages.
 constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor",
                            kRebuildTensor2 = "torch._utils._rebuild_tensor_v2",
@@ -85,18 +45,12 @@ constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor",
                            kRebuildParameter = "torch._utils._rebuild_parameter", kSize = "torch.Size",
                            kOrderedDictClass = "collections.OrderedDict";
 
-const char* find_dtype_name(std::string_view torch) {
-  const auto found = std::find_if(kDtypes.begin(), kDtypes.end(),
-                                  [&](const NamedDtype& dtype) { return dtype.torch == torch; });
-  return found == kDtypes.end() ? nullptr : found->name;
-}
-
 bool is_allowed(const std::string& global) {
   for (const auto known :
        {kRebuildTensor, kRebuildTensor2, kRebuildTensor3, kRebuildParameter, kSize, kOrderedDictClass}) {
     if (global == known) return true;
   }
-  return find_dtype_name(global) != nullptr;
+  return find_python_dtype(global) != nullptr;
 }
 
 /// The elements of a storage in the file.
@@ -146,11 +100,11 @@ class StateDict {
                             members[0]->text == "storage" && members[1]->kind == Kind::global &&
                             members[2]->kind == Kind::text && members[4]->kind == Kind::integer &&
                             members[4]->number >= 0;
-    const char* dtype = is_storage ? find_dtype_name(members[1]->text) : nullptr;
+    const Dtype* dtype = is_storage ? find_python_dtype(members[1]->text) : nullptr;
     if (dtype == nullptr) fail("a storage's identifier is malformed");
     StorageId id{.key = members[2]->text,
-                 .dtype = dtype,
-                 .element_bytes = safetensors::find_dtype(dtype)->bytes,
+                 .dtype = std::string(dtype->name),
+                 .element_bytes = dtype->bytes,
                  .elements = static_cast<std::uint64_t>(members[4]->number)};
     if (members.size() < 6 || members[5]->kind == Kind::none) return id;
     const auto& part = members[5]->items;
@@ -202,7 +156,7 @@ class StateDict {
       return read_tensor(arguments, nullptr);
     if (function == kRebuildTensor3 && arguments.size() >= 7 && arguments[6]->kind == Kind::global &&
         (arguments.size() < 8 || is_empty(*arguments[7])))
-      return read_tensor(arguments, find_dtype_name(arguments[6]->text));
+      return read_tensor(arguments, find_python_dtype(arguments[6]->text));
     fail(fmt::format("its call of {} has arguments that are not read", function));
   }
 
@@ -212,13 +166,13 @@ class StateDict {
   }
 
   /// `dtype` is given if the storage has none.
-  TorchTensor read_tensor(const std::vector<const PickleValue*>& arguments, const char* dtype) {
+  TorchTensor read_tensor(const std::vector<const PickleValue*>& arguments, const Dtype* dtype) {
     if (arguments[0]->kind != Kind::persistent) fail("it has no storage");
     StorageId id = StateDict::read_identifier(*arguments[0], [this](const char* what) { fail(what); });
     const Storage storage = find_storage_(id);
     if (dtype != nullptr) {
-      id.dtype = dtype;
-      id.element_bytes = safetensors::find_dtype(dtype)->bytes;
+      id.dtype = dtype->name;
+      id.element_bytes = dtype->bytes;
     }
     TorchTensor tensor;
     tensor.dtype = id.dtype;

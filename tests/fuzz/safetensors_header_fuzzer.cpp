@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "checkpoint/dtypes.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "lockstep/core/error.hpp"
 

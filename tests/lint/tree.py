@@ -7,8 +7,9 @@ FOLDERS = ["core", "tokenizers", "net", "coordination", "shm", "comm", "data", "
 # The launcher may use core and net, and of the others what is free of LibTorch: it reads checkpoints, keeps the cache
 # and stages data, and starts in milliseconds all the same.
 LAUNCHER_FOLDERS = ["core", "net"]
-LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/safetensors_file", "checkpoint/safetensors_header",
-                  "checkpoint/shards", "datasets/cache_entry", "datasets/cache_folder", "datasets/prepare", "datasets/staging"]
+LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/dtypes", "checkpoint/safetensors_file",
+                  "checkpoint/safetensors_header", "checkpoint/shards", "datasets/cache_entry", "datasets/cache_folder",
+                  "datasets/prepare", "datasets/staging"]
 # A folder of the data sets includes only folders before it; the files that lie in none of them come last.
 DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writers", "readers", "stream", "map", "texts"]
 # Where Arrow's headers are included.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoint/dtypes.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
 
@@ -117,6 +118,17 @@ TEST(SafetensorsHeader, EveryTruncationOfAHeaderIsRefused) {
     EXPECT_THROW(parse(json.substr(0, length), 8), DataError) << length;
   }
   EXPECT_EQ(parse(json, 8).entries.size(), 1U);
+}
+
+TEST(Dtypes, AreFoundByTheirNamesInPython) {
+  EXPECT_EQ(find_python_dtype("torch.float8_e4m3fn"), find_dtype("F8_E4M3"));
+  EXPECT_EQ(find_python_dtype("torch.HalfStorage"), find_dtype("F16"));
+  EXPECT_EQ(find_python_dtype("torch.UntypedStorage"), find_dtype("U8"));
+  EXPECT_EQ(find_python_dtype("torch.storage.UntypedStorage"), find_dtype("U8"));
+  for (const char* unknown : {"", "F32", "float32", "torch.complex128", "torch.Size"})
+    EXPECT_EQ(find_python_dtype(unknown), nullptr) << unknown;
+  EXPECT_EQ(find_dtype("U64")->order(), 0);
+  EXPECT_EQ(find_dtype("BOOL")->order(), 18);
 }
 
 }  // namespace
