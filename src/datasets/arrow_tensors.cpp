@@ -122,8 +122,11 @@ at::Tensor batch_tensor(const std::string& name, const Column& column, std::span
   auto* to = static_cast<char*>(tensor.mutable_data_ptr());
   named(name, [&] {
     for (const auto row : rows) {
-      lengths.empty() ? arrow_file::copy_row(column, row, to)
-                      : arrow_file::copy_lists(column, row, lengths, to);
+      if (lengths.empty()) {
+        arrow_file::copy_row(column, row, to);
+      } else {
+        arrow_file::copy_lists(column, row, lengths, to);
+      }
       to += tensor.nbytes() / rows.size();
     }
   });

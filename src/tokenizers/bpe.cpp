@@ -126,7 +126,11 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const s
     fallback_[byte] = vocabulary_.id(fmt::format("<0x{:02X}>", byte)).value_or(kNone);
   }
   add_merges(merges, file);
-  settings_.byte_level ? find_words() : find_parts(merges);
+  if (settings_.byte_level) {
+    find_words();
+  } else {
+    find_parts(merges);
+  }
 }
 
 void Bpe::find_words() {
@@ -230,7 +234,11 @@ void Bpe::tokenize(std::string_view word, Tokens& tokens) const {
 
 void Bpe::tokenize_part(std::string_view word, Tokens& tokens) const {
   tokens.clear();
-  settings_.byte_level ? begin_bytes(word, tokens) : begin_characters(word, tokens);
+  if (settings_.byte_level) {
+    begin_bytes(word, tokens);
+  } else {
+    begin_characters(word, tokens);
+  }
   if (tokens.size() <= kShort) {
     merge_short(tokens);
   } else {

@@ -53,7 +53,11 @@ class Run {
     if (pipeline_.added.raw.empty()) return normalize(whole);
     pipeline_.added.raw.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
       const auto part = whole.part(begin, end);
-      token == nullptr ? normalize(part) : put(*token, part);
+      if (token == nullptr) {
+        normalize(part);
+      } else {
+        put(*token, part);
+      }
     });
   }
 
@@ -78,7 +82,11 @@ class Run {
     pipeline_.added.normalized.split(part.text,
                                      [&](std::size_t begin, std::size_t end, const AddedToken* token) {
                                        const auto piece = part.part(begin, end);
-                                       token == nullptr ? split(piece) : put(*token, piece);
+                                       if (token == nullptr) {
+                                         split(piece);
+                                       } else {
+                                         put(*token, piece);
+                                       }
                                      });
   }
 
@@ -109,8 +117,11 @@ class Run {
 
   std::span<const Token> tokens_of(std::string_view word, bool is_part) {
     const auto find = [&]() -> std::span<const Token> {
-      is_part ? pipeline_.model->tokenize_part(word, workspace_.tokens)
-              : pipeline_.model->tokenize(word, workspace_.tokens);
+      if (is_part) {
+        pipeline_.model->tokenize_part(word, workspace_.tokens);
+      } else {
+        pipeline_.model->tokenize(word, workspace_.tokens);
+      }
       return workspace_.tokens;
     };
     if (!WordCache::fits(word)) return find();

@@ -74,7 +74,11 @@ class Library {
     }
     for (std::size_t place = 0; place < ranges_.size(); ++place) {
       const auto& property = kProperties[place];
-      property.categories == 0 ? add_han(place) : add_categories(place, categories);
+      if (property.categories == 0) {
+        add_han(place);
+      } else {
+        add_categories(place, categories);
+      }
       ranges_[place][0] = static_cast<OnigCodePoint>(ranges_[place].size() / 2);
       const auto name = std::string(kOwn) + std::string(property.name);
       const int error = onig_unicode_define_user_property(name.c_str(), ranges_[place].data());

@@ -99,7 +99,11 @@ void Unigram::tokenize(std::string_view word, Tokens& tokens) const {
   const Tokens pieces(tokens);
   tokens.clear();
   for (const auto& piece : pieces) {
-    is_unknown(piece) ? put_unknown(word, piece.begin, piece.end, tokens) : tokens.push_back(piece);
+    if (is_unknown(piece)) {
+      put_unknown(word, piece.begin, piece.end, tokens);
+    } else {
+      tokens.push_back(piece);
+    }
   }
 }
 

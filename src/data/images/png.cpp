@@ -41,7 +41,13 @@ class Png {
     Pixels pixels(static_cast<int>(width()), static_cast<int>(height()));
     rows_.resize(static_cast<std::size_t>(pixels.height));
     for (int y = 0; y < pixels.height; ++y) rows_[static_cast<std::size_t>(y)] = pixels.row(y);
-    guarded([](Png& self) { self.is_deep_grey() ? self.read_deep_grey() : self.read_rows(); });
+    guarded([](Png& self) {
+      if (self.is_deep_grey()) {
+        self.read_deep_grey();
+      } else {
+        self.read_rows();
+      }
+    });
     for (int y = 0; is_deep_grey() && y < pixels.height; ++y) clip_grey(pixels.row(y), pixels.width);
     return pixels;
   }

@@ -96,7 +96,11 @@ class CachedRun {
   fs::path run() {
     try {
       mark();
-      probe_.group().leads ? lead() : follow();
+      if (probe_.group().leads) {
+        lead();
+      } else {
+        follow();
+      }
       probe_.wait_for_all();
       return entry_;
     } catch (...) {
