@@ -22,14 +22,14 @@ namespace parallel {
 class UnitHooks {
  public:
   virtual ~UnitHooks() = default;
-  virtual void before_forward() = 0;
-  /// Dtypes to which floating-point tensors are converted, after before_forward(): forward's arguments, and
+  virtual void pre_forward() = 0;
+  /// Dtypes to which floating-point tensors are converted, after pre_forward(): forward's arguments, and
   /// its outputs.
   virtual std::optional<at::ScalarType> input_dtype() const { return std::nullopt; }
   virtual std::optional<at::ScalarType> output_dtype() const { return std::nullopt; }
   /// `outputs`: the tensors in forward's result.
-  virtual void after_forward(const std::vector<at::Tensor>& outputs) = 0;
-  /// Called instead of after_forward() if forward threw.
+  virtual void post_forward(const std::vector<at::Tensor>& outputs) = 0;
+  /// Called instead of post_forward() if forward threw.
   virtual void forward_failed() noexcept = 0;
 };
 
@@ -70,7 +70,7 @@ decltype(auto) cast_input(Input&& input, at::ScalarType dtype) {
 /// Calls `run(inputs...)` between the hooks.
 template <class Run, class... Inputs>
 auto call_between(UnitHooks& hooks, const Run& run, Inputs&&... inputs) {
-  hooks.before_forward();
+  hooks.pre_forward();
   ForwardGuard guard{&hooks};
   const auto dtype = hooks.input_dtype();
   auto output =
@@ -83,7 +83,7 @@ auto call_between(UnitHooks& hooks, const Run& run, Inputs&&... inputs) {
   guard.hooks = nullptr;
   std::vector<at::Tensor> tensors;
   visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
-  hooks.after_forward(tensors);
+  hooks.post_forward(tensors);
   return output;
 }
 

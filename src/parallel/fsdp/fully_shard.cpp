@@ -11,8 +11,8 @@
 
 #include "../module_agreement.hpp"
 #include "core/text.hpp"
-#include "divided_unit.hpp"
 #include "fully_sharded.hpp"
+#include "initially_sharded_unit.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "sharded_parameters.hpp"
@@ -51,13 +51,13 @@ std::vector<NamedUnit> units_of_classes(const std::vector<NamedUnit>& units,
                   present.empty() ? "no class: it has none" : fmt::format("{}", fmt::join(present, ", "))));
 }
 
-std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
-                                     const std::vector<NamedUnit>& units, const ProcessGroup& group) {
-  std::set<const void*> divided_before;
+std::string find_obstacle(const std::vector<NamedTensor>& parameters, const std::vector<NamedUnit>& units,
+                          const ProcessGroup& group) {
+  std::set<const void*> initially_sharded;
   for (const auto& [name, unit, class_name] : units) {
-    if (const auto* const before = divided(*unit)) {
-      before->visit_places([&](const at::Tensor& parameter, auto, auto) {
-        divided_before.insert(parameter.unsafeGetTensorImpl());
+    if (const auto* const before = find_initially_sharded(*unit)) {
+      before->visit_parameters([&](const at::Tensor& parameter, auto, auto) {
+        initially_sharded.insert(parameter.unsafeGetTensorImpl());
       });
     } else if (unit->hooks() != nullptr) {
       return fmt::format("unit '{}' is fully sharded already", name);
@@ -66,7 +66,7 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
   bool any = false;
   for (const auto& [name, tensor] : parameters) {
     any = any || tensor.requires_grad();
-    if (!divided_before.contains(tensor.unsafeGetTensorImpl()) && ShardedParameters::contain(tensor))
+    if (!initially_sharded.contains(tensor.unsafeGetTensorImpl()) && ShardedParameters::contain(tensor))
       return fmt::format("parameter '{}' is fully sharded already", name);
     if (tensor.device() != group.device()) {
       return fmt::format(
@@ -86,7 +86,7 @@ std::string complaint_about_sharding(const std::vector<NamedTensor>& parameters,
 }
 
 /// The parameters with their unsharded shapes.
-std::vector<NamedTensor> whole_forms(const std::vector<NamedTensor>& parameters) {
+std::vector<NamedTensor> unsharded_forms(const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> forms;
   std::map<const void*, at::Tensor> done;
   for (const auto& entry : parameters) {
@@ -102,7 +102,7 @@ std::vector<NamedTensor> whole_forms(const std::vector<NamedTensor>& parameters)
 }
 
 /// The parts on which ranks must agree.
-std::string in_words(const MixedPrecisionPolicy& policy) {
+std::string describe_policy(const MixedPrecisionPolicy& policy) {
   std::string text;
   const auto add = [&](const char* name, std::optional<at::ScalarType> dtype) {
     if (dtype) text += fmt::format(", {} {}", name, c10::toString(*dtype));
@@ -122,20 +122,20 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
                                                            const FullyShardOptions& options) {
   const auto units = parallel::units_of_classes(all_units, options.transformer_cls_names_to_wrap);
   const ProcessGroup& group = groups.all;
-  const std::string complaint = parallel::complaint_about_sharding(parameters, all_units, group);
+  const std::string complaint = parallel::find_obstacle(parameters, all_units, group);
   if (group.size() == 1) {
     if (!complaint.empty()) throw UsageError(complaint);
   } else {
     std::string summary = fmt::format("reshard_after_forward {}, {} units{}", options.reshard_after_forward,
-                                      units.size(), parallel::in_words(options.mp_policy));
-    parallel::check_agreement(group,
-                              {parallel::whole_forms(parameters), buffers, std::move(summary), complaint});
+                                      units.size(), parallel::describe_policy(options.mp_policy));
+    parallel::check_agreement(
+        group, {parallel::unsharded_forms(parameters), buffers, std::move(summary), complaint});
     for (const auto& entry : buffers) parallel::copy_values(group, entry.tensor);
   }
   for (const auto& [name, unit, class_name] : all_units) {
     const bool is_chosen =
         std::any_of(units.begin(), units.end(), [&](const auto& chosen) { return chosen.unit == unit; });
-    if (!is_chosen) parallel::make_whole(*unit);
+    if (!is_chosen) parallel::unshard(*unit);
   }
   state_ = std::make_shared<parallel::FullySharded>(parameters, units, groups, options);
   if (!state_->is_sharded()) return;
@@ -146,7 +146,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(const std::vector<Nam
 parallel::UnitHooks* FullyShardedDataParallelBase::root_hooks() const { return state_->root_hooks.get(); }
 
 void FullyShardedDataParallelBase::zero_grad(bool set_to_none) {
-  state_->drop_unsynchronised();
+  state_->drop_unsharded_gradients();
   for (const auto& entry : state_->parameters) {
     at::Tensor& gradient = entry.tensor.mutable_grad();
     if (set_to_none) {
@@ -187,8 +187,8 @@ std::optional<std::vector<std::int64_t>> FullyShardedDataParallelBase::full_size
 at::Tensor FullyShardedDataParallelBase::gather_full(const at::Tensor& parameter,
                                                      const at::Tensor& part) const {
   if (!state_->is_sharded()) return part;
-  return state_->with_place(
-      parameter, [&](const auto& segment, std::size_t number) { return segment.gather(number, part); });
+  return state_->with_parameter(
+      parameter, [&](const auto& group, std::size_t number) { return group.gather(number, part); });
 }
 
 at::Tensor FullyShardedDataParallelBase::take_part(const at::Tensor& parameter,
@@ -207,8 +207,8 @@ FullyShardedDataParallelBase::NoSync::~NoSync() { state_->synchronise = before_;
 
 FullyShardedDataParallelBase::FullParameters::FullParameters(FullyShardedDataParallelBase& model)
     : state_(model.state_) {
-  state_->show_whole();
+  state_->unshard_all();
 }
-FullyShardedDataParallelBase::FullParameters::~FullParameters() { state_->show_shards_again(); }
+FullyShardedDataParallelBase::FullParameters::~FullParameters() { state_->reshard_all(); }
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "../module_agreement.hpp"
-#include "divided_unit.hpp"
+#include "initially_sharded_unit.hpp"
 #include "lockstep/core/error.hpp"
 #include "sharded_parameters.hpp"
 
@@ -22,10 +22,10 @@ namespace {
 class Hooks final : public UnitHooks {
  public:
   Hooks(std::weak_ptr<FullySharded> state, std::size_t unit) : state_(std::move(state)), unit_(unit) {}
-  void before_forward() override { state()->before_forward(unit_); }
+  void pre_forward() override { state()->pre_forward(unit_); }
   std::optional<at::ScalarType> input_dtype() const override { return state()->input_dtype(); }
   std::optional<at::ScalarType> output_dtype() const override { return state()->output_dtype(unit_); }
-  void after_forward(const Tensors& outputs) override { state()->after_forward(unit_, outputs); }
+  void post_forward(const Tensors& outputs) override { state()->post_forward(unit_, outputs); }
   void forward_failed() noexcept override {
     if (const auto state = state_.lock()) state->forward_failed(unit_);
   }
@@ -41,8 +41,8 @@ class Hooks final : public UnitHooks {
 };
 
 /// Maps each tensor's implementation to the number of the unit that gathers it.
-std::unordered_map<const void*, std::size_t> owners_of(const std::vector<NamedTensor>& parameters,
-                                                       const std::vector<NamedUnit>& units) {
+std::unordered_map<const void*, std::size_t> find_owners(const std::vector<NamedTensor>& parameters,
+                                                         const std::vector<NamedUnit>& units) {
   std::unordered_map<const void*, std::size_t> owners;
   for (const auto& entry : parameters) {
     std::size_t owner = kRoot, length = 0;
@@ -52,9 +52,9 @@ std::unordered_map<const void*, std::size_t> owners_of(const std::vector<NamedTe
       owner = i + 1;
       length = prefix.size();
     }
-    const auto [place, is_new] = owners.emplace(entry.tensor.unsafeGetTensorImpl(), owner);
+    const auto [entry_of, is_new] = owners.emplace(entry.tensor.unsafeGetTensorImpl(), owner);
     // Tied weights of several units.
-    if (!is_new && place->second != owner) place->second = kRoot;
+    if (!is_new && entry_of->second != owner) entry_of->second = kRoot;
   }
   return owners;
 }
@@ -65,12 +65,12 @@ std::shared_ptr<UnitHooks> hooks_of(const std::shared_ptr<FullySharded>& state, 
   return std::make_shared<Hooks>(state, unit);
 }
 
-void make_whole(Unit& unit) {
+void unshard(Unit& unit) {
   const auto hooks = unit.hooks();
-  auto* const before = divided(unit);
+  auto* const before = find_initially_sharded(unit);
   if (before == nullptr) return;
   unit.set_hooks(nullptr);
-  before->make_whole();
+  before->unshard();
 }
 
 FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
@@ -78,37 +78,37 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
     : groups(shard_groups), options(shard_options), units_(named.size() + 1), agreement_(shard_groups.all) {
   parameters = without_repeats(all);
   if (!is_sharded()) return;
-  const auto owners = owners_of(all, named);
+  const auto owners = find_owners(all, named);
   // By unit, dtype, and whether it is trained.
-  std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::vector<NamedTensor>> segments;
+  std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::vector<NamedTensor>> parameter_groups;
   for (const auto& entry : parameters) {
     const auto owner = owners.at(entry.tensor.unsafeGetTensorImpl());
     const auto key = std::make_tuple(owner, entry.tensor.scalar_type(), entry.tensor.requires_grad());
-    segments[key].push_back(entry);
+    parameter_groups[key].push_back(entry);
   }
-  // A unit that a ShardedInit has sharded is unsharded from here to the end of its segments; one with tied
-  // weights, which belong to the root, from the beginning.
-  std::vector<bool> is_early(units_.size(), false);
+  // A unit that a ShardedInit has sharded is unsharded from here to the end of its parameter_groups; one with
+  // tied weights, which belong to the root, from the beginning.
+  std::vector<bool> unshards_early(units_.size(), false);
   for (std::size_t i = 0; i < named.size(); ++i) {
-    if (const auto* const before = divided(*named[i].unit)) {
-      before->visit_places([&](const at::Tensor& parameter, auto, auto) {
-        is_early[i + 1] = is_early[i + 1] || owners.at(parameter.unsafeGetTensorImpl()) != i + 1;
+    if (const auto* const before = find_initially_sharded(*named[i].unit)) {
+      before->visit_parameters([&](const at::Tensor& parameter, auto, auto) {
+        unshards_early[i + 1] = unshards_early[i + 1] || owners.at(parameter.unsafeGetTensorImpl()) != i + 1;
       });
     }
   }
   for (std::size_t unit = 1; unit < units_.size(); ++unit)
-    if (is_early[unit]) make_whole(*named[unit - 1].unit);
-  for (auto& [key, members] : segments) {
-    if (const auto unit = std::get<0>(key); unit != kRoot) make_whole(*named[unit - 1].unit);
+    if (unshards_early[unit]) unshard(*named[unit - 1].unit);
+  for (auto& [key, members] : parameter_groups) {
+    if (const auto unit = std::get<0>(key); unit != kRoot) unshard(*named[unit - 1].unit);
     for (const auto& entry : members) {
       if (groups.all.size() > 1) copy_values(groups.all, entry.tensor);
       ShardedParameters::add(entry.tensor);
     }
     const std::size_t unit = std::get<0>(key);
     for (std::size_t i = 0; i < members.size(); ++i)
-      places_.emplace(members[i].tensor.unsafeGetTensorImpl(),
-                      ParameterPlace{unit, units_[unit].segments.size(), i});
-    units_[unit].segments.emplace_back(std::move(members), groups, options.mp_policy, pool_);
+      locations_.emplace(members[i].tensor.unsafeGetTensorImpl(),
+                         ParameterLocation{unit, units_[unit].parameter_groups.size(), i});
+    units_[unit].parameter_groups.emplace_back(std::move(members), groups, options.mp_policy, pool_);
   }
 }
 
@@ -119,16 +119,16 @@ const std::vector<NamedTensor>& FullySharded::trained() {
   return trained_;
 }
 
-void FullySharded::before_forward(std::size_t unit) {
-  if (whole_ > 0) return;
+void FullySharded::pre_forward(std::size_t unit) {
+  if (full_parameters_depth_ > 0) return;
   auto& self = units_[unit];
-  if (unit == kRoot && self.begun.empty()) {
-    check_taken_over();
-    forget_failed_step();
-    for_each_segment([](ShardedSegment& segment) {
-      segment.check_parts();
+  if (unit == kRoot && self.running.empty()) {
+    check_written_back();
+    reset_after_failed_step();
+    for_each_group([](ParameterGroup& group) {
+      group.check_sharded_storage();
       // An optimizer may have stepped since.
-      segment.free_whole();
+      group.free_unsharded();
     });
     std::erase_if(calls_, [](const ForwardCall& call) {
       const auto had_backward = call.had_backward.lock();
@@ -136,58 +136,58 @@ void FullySharded::before_forward(std::size_t unit) {
     });
     last_began_ = clock_;
   }
-  for (auto& segment : self.segments) segment.start_gathering();
-  for (auto& segment : self.segments) segment.show_whole();
-  self.begun.push_back({clock_++, at::sequence_number::peek()});
+  for (auto& group : self.parameter_groups) group.start_unshard();
+  for (auto& group : self.parameter_groups) group.unshard();
+  self.running.push_back({clock_++, at::sequence_number::peek()});
 }
 
 /// Whether this unit's forward made the tensor. A unit may also return another one's output (a layer that is
 /// dropped): that belongs to the backward of the other unit.
 bool FullySharded::is_own_output(const at::Tensor& output, const ShardedUnit::Begin& begin) const {
   const auto node = output.grad_fn();
-  if (node == nullptr) return places_.contains(output.unsafeGetTensorImpl());
+  if (node == nullptr) return locations_.contains(output.unsafeGetTensorImpl());
   // Each thread has its own sequence.
   return node->thread_id() != at::RecordFunction::currentThreadId() ||
          node->sequence_nr() >= begin.sequence_number;
 }
 
-void FullySharded::after_forward(std::size_t unit, const Tensors& outputs) {
-  if (whole_ > 0) return;
+void FullySharded::post_forward(std::size_t unit, const Tensors& outputs) {
+  if (full_parameters_depth_ > 0) return;
   auto& self = units_[unit];
   const auto had_backward = std::make_shared<bool>(false);
-  const ShardedUnit::Begin begin = self.begun.back();
+  const ShardedUnit::Begin begin = self.running.back();
   const ForwardCall call{.unit = unit,
                          .begin = begin.clock,
                          .end = clock_++,
                          .generation = generation_,
                          .had_backward = had_backward};
-  self.begun.pop_back();
+  self.running.pop_back();
   bool has_backward = false;
   for (const auto& output : outputs) {
     if (!output.requires_grad() || !is_own_output(output, begin)) continue;
     has_backward = true;
     output.register_hook([state = shared_from_this(), call, had_backward](const at::Tensor&) {
       *had_backward = true;
-      state->before_backward(call);
+      state->pre_backward(call);
     });
   }
   if (has_backward) calls_.push_back(call);
   // In a recomputation, the unit's backward is still running.
-  if (!self.begun.empty() || self.is_in_backward) return;
-  for (auto& segment : self.segments) segment.show_shards(has_backward && keeps(unit));
+  if (!self.running.empty() || self.is_in_backward) return;
+  for (auto& group : self.parameter_groups) group.reshard(has_backward && keeps_unsharded(unit));
 }
 
 void FullySharded::forward_failed(std::size_t unit) noexcept {
-  if (whole_ > 0) return;
+  if (full_parameters_depth_ > 0) return;
   auto& self = units_[unit];
-  self.begun.pop_back();
-  if (!self.begun.empty()) return;
-  for (auto& segment : self.segments) segment.show_shards(false);
+  self.running.pop_back();
+  if (!self.running.empty()) return;
+  for (auto& group : self.parameter_groups) group.reshard(false);
 }
 
 /// The engine runs the nodes of later forwards first. So when the backward of `call` begins, all nodes of
 /// forwards that began after `call` ended have run.
-void FullySharded::before_backward(const ForwardCall& call) {
+void FullySharded::pre_backward(const ForwardCall& call) {
   if (call.generation != generation_) {
     throw UsageError(
         "fully_shard: weights were loaded or written between a forward and its backward, which would compute "
@@ -202,20 +202,20 @@ void FullySharded::before_backward(const ForwardCall& call) {
   if (!in_backward_) {
     in_backward_ = true;
     torch::autograd::Engine::get_default_engine().queue_callback(
-        [state = shared_from_this()] { state->end_backward(); });
+        [state = shared_from_this()] { state->finish_backward(); });
   }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (unit != call.unit && units_[unit].is_in_backward) leave(unit, call);
+    if (unit != call.unit && units_[unit].is_in_backward) post_backward(unit, call);
   }
   auto& self = units_[call.unit];
   self.is_in_backward = true;
-  for (auto& segment : self.segments) segment.start_gathering();
-  for (auto& segment : self.segments) segment.show_whole();
+  for (auto& group : self.parameter_groups) group.start_unshard();
+  for (auto& group : self.parameter_groups) group.unshard();
   if (options.backward_prefetch) prefetch(call);
 }
 
 /// Backward proceeds from a unit to the call `next`.
-void FullySharded::leave(std::size_t unit, const ForwardCall& next) {
+void FullySharded::post_backward(std::size_t unit, const ForwardCall& next) {
   bool has_earlier_one = false;
   for (const auto& call : calls_) {
     if (call.unit != unit || call.begin > next.end) continue;
@@ -225,7 +225,7 @@ void FullySharded::leave(std::size_t unit, const ForwardCall& next) {
   }
   if (!has_earlier_one) return reduce(unit);
   units_[unit].is_in_backward = false;
-  for (auto& segment : units_[unit].segments) segment.show_shards(keeps(unit));
+  for (auto& group : units_[unit].parameter_groups) group.reshard(keeps_unsharded(unit));
 }
 
 /// Gathers what backward needs after `call`.
@@ -233,38 +233,38 @@ void FullySharded::prefetch(const ForwardCall& call) {
   const auto here = std::find_if(calls_.rbegin(), calls_.rend(),
                                  [&](const ForwardCall& other) { return other.end == call.end; });
   if (here == calls_.rend() || here + 1 == calls_.rend()) return;
-  for (auto& segment : units_[(here + 1)->unit].segments) segment.start_gathering();
+  for (auto& group : units_[(here + 1)->unit].parameter_groups) group.start_unshard();
 }
 
 void FullySharded::reduce(std::size_t unit) {
   auto& self = units_[unit];
-  for (auto& segment : self.segments) segment.show_shards(false);
+  for (auto& group : self.parameter_groups) group.reshard(false);
   self.is_in_backward = false;
   if (!synchronise) {
-    for (auto& segment : self.segments) segment.keep_gradients();
+    for (auto& group : self.parameter_groups) group.keep_unsharded_gradients();
     return;
   }
   // The gradients of only one unit are reduced at a time, because their buffers are unsharded.
-  finish_reducing();
-  for (auto& segment : self.segments) {
-    if (segment.is_trained()) segment.start_reducing();
+  wait_for_reduce_scatter();
+  for (auto& group : self.parameter_groups) {
+    if (group.is_trained()) group.start_reduce_scatter();
   }
 }
 
-void FullySharded::finish_reducing() {
-  for_each_segment([](ShardedSegment& segment) { segment.finish_reducing(); });
+void FullySharded::wait_for_reduce_scatter() {
+  for_each_group([](ParameterGroup& group) { group.wait_for_reduce_scatter(); });
 }
 
-void FullySharded::end_backward() {
+void FullySharded::finish_backward() {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     auto& self = units_[unit];
-    const bool has_gradients = std::any_of(self.segments.begin(), self.segments.end(),
-                                           [](const auto& segment) { return segment.has_gradients(); });
+    const bool has_gradients = std::any_of(self.parameter_groups.begin(), self.parameter_groups.end(),
+                                           [](const auto& group) { return group.has_gradients(); });
     if (self.is_in_backward || has_gradients) reduce(unit);
   }
-  finish_reducing();
+  wait_for_reduce_scatter();
   // Frees what was prefetched for a backward that did not happen.
-  for_each_segment([](ShardedSegment& segment) { segment.show_shards(false); });
+  for_each_group([](ParameterGroup& group) { group.reshard(false); });
 
   // A parameter without a gradient on any rank gets none, because an optimizer would change it even with
   // zeros.
@@ -275,47 +275,47 @@ void FullySharded::end_backward() {
   for (const auto& entry : parameters)
     order_ = c10::hash_combine(order_, static_cast<std::size_t>(entry.tensor.requires_grad()));
   std::vector<std::uint8_t> used;
-  for_each_segment([&](ShardedSegment& segment) {
-    used.insert(used.end(), segment.had_gradient().begin(), segment.had_gradient().end());
+  for_each_group([&](ParameterGroup& group) {
+    used.insert(used.end(), group.had_gradient().begin(), group.had_gradient().end());
   });
   if (used.empty()) {
     in_backward_ = false;
     return;
   }
   const std::size_t marks = used.size();
-  add_order(std::exchange(order_, 0), used);
-  if (agreement_.is_started()) take_agreed();
+  append_order_hash(std::exchange(order_, 0), used);
+  if (agreement_.is_started()) read_agreement();
   agreement_.start(at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte), ReduceOp::max);
   // The result for parameters is known if this rank used all of them: a GPU's order is checked one backward
   // later, because the host would wait for this one.
   const bool uses_all = std::ranges::count(std::span(used).first(marks), 0) == 0;
-  if (!groups.all.device().is_cuda() || !uses_all) used = take_agreed();
+  if (!groups.all.device().is_cuda() || !uses_all) used = read_agreement();
   in_backward_ = false;
   std::span<const std::uint8_t> rest = std::span(used).first(marks);
-  for_each_segment([&](ShardedSegment& segment) {
-    if (!segment.was_reduced()) return;
-    const std::size_t count = segment.had_gradient().size();
-    segment.take_sums(rest.first(count));
+  for_each_group([&](ParameterGroup& group) {
+    if (!group.was_reduce_scattered()) return;
+    const std::size_t count = group.had_gradient().size();
+    group.accumulate_sharded_gradients(rest.first(count));
     rest = rest.subspan(count);
   });
 }
 
-std::vector<std::uint8_t> FullySharded::take_agreed() {
+std::vector<std::uint8_t> FullySharded::read_agreement() {
   const at::Tensor agreed = agreement_.result();
   const auto* const first = agreed.const_data_ptr<std::uint8_t>();
   std::vector<std::uint8_t> bytes(first, first + agreed.numel());
-  check_order(std::span(bytes).last(2 * sizeof(std::size_t)));
+  check_order_hash(std::span(bytes).last(2 * sizeof(std::size_t)));
   return bytes;
 }
 
 /// Adds two numbers, the hash of the order of the forwards and its complement. Their maxima over all ranks
 /// add up to all ones if the order is the same everywhere.
-void FullySharded::add_order(std::size_t order, std::vector<std::uint8_t>& bytes) {
+void FullySharded::append_order_hash(std::size_t order, std::vector<std::uint8_t>& bytes) {
   for (const std::size_t number : {order, ~order})
     for (std::size_t i = 0; i < sizeof number; ++i) bytes.push_back(number >> (8 * i) & 0xFF);
 }
 
-void FullySharded::check_order(std::span<const std::uint8_t> greatest) const {
+void FullySharded::check_order_hash(std::span<const std::uint8_t> greatest) const {
   for (std::size_t i = 0; i < sizeof(std::size_t); ++i) {
     if (greatest[i] + greatest[i + sizeof(std::size_t)] == 0xFF) continue;
     throw CommunicationError(
@@ -327,14 +327,14 @@ void FullySharded::check_order(std::span<const std::uint8_t> greatest) const {
 }
 
 /// A forward or a backward that threw leaves parameters unsharded and gradients partly summed.
-void FullySharded::forget_failed_step() {
+void FullySharded::reset_after_failed_step() {
   if (in_backward_) {
-    for_each_segment([](ShardedSegment& segment) {
-      segment.show_shards(false);
-      segment.drop_gradients();
-      segment.finish_reducing();
-      if (segment.was_reduced())
-        segment.take_sums(std::vector<std::uint8_t>(segment.had_gradient().size(), 0));
+    for_each_group([](ParameterGroup& group) {
+      group.reshard(false);
+      group.drop_unsharded_gradients();
+      group.wait_for_reduce_scatter();
+      if (group.was_reduce_scattered())
+        group.accumulate_sharded_gradients(std::vector<std::uint8_t>(group.had_gradient().size(), 0));
     });
     for (auto& unit : units_) unit.is_in_backward = false;
   }
@@ -342,52 +342,52 @@ void FullySharded::forget_failed_step() {
 }
 
 std::optional<std::vector<std::int64_t>> FullySharded::full_sizes(const at::Tensor& parameter) const {
-  const auto place = places_.find(parameter.unsafeGetTensorImpl());
-  if (place == places_.end()) return std::nullopt;
-  const auto& [unit, segment, number] = place->second;
-  return units_[unit].segments[segment].full_sizes(number).vec();
+  const auto found = locations_.find(parameter.unsafeGetTensorImpl());
+  if (found == locations_.end()) return std::nullopt;
+  const auto& [unit, group, number] = found->second;
+  return units_[unit].parameter_groups[group].full_sizes(number).vec();
 }
 
 at::Tensor FullySharded::take_part(const at::Tensor& parameter, const at::Tensor& whole) {
-  if (whole_ > 0) {
+  if (full_parameters_depth_ > 0) {
     throw UsageError(
         "fully_shard: a state cannot be loaded inside full_parameters(), where the parameters are whole");
   }
   ++generation_;
-  return with_place(
-      parameter, [&](const auto& segment, std::size_t number) { return segment.take_part(number, whole); });
+  return with_parameter(
+      parameter, [&](const auto& group, std::size_t number) { return group.take_part(number, whole); });
 }
 
-void FullySharded::drop_unsynchronised() {
+void FullySharded::drop_unsharded_gradients() {
   order_ = 0;
-  for_each_segment([](ShardedSegment& segment) { segment.drop_gradients(); });
+  for_each_group([](ParameterGroup& group) { group.drop_unsharded_gradients(); });
 }
 
 /// A destructor cannot throw it.
-void FullySharded::check_taken_over() {
-  if (not_taken_over_.empty()) return;
-  throw UsageError("fully_shard: full_parameters(): " + std::exchange(not_taken_over_, {}) +
+void FullySharded::check_written_back() {
+  if (not_written_back_.empty()) return;
+  throw UsageError("fully_shard: full_parameters(): " + std::exchange(not_written_back_, {}) +
                    ", so that it kept its own");
 }
 
-void FullySharded::show_whole() {
-  if (whole_ == 0) check_taken_over();
-  if (whole_++ > 0) return;
-  forget_failed_step();
-  for_each_segment([](ShardedSegment& segment) { segment.show_originals(); });
+void FullySharded::unshard_all() {
+  if (full_parameters_depth_ == 0) check_written_back();
+  if (full_parameters_depth_++ > 0) return;
+  reset_after_failed_step();
+  for_each_group([](ParameterGroup& group) { group.unshard_in_original_dtype(); });
 }
 
-void FullySharded::show_shards_again() noexcept {
-  if (--whole_ > 0) return;
+void FullySharded::reshard_all() noexcept {
+  if (--full_parameters_depth_ > 0) return;
   ++generation_;
-  for_each_segment([this](ShardedSegment& segment) {
+  for_each_group([this](ParameterGroup& group) {
     try {
-      if (auto complaint = segment.take_over_originals(); !complaint.empty())
-        not_taken_over_ = std::move(complaint);
+      if (auto complaint = group.write_back_originals(); !complaint.empty())
+        not_written_back_ = std::move(complaint);
     } catch (const std::exception& error) {
-      not_taken_over_ = error.what();
+      not_written_back_ = error.what();
     }
-    segment.show_shards(false);
+    group.reshard(false);
   });
 }
 

@@ -14,7 +14,7 @@
 #include "buffer_pool.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
-#include "sharded_segment.hpp"
+#include "parameter_group.hpp"
 
 namespace lockstep::parallel {
 
@@ -33,50 +33,72 @@ struct ForwardCall {
 };
 
 struct ShardedUnit {
-  std::vector<ShardedSegment> segments;
+  std::vector<ParameterGroup> parameter_groups;
   /// When its running forwards began, by the counter and by autograd's; forward may be re-entrant.
   struct Begin {
     std::int64_t clock;
     std::uint64_t sequence_number;
   };
-  std::vector<Begin> begun;
+  std::vector<Begin> running;
   /// Whether its parameters may get gradients now.
   bool is_in_backward = false;
 };
 
-/// A parameter: number `parameter` in a segment of a unit.
-struct ParameterPlace {
-  std::size_t unit, segment, parameter;
+/// A parameter: number `parameter` in a group of a unit.
+struct ParameterLocation {
+  std::size_t unit, group, parameter;
 };
 
 /// A module whose parameters are sharded.
+///
+/// A unit's parameters are unsharded in its forward and in its backward, and resharded between. The hooks of
+/// forward say when a forward begins and ends. Of a backward, autograd announces only the beginning: a hook
+/// on the outputs of each forward. Its end is concluded. A counter (`clock_`) gives each forward an interval:
+///
+///     clock   0    1    2    3    4    5    6    7
+///     root    [---------------------------------]
+///     layer 0      [----]
+///     layer 1                [-------------]
+///     layer 0 again                [----]            (shared weights, or a recomputation)
+///
+/// The engine runs nodes in the reverse order of their creation. So when the backward of call c begins, the
+/// nodes of every forward that began after c's end have run, and other units that are in their backward end
+/// it now (post_backward), unless one of their forwards contains c or is inside it. A unit with an earlier
+/// forward still to come (its begin is before c's end) is only resharded; with the last one its gradients are
+/// complete and are reduce-scattered. What is left ends in a callback of the engine (finish_backward).
+///
+/// Ranks gather in the order in which their hooks run, without agreeing first: a collective for that before
+/// each unit would cost more than the unit. If two ranks call units in different orders, they gather each
+/// other's weights. So each rank hashes its order, and one all-reduce at the end of the backward compares the
+/// hashes (append_order_hash), together with which parameters had a gradient on any rank: a parameter without
+/// one must keep none, because an optimizer would move it even with zeros.
 class FullySharded : public std::enable_shared_from_this<FullySharded> {
  public:
   FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
                const ShardGroups& shard_groups, const FullyShardOptions& shard_options);
 
-  void before_forward(std::size_t unit);
-  void after_forward(std::size_t unit, const Tensors& outputs);
+  void pre_forward(std::size_t unit);
+  void post_forward(std::size_t unit, const Tensors& outputs);
   void forward_failed(std::size_t unit) noexcept;
   std::optional<at::ScalarType> input_dtype() const {
-    const bool casts = options.mp_policy.cast_forward_inputs && whole_ == 0;
+    const bool casts = options.mp_policy.cast_forward_inputs && full_parameters_depth_ == 0;
     return casts ? options.mp_policy.param_dtype : std::nullopt;
   }
   std::optional<at::ScalarType> output_dtype(std::size_t unit) const {
     return unit == kRoot ? options.mp_policy.output_dtype : std::nullopt;
   }
   /// Drops the gradients that were accumulated under no_sync().
-  void drop_unsynchronised();
-  void show_whole();
-  void show_shards_again() noexcept;
+  void drop_unsharded_gradients();
+  void unshard_all();
+  void reshard_all() noexcept;
   /// This rank's part of new values of a parameter or of optimizer state. Throws UsageError while parameters
   /// are unsharded.
   at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole);
   std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
-  /// Calls `use(segment, number)` for the segment that contains the parameter. Throws UsageError if the
+  /// Calls `use(group, number)` for the group that contains the parameter. Throws UsageError if the
   /// tensor is not a parameter of the module.
   template <class Use>
-  at::Tensor with_place(const at::Tensor& parameter, const Use& use);
+  at::Tensor with_parameter(const at::Tensor& parameter, const Use& use);
 
   ShardGroups groups;
   FullyShardOptions options;
@@ -91,30 +113,30 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   bool is_sharded() const { return groups.all.size() > 1 || options.mp_policy.changes_anything(); }
 
  private:
-  void before_backward(const ForwardCall& call);
-  void leave(std::size_t unit, const ForwardCall& next);
+  void pre_backward(const ForwardCall& call);
+  void post_backward(std::size_t unit, const ForwardCall& next);
   void prefetch(const ForwardCall& call);
-  void end_backward();
-  std::vector<std::uint8_t> take_agreed();
-  static void add_order(std::size_t order, std::vector<std::uint8_t>& bytes);
-  void check_order(std::span<const std::uint8_t> greatest) const;
+  void finish_backward();
+  std::vector<std::uint8_t> read_agreement();
+  static void append_order_hash(std::size_t order, std::vector<std::uint8_t>& bytes);
+  void check_order_hash(std::span<const std::uint8_t> greatest) const;
   void reduce(std::size_t unit);
-  void finish_reducing();
-  void forget_failed_step();
-  void check_taken_over();
+  void wait_for_reduce_scatter();
+  void reset_after_failed_step();
+  void check_written_back();
   bool is_own_output(const at::Tensor& output, const ShardedUnit::Begin& begin) const;
-  bool keeps(std::size_t unit) const { return unit == kRoot || !options.reshard_after_forward; }
+  bool keeps_unsharded(std::size_t unit) const { return unit == kRoot || !options.reshard_after_forward; }
   template <class Visit>
-  void for_each_segment(const Visit& visit) {
+  void for_each_group(const Visit& visit) {
     for (auto& unit : units_)
-      for (auto& segment : unit.segments) visit(segment);
+      for (auto& group : unit.parameter_groups) visit(group);
   }
 
   std::vector<NamedTensor> trained_;
   BufferPool pool_;
   std::vector<ShardedUnit> units_;
-  /// The place of each parameter, by its implementation.
-  std::unordered_map<const void*, ParameterPlace> places_;
+  /// Where each parameter is, by its implementation.
+  std::unordered_map<const void*, ParameterLocation> locations_;
   /// The forwards since the module's last forward began, and earlier ones whose backward may still run,
   /// ordered by their end. Their backwards run in reverse order.
   std::vector<ForwardCall> calls_;
@@ -128,24 +150,24 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   /// Which parameters had gradients on any rank, and whether all ranks called the units in one order.
   comm::DeferredReduction agreement_;
   /// Number of FullParameters objects; if above 0, forward does not gather.
-  int whole_ = 0;
+  int full_parameters_depth_ = 0;
   /// Why values that were given inside full_parameters() were not taken over, or "".
-  std::string not_taken_over_;
+  std::string not_written_back_;
 };
 
 template <class Use>
-at::Tensor FullySharded::with_place(const at::Tensor& parameter, const Use& use) {
-  const auto place = places_.find(parameter.unsafeGetTensorImpl());
-  if (place == places_.end())
+at::Tensor FullySharded::with_parameter(const at::Tensor& parameter, const Use& use) {
+  const auto found = locations_.find(parameter.unsafeGetTensorImpl());
+  if (found == locations_.end())
     throw UsageError("fully_shard: the tensor is not a parameter of the sharded module");
-  const auto& [unit, segment, number] = place->second;
-  return use(units_[unit].segments[segment], number);
+  const auto& [unit, group, number] = found->second;
+  return use(units_[unit].parameter_groups[group], number);
 }
 
 /// The hooks around the forward of a unit of a sharded module.
 std::shared_ptr<UnitHooks> hooks_of(const std::shared_ptr<FullySharded>& state, std::size_t unit);
 
 /// Unshards a unit that a ShardedInit has sharded. *Collective* in that case.
-void make_whole(Unit& unit);
+void unshard(Unit& unit);
 
 }  // namespace lockstep::parallel

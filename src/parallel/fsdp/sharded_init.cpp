@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "../module_agreement.hpp"
-#include "divided_unit.hpp"
+#include "initially_sharded_unit.hpp"
 #include "lockstep/core/error.hpp"
 #include "sharded_parameters.hpp"
 
@@ -21,23 +21,24 @@ namespace {
 thread_local const ShardGroups* active = nullptr;
 
 /// The place of a parameter that a ShardedInit has sharded.
-struct DividedPlace {
-  std::weak_ptr<DividedUnit> unit;
-  std::size_t segment, number;
+struct InitialLocation {
+  std::weak_ptr<InitiallyShardedUnit> unit;
+  std::size_t group, number;
 };
 
-struct DividedPlaces {
+struct ParameterLocations {
   std::mutex mutex;
-  std::unordered_map<const void*, DividedPlace> known;
+  std::unordered_map<const void*, InitialLocation> known;
 };
 
-DividedPlaces& places() {
-  static DividedPlaces all;
+ParameterLocations& places() {
+  static ParameterLocations all;
   return all;
 }
 
 /// Empty if the parameter is not sharded by a ShardedInit, or no longer.
-std::optional<std::pair<std::shared_ptr<DividedUnit>, DividedPlace>> place_of(const at::Tensor& parameter) {
+std::optional<std::pair<std::shared_ptr<InitiallyShardedUnit>, InitialLocation>> find_location(
+    const at::Tensor& parameter) {
   if (!ShardedParameters::contain(parameter)) return std::nullopt;
   auto& [mutex, known] = places();
   const std::lock_guard lock(mutex);
@@ -50,7 +51,8 @@ std::optional<std::pair<std::shared_ptr<DividedUnit>, DividedPlace>> place_of(co
 
 }  // namespace
 
-DividedUnit::DividedUnit(const std::vector<NamedTensor>& parameters, const ShardGroups& groups)
+InitiallyShardedUnit::InitiallyShardedUnit(const std::vector<NamedTensor>& parameters,
+                                           const ShardGroups& groups)
     : all_(groups.all) {
   std::map<std::tuple<at::ScalarType, bool>, std::vector<NamedTensor>> members;
   for (const auto& entry : parameters)
@@ -62,25 +64,27 @@ DividedUnit::DividedUnit(const std::vector<NamedTensor>& parameters, const Shard
       copy_values(groups.all, entry.tensor);
       ShardedParameters::add(entry.tensor);
     }
-    segments_.emplace_back(std::move(of_kind), groups, MixedPrecisionPolicy{}, pool_);
+    parameter_groups_.emplace_back(std::move(of_kind), groups, MixedPrecisionPolicy{}, pool_);
   }
 }
 
-void DividedUnit::before_forward() {
+void InitiallyShardedUnit::pre_forward() {
   throw UsageError(
       "a model that was made under a ShardedInit has no forward before fully_shard() or "
       "Accelerator::prepare()");
 }
 
-void DividedUnit::make_whole() {
-  for (auto& segment : segments_) {
-    segment.check_parts();
-    segment.show_originals();
-    for (const auto& entry : segment.parameters()) ShardedParameters::remove(entry.tensor);
+void InitiallyShardedUnit::unshard() {
+  for (auto& group : parameter_groups_) {
+    group.check_sharded_storage();
+    group.unshard_in_original_dtype();
+    for (const auto& entry : group.parameters()) ShardedParameters::remove(entry.tensor);
   }
 }
 
-DividedUnit* divided(const Unit& unit) { return dynamic_cast<DividedUnit*>(unit.hooks().get()); }
+InitiallyShardedUnit* find_initially_sharded(const Unit& unit) {
+  return dynamic_cast<InitiallyShardedUnit*>(unit.hooks().get());
+}
 
 void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
                  const std::vector<NamedTensor>& buffers) {
@@ -89,31 +93,31 @@ void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
   // Without the parameters of units inside it.
   std::erase_if(own, [](const NamedTensor& entry) { return ShardedParameters::contain(entry.tensor); });
   check_agreement(active->all, {own, buffers, "a unit that was made", ""});
-  const auto result = std::make_shared<DividedUnit>(own, *active);
+  const auto result = std::make_shared<InitiallyShardedUnit>(own, *active);
   unit.set_hooks(result);
   auto& [mutex, known] = places();
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& entry) { return entry.second.unit.expired(); });
-  result->visit_places([&](const at::Tensor& parameter, std::size_t segment, std::size_t number) {
-    known.insert_or_assign(parameter.unsafeGetTensorImpl(), DividedPlace{result, segment, number});
+  result->visit_parameters([&](const at::Tensor& parameter, std::size_t group, std::size_t number) {
+    known.insert_or_assign(parameter.unsafeGetTensorImpl(), InitialLocation{result, group, number});
   });
 }
 
 std::vector<std::int64_t> initial_sizes(const at::Tensor& parameter) {
-  const auto found = place_of(parameter);
-  return found ? found->first->full_sizes(found->second.segment, found->second.number)
+  const auto found = find_location(parameter);
+  return found ? found->first->full_sizes(found->second.group, found->second.number)
                : parameter.sizes().vec();
 }
 
 void set_initial_values(const at::Tensor& parameter, const std::function<void(const at::Tensor&)>& give) {
   const at::NoGradGuard no_grad;
-  const auto found = place_of(parameter);
+  const auto found = find_location(parameter);
   if (!found) return give(parameter.detach());
   const auto& [unit, place] = *found;
-  const at::Tensor whole = at::empty(unit->full_sizes(place.segment, place.number), parameter.options());
+  const at::Tensor whole = at::empty(unit->full_sizes(place.group, place.number), parameter.options());
   give(whole);
   unit->broadcast(whole);
-  parameter.detach().copy_(unit->take_part(place.segment, place.number, whole));
+  parameter.detach().copy_(unit->take_part(place.group, place.number, whole));
 }
 
 }  // namespace parallel

@@ -1,4 +1,4 @@
-#include "sharded_segment.hpp"
+#include "parameter_group.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
@@ -38,7 +38,7 @@ at::Tensor mean_factor(int ranks) {
 
 }  // namespace
 
-ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ShardGroups& groups,
+ParameterGroup::ParameterGroup(std::vector<NamedTensor> parameters, const ShardGroups& groups,
                                const MixedPrecisionPolicy& policy, BufferPool& pool)
     : parameters_(std::move(parameters)),
       group_(groups.shard),
@@ -57,21 +57,22 @@ ShardedSegment::ShardedSegment(std::vector<NamedTensor> parameters, const ShardG
   flat_ = at::empty({layout_.size()}, options.dtype(compute_dtype_));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
-    wholes_.push_back(part(flat_, layout_.tensor(i)).view(parameter.sizes()));
-    shards_.push_back(part(shard_, layout_.in_shard(i, group_.rank())));
-    shards_.back().copy_(part(parameter.detach().reshape(-1), layout_.in_tensor(i, group_.rank())));
+    unsharded_parameters_.push_back(part(flat_, layout_.tensor(i)).view(parameter.sizes()));
+    sharded_parameters_.push_back(part(shard_, layout_.in_shard(i, group_.rank())));
+    sharded_parameters_.back().copy_(
+        part(parameter.detach().reshape(-1), layout_.in_tensor(i, group_.rank())));
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].tensor.mutable_grad().reset();
-    parameters_[i].tensor.set_data(shards_[i]);
+    parameters_[i].tensor.set_data(sharded_parameters_[i]);
   }
   set_memory(flat_, {});
 }
 
-void ShardedSegment::check_parts() const {
+void ParameterGroup::check_sharded_storage() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
-    if (is_whole_ || tensor.unsafeGetTensorImpl()->storage().is_alias_of(shard_.storage())) continue;
+    if (is_unsharded_ || tensor.unsafeGetTensorImpl()->storage().is_alias_of(shard_.storage())) continue;
     throw UsageError(
         "fully_shard: the parameter '" + name +
         "' has other data than it was given: move or convert a module (to()) before sharding it, and load "
@@ -79,115 +80,118 @@ void ShardedSegment::check_parts() const {
   }
 }
 
-void ShardedSegment::start_gathering() {
+void ParameterGroup::start_unshard() {
   if (buffer_.defined()) return;
   const at::NoGradGuard no_grad;
   buffer_ = pool_.take(layout_.size(), flat_.options());
   cast_shard_ = shard_.to(compute_dtype_);
-  gathering_ = group_.all_gather_into_tensor_async(buffer_, cast_shard_);
+  all_gather_work_ = group_.all_gather_into_tensor_async(buffer_, cast_shard_);
 }
 
-void ShardedSegment::finish_gathering() {
-  if (gathering_) gathering_->wait();
-  gathering_.reset();
+void ParameterGroup::wait_for_all_gather() {
+  if (all_gather_work_) all_gather_work_->wait();
+  all_gather_work_.reset();
   cast_shard_.reset();
 }
 
-void ShardedSegment::show_whole() {
-  if (is_whole_) return;
-  start_gathering();
-  finish_gathering();
+void ParameterGroup::unshard() {
+  if (is_unsharded_) return;
+  start_unshard();
+  wait_for_all_gather();
   set_memory(flat_, buffer_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
-    parameters_[i].tensor.set_data(wholes_[i]);
+    parameters_[i].tensor.set_data(unsharded_parameters_[i]);
   }
-  is_whole_ = true;
+  is_unsharded_ = true;
 }
 
-void ShardedSegment::show_originals() {
+void ParameterGroup::unshard_in_original_dtype() {
   const at::NoGradGuard no_grad;
-  free_whole();
+  free_unsharded();
   originals_ = at::empty({layout_.size()}, shard_.options());
   group_.all_gather_into_tensor(originals_, shard_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
-    parameters_[i].tensor.set_data(part(originals_, layout_.tensor(i)).view(wholes_[i].sizes()));
+    parameters_[i].tensor.set_data(
+        part(originals_, layout_.tensor(i)).view(unsharded_parameters_[i].sizes()));
   }
-  is_whole_ = true;
+  is_unsharded_ = true;
 }
 
-void ShardedSegment::show_shards(bool keep) {
-  if (is_whole_) {
+void ParameterGroup::reshard(bool keep) {
+  if (is_unsharded_) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      parameters_[i].tensor.set_data(shards_[i]);
+      parameters_[i].tensor.set_data(sharded_parameters_[i]);
       exchange_gradient(parameters_[i].tensor, hidden_gradients_[i]);
     }
-    is_whole_ = false;
+    is_unsharded_ = false;
     originals_.reset();
   }
-  if (!keep) free_whole();
+  if (!keep) free_unsharded();
 }
 
-void ShardedSegment::free_whole() {
+void ParameterGroup::free_unsharded() {
   if (!buffer_.defined()) return;
-  finish_gathering();
+  wait_for_all_gather();
   set_memory(flat_, {});
   pool_.give_back(buffer_);
 }
 
-std::string ShardedSegment::take_over_originals() {
+std::string ParameterGroup::write_back_originals() {
   const at::NoGradGuard no_grad;
   std::string complaint;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
     if (tensor.unsafeGetTensorImpl()->storage().is_alias_of(originals_.storage())) continue;
-    if (tensor.sizes() == wholes_[i].sizes()) {
-      part(originals_, layout_.tensor(i)).view(wholes_[i].sizes()).copy_(tensor);
+    if (tensor.sizes() == unsharded_parameters_[i].sizes()) {
+      part(originals_, layout_.tensor(i)).view(unsharded_parameters_[i].sizes()).copy_(tensor);
     } else {
-      complaint = fmt::format("parameter '{}' has the shape [{}], but was given values of the shape [{}]",
-                              name, fmt::join(wholes_[i].sizes(), ", "), fmt::join(tensor.sizes(), ", "));
+      complaint =
+          fmt::format("parameter '{}' has the shape [{}], but was given values of the shape [{}]", name,
+                      fmt::join(unsharded_parameters_[i].sizes(), ", "), fmt::join(tensor.sizes(), ", "));
     }
   }
   shard_.copy_(part(originals_, {layout_.shard_size() * group_.rank(), layout_.shard_size()}));
   return complaint;
 }
 
-at::Tensor ShardedSegment::gather(std::size_t number, const at::Tensor& part_of_rank) const {
+at::Tensor ParameterGroup::gather(std::size_t number, const at::Tensor& part_of_rank) const {
   const at::NoGradGuard no_grad;
   const at::Tensor whole = at::zeros({layout_.tensor(number).size}, part_of_rank.options());
   part(whole, layout_.in_tensor(number, group_.rank())).copy_(part_of_rank);
   // All ranks but one have zeros there. The maximum of bytes also keeps the sign of zeros.
   if (whole.numel() > 0) group_.all_reduce(whole.view(at::kByte), ReduceOp::max);
-  return whole.view(wholes_[number].sizes());
+  return whole.view(unsharded_parameters_[number].sizes());
 }
 
-at::Tensor ShardedSegment::take_part(std::size_t number, const at::Tensor& whole) const {
-  if (whole.sizes() != wholes_[number].sizes()) {
+at::Tensor ParameterGroup::take_part(std::size_t number, const at::Tensor& whole) const {
+  if (whole.sizes() != unsharded_parameters_[number].sizes()) {
     throw DataError(fmt::format("parameter '{}' has the shape [{}], not [{}]", parameters_[number].name,
-                                fmt::join(wholes_[number].sizes(), ", "), fmt::join(whole.sizes(), ", ")));
+                                fmt::join(unsharded_parameters_[number].sizes(), ", "),
+                                fmt::join(whole.sizes(), ", ")));
   }
   return part(whole.reshape(-1), layout_.in_tensor(number, group_.rank())).clone();
 }
 
-void ShardedSegment::keep_gradients() {
+void ParameterGroup::keep_unsharded_gradients() {
   const at::NoGradGuard no_grad;
   for (auto& gradient : hidden_gradients_) {
     if (gradient.defined()) gradient = gradient.to(reduce_dtype_);
   }
 }
 
-void ShardedSegment::drop_gradients() {
+void ParameterGroup::drop_unsharded_gradients() {
   for (auto& gradient : hidden_gradients_) gradient.reset();
 }
 
-bool ShardedSegment::has_gradients() const {
+bool ParameterGroup::has_gradients() const {
   return std::any_of(hidden_gradients_.begin(), hidden_gradients_.end(),
                      [](const at::Tensor& gradient) { return gradient.defined(); });
 }
 
-void ShardedSegment::start_reducing() {
-  finish_reducing();
+void ParameterGroup::start_reduce_scatter() {
+  wait_for_reduce_scatter();
   const at::NoGradGuard no_grad;
   had_gradient_.resize(parameters_.size());
   gradient_buffer_ = pool_.take(layout_.size(), shard_.options().dtype(reduce_dtype_));
@@ -209,13 +213,13 @@ void ShardedSegment::start_reducing() {
   }
   for (const auto& gap : layout_.gaps()) part(gradient_buffer_, gap).zero_();
   reduced_ = at::empty({layout_.shard_size()}, gradient_buffer_.options());
-  reducing_ = group_.reduce_scatter_tensor_async(reduced_, gradient_buffer_);
+  reduce_scatter_work_ = group_.reduce_scatter_tensor_async(reduced_, gradient_buffer_);
 }
 
-void ShardedSegment::finish_reducing() {
-  if (!reducing_) return;
-  reducing_->wait();
-  reducing_.reset();
+void ParameterGroup::wait_for_reduce_scatter() {
+  if (!reduce_scatter_work_) return;
+  reduce_scatter_work_->wait();
+  reduce_scatter_work_.reset();
   pool_.give_back(gradient_buffer_);
   if (replicas_) replicas_->all_reduce(reduced_);
   if (sum_.defined()) {
@@ -226,9 +230,9 @@ void ShardedSegment::finish_reducing() {
   reduced_.reset();
 }
 
-void ShardedSegment::take_sums(std::span<const std::uint8_t> use) {
+void ParameterGroup::accumulate_sharded_gradients(std::span<const std::uint8_t> use) {
   const at::NoGradGuard no_grad;
-  finish_reducing();
+  wait_for_reduce_scatter();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (use[i] == 0) continue;
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
