@@ -46,8 +46,15 @@ GradientCheck::GradientCheck(const ProcessGroup& group, const std::vector<NamedT
   }
 }
 
-/// The largest number wins: the lowest rank, and of it the parameter that was registered first. 0: no
-/// finding.
+/// All ranks must report the same finding, though each may have several or none, and it must cost one number.
+/// So a finding is packed into one word, whose maximum over all ranks is the one to report:
+///
+///     63              32 31               0
+///     [ ranks - rank    | names - number  ]      0: no finding
+///
+/// Both halves are 1 or more, and larger for lower ranks and for parameters that were registered earlier: the
+/// maximum is the first bad parameter of the first rank that has one, whatever the order in which buckets
+/// become ready. describe() unpacks it. The all-reduce starts with the last bucket and ends beside it.
 void GradientCheck::look(const GradientBucket& bucket) {
   if (bucket.index == 0) finding_ = 0;
   if (!all_finite(bucket.buffer)) {

@@ -84,7 +84,22 @@ class AllReduce {
     }
   }
 
-  /// Each step stages one chunk, reduces the one before, and collects the one before that.
+  /// One step of the pipeline. A message is larger than a staging area, so it goes through in chunks, and a
+  /// chunk needs three stages with a barrier between each two: every rank stages it, each rank reduces its
+  /// own slice of it, every rank collects the slices of the others. One barrier serves three chunks at a
+  /// time:
+  ///
+  ///     step        0        1        2        3        4
+  ///     stage       chunk 0  chunk 1  chunk 2
+  ///     reduce               chunk 0  chunk 1  chunk 2
+  ///     collect                       chunk 0  chunk 1  chunk 2
+  ///
+  /// A staging area has one place per rank, of the size of a slice. The slice for rank r is staged at place
+  /// r; this rank's own place is free, and takes its result for the others to collect. So the result of chunk
+  /// i - 1 and the input of chunk i are in one area at a time, at different places. The areas alternate from
+  /// step to step (StepSync): what a rank reads in step i was written in step i - 1, and is overwritten in
+  /// step i + 1, after the barrier that all ranks pass when they have read it. n chunks take n + 2 steps and
+  /// n + 1 barriers: the last step only reads.
   void pipeline_step(std::size_t i) {
     const std::size_t chunks = chunks_.count();
     if (i >= 2) collect(i - 2);

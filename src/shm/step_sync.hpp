@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "coordination/group_info.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/futex_event.hpp"
-#include "coordination/group_info.hpp"
 #include "shm/layout.hpp"
 #include "shm/peer_connections.hpp"
 
@@ -24,9 +24,21 @@ class PeerLost : public CommunicationError {
 
 /// Synchronizes the ranks of a host step by step. A collective consists of steps. In each step a rank writes
 /// its own staging area, publishes the step's number and waits until all ranks have published it; then it may
-/// read what the others wrote in that step. Each rank has two areas and alternates between them: before a
-/// rank overwrites an area, all ranks have passed the step in which they read it, so no second barrier is
-/// needed.
+/// read what the others wrote in that step.
+///
+/// Reading needs no second barrier, because each rank has two areas and alternates between them:
+///
+///     rank 0   write A   | step 1 |  read A, write B  | step 2 |  read B, write A  | step 3 |
+///     rank 1   write A   | step 1 |  read A ....................... write B | step 2 | ...
+///
+/// Rank 0 may be past step 1 and write B while rank 1 still reads rank 0's A. It writes A again only after
+/// step 2, which rank 1 publishes only when it has read A. Invariant: no rank is more than one step ahead of
+/// another, so two areas are enough.
+///
+/// Publishing is one atomic store to the rank's own cache line, and waiting is a load of each other's: a step
+/// without contention costs no system call. Who waits spins for a while, then sleeps on a futex; who
+/// publishes wakes sleepers only if there are any. A sleeper wakes every kSlice to ask whether the ranks that
+/// are missing still live (LivenessCheck).
 ///
 /// The first step of a collective also verifies it: every rank compares the calls of all ranks, so that all
 /// get the same error if they differ, before any result is written. After an error the group is unusable:

@@ -174,10 +174,19 @@ void Bpe::add_merges(const Merges& merges, const std::string& file) {
   }
 }
 
-/// Finds where a word can be split into parts that are tokenized independently: between two characters if no
-/// merge joins a token that ends with the first one to a token that begins with the second one. Never next to
-/// unknown characters, because these are fused with later ones. Disabled if unknown characters produce no
-/// token, because that shifts all offsets.
+/// Finds where a word can be split into parts that are tokenized independently.
+///
+/// Models without a pre-tokenizer (SentencePiece's BPE) have one "word" per text, and merging takes time that
+/// grows faster than its length. But merges never cross most gaps between characters. A token that spans the
+/// gap between characters x and y was made by a merge of a token that ends with x and one that begins with y.
+/// If no merge of the table has such a pair, no token ever spans the gap, and what is left of it cannot
+/// affect what is right of it: merges apply by rank within each side, in the same order as in the whole. So
+/// the set of (last character of left, first character of right) over all merges (`neighbours_`) says where
+/// to cut; part_end() looks pairs up.
+///
+/// Three things break the argument, and then there is no cut: unknown characters, which are fused with later
+/// ones, so never next to one; a continuing prefix or end suffix, which depends on the position in the word;
+/// and unknown characters without any token, which shift all offsets.
 void Bpe::find_parts(const Merges& merges) {
   const bool all_bytes = settings_.byte_fallback && std::ranges::count(fallback_, kNone) == 0;
   has_parts_ =

@@ -85,7 +85,8 @@ std::uint64_t gradients_mark(const torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 GradientState::GradientState(const ProcessGroup& group, const AcceleratorOptions& options)
-    : group_(group), options_(options.gradient_accumulation),
+    : group_(group),
+      options_(options.gradient_accumulation),
       sharded_(options.fsdp_plugin.has_value()),
       steps_(options.gradient_accumulation_steps) {
   check_precision(group.device(), options.mixed_precision);
@@ -250,9 +251,22 @@ at::Tensor GradientState::weight_so_far(const at::Tensor& weight) {
   return weight_;
 }
 
+/// The gradient of a weighted mean, sum(losses) / sum(weights) over micro-batches and ranks, while each
+/// backward knows only its own sum and weight, and the total is known with the last one.
+///
 /// Gradients are divided before they are sent, not after: sums over thousands of tokens would overflow in
-/// float16, and mislead hooks that keep the errors of earlier steps. What other backwards have computed is
-/// not touched.
+/// float16, and mislead hooks that keep the errors of earlier steps. So the loss is multiplied by 1 / weight
+/// of the window so far; ranks times that, because DistributedDataParallel divides by the number of ranks.
+/// With weights w1, w2, ... the window goes
+///
+///     backward 1     g = g1                      (not sent, not divided: divided_by_ is undefined)
+///     backward n     g = g * ranks / W + gn * ranks / W,   W = w1 + ... + wn over all ranks
+///
+/// where the earlier part is rescaled by what it was divided by before (divided_by_) over W. If each
+/// micro-batch is sent (sync_each_batch), divided_by_ is the W of the one before. With sharded parameters the
+/// earlier micro-batches are reduced within the last backward and cannot be scaled before it: there the sums
+/// are sent as they are and divided at the end (backward_of_sharded). What other backwards, without a weight,
+/// have computed is not touched; the two kinds cannot be mixed in one window (demand_kind).
 void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
   demand_kind(true);
   if (inside_ && ++weighted_losses_ > 1 && std::max(length_, done_) > 1) {

@@ -15,6 +15,13 @@ namespace lockstep::comm {
 
 /// While such an object exists, its thread waits for each operation right after adding it, and so runs it
 /// itself: waking a worker and being woken by it would cost more than many operations. Scopes nest. *Local*.
+///
+/// It is a thread's own flag and no argument, because c10d's interface is between the caller and the queue:
+/// `backend->allreduce(tensors)` has no place for "I wait for it at once". The same is true of
+/// OperationLabel, by which DistributedDataParallel names a bucket for messages and traces. Both say
+/// something of the calls that their thread makes now, and neither may leak into what that thread runs on
+/// behalf of others: while it runs an operation, or what follows one (`when_done`), the flag is off, since an
+/// operation added there is waited for by nobody yet, and a worker has to run it.
 class CallerWaits {
  public:
   /// `waits`: false for code inside such a scope that may not wait.

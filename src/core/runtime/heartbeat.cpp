@@ -49,10 +49,21 @@ constexpr int kMaxReads = 100;
 
 }  // namespace
 
-/// Written by one process at a time; other processes use read(2) instead of mapping it, because truncating
-/// the file would kill a process that has it mapped. One of two records contains the newest beat, the other
-/// the one before it: while one is being written, a reader uses the other, and its checksum proves that it is
-/// complete. In shared memory every field is accessed through field().
+/// The file by which a rank tells its launcher, without a system call, that it makes progress. Written by one
+/// process at a time, through a mapping; its threads take turns by `sequence`. Other processes use read(2)
+/// instead of mapping it, because truncating the file would kill a process that has it mapped.
+///
+/// The writer may be killed or stopped between any two stores, and a reader must never wait for it, nor take
+/// a mixture of two beats for one. So a beat has two records in turn, by the parity of its count:
+///
+///     beat 6   records[0] = 6      records[1] = 5      either may be read
+///     beat 7   records[0] = 6      records[1] = ...    being written: its checksum does not fit yet
+///              records[0] = 6      records[1] = 7      either may be read
+///
+/// A reader copies the page, drops records whose checksum does not fit, and takes the one with the higher
+/// count. If the writer was so fast that both are torn, it reads again. The checksum is over the whole
+/// record, so the stores need no order among each other. Fields outside the records are single words, each
+/// atomic by itself. In shared memory every field is accessed through field().
 struct Heartbeat::Page {
   struct Record {
     BeatWords words;
