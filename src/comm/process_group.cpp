@@ -130,7 +130,10 @@ void wait_for_device(const std::string& who, const at::Device& device, std::chro
 /// NCCL's operations are in c10d's own flight recorder.
 void add_nccl(c10d::ProcessGroup& group, const GroupInfo& members, const std::string& path,
               const Store& store, const ProcessGroupOptions& options, const NcclParent& nccl) {
-  nccl.backend ? nccl.meet() : meet_before_nccl(members, store.with_prefix("nccl_join"), options);
+  if (nccl.backend)
+    nccl.meet();
+  else
+    meet_before_nccl(members, store.with_prefix("nccl_join"), options);
   const comm::NcclRequest request{
       .store = c10::make_intrusive<c10d::PrefixStore>(path, nccl.communicators->store()),
       .rank = members.rank,

@@ -118,7 +118,10 @@ OperationId OperationTracker::begin(const OpMeta& meta, const RowCounts* rows) {
   const OperationId id = diagnostics_->recorder->begin(group_, meta);
   if (!check_) return id;
   try {
-    meta.is_message ? check_->before_message(meta) : check_->before(id, meta, rows);
+    if (meta.is_message)
+      check_->before_message(meta);
+    else
+      check_->before(id, meta, rows);
   } catch (const TimeoutError&) {
     finish(id, false);
     time_is_up(record_of(id), "");
