@@ -178,7 +178,7 @@ void Agent::on_signal(int number) {
 void Agent::on_end_signal(int number) {
   if (end_signal_ != 0) {
     console_.say("received {} again: {}", signal_name(number),
-                 round_ ? "the ranks are killed" : "nothing is waited for");
+                 round_ ? "killing the ranks" : "exiting at once");
     force_kill_ = true;
     if (round_) {
       round_->kill();

@@ -93,7 +93,7 @@ void EventLog::finished(int signal_number) {
   const auto run_time = std::chrono::duration_cast<std::chrono::seconds>(net::Clock::now() - begin_).count();
   if (signal_number != 0)
     return write("FAILED", nullptr,
-                 {{"run_time", run_time}, {"error", signal_name(signal_number) + " came"}});
+                 {{"run_time", run_time}, {"error", "received " + signal_name(signal_number)}});
   const auto succeeded = [](const Worker& rank) { return rank.status == 0; };
   const bool all_succeeded = std::ranges::all_of(ends_, succeeded);
   for (const auto& rank : ends_) {

@@ -103,7 +103,7 @@ std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoin
   const std::string where = place_of_host(config, endpoint);
   if (config.backend == Backend::alone) return "";
   if (config.backend == Backend::slurm)
-    return where + " for the other tasks of the Slurm step: srun is to start one launcher on each node";
+    return where + " for the other tasks of the Slurm step: start one launcher on each node with srun";
   const std::string options =
       config.backend == Backend::c10d
           ? fmt::format("--rdzv-backend c10d --rdzv-endpoint {}", endpoint.text())

@@ -169,7 +169,7 @@ std::string slurm_feature(const std::string& search_path) {
 
 std::string datasets_feature(const fs::path& folder) {
   if (fs::exists(folder / "liblockstep_datasets.so")) return "yes";
-  return "no: liblockstep_datasets.so is not there. Build it with Apache Arrow (scripts/setup build fetches "
+  return "no: liblockstep_datasets.so is missing. Build it with Apache Arrow (scripts/setup build fetches "
          "it, "
          "then cmake --build build)";
 }

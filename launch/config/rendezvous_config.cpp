@@ -94,7 +94,7 @@ UsageError refusal(std::string_view item, const std::string& expected) {
 double number_of(std::string_view item, std::string_view value) {
   const auto number = parse_number<double>(value);
   if (number && *number >= 0 && *number <= kLongestTime) return *number;
-  throw refusal(item, "a number of at least 0 behind the sign '='");
+  throw refusal(item, "a number of at least 0 after '='");
 }
 
 bool truth_of(std::string_view item, std::string_view value) {
@@ -102,7 +102,7 @@ bool truth_of(std::string_view item, std::string_view value) {
       {"1", true},  {"true", true},   {"t", true},  {"yes", true}, {"y", true},
       {"0", false}, {"false", false}, {"f", false}, {"no", false}, {"n", false}};
   if (const auto found = kWords.find(to_lower_case(value)); found != kWords.end()) return found->second;
-  throw refusal(item, "true or false behind the sign '='");
+  throw refusal(item, "true or false after '='");
 }
 
 const std::map<std::string_view, RendezvousTimes::Time RendezvousTimes::*> kTimes{

@@ -156,7 +156,7 @@ void Coordinator::check_all_ended(Time now) {
   if (preempted_ && in_order_ && (phase_ == Phase::running || reason_ == Reason::end)) {
     notify(
         "preempted: the ranks were asked to stop and have saved their state (exit code {}); start the job "
-        "again to go on",
+        "again to continue",
         kPreemptedExitCode);
     finish(kPreemptedExitCode, nullptr, now);
   } else if (phase_ == Phase::running && preempted_) {
@@ -212,7 +212,7 @@ void Coordinator::after_loss(Time now) {
   // A rank that failed by itself is the cause, even if its node was lost afterwards.
   if (summary.has_own_cause) return after_failure(now);
   if (staying() >= options_.min_nodes) {
-    pause_for(restarts_.pause_after(lived(now)), "the job goes on without it", now);
+    pause_for(restarts_.pause_after(lived(now)), "the job continues without it", now);
     return gather(now);
   }
   report("lockstep run: FAILED: " + losses_ + "\n");

@@ -74,8 +74,8 @@ void Coordinator::on_join(NodeId id, const NodeInfo& info, Time now) {
   compare_clocks(node);
   compare_arguments(node);
   if (full) {
-    actions_.send(id, Notice{"the job has its nodes, or comes to its end; this one is a spare and starts "
-                             "when another one goes"});
+    actions_.send(id, Notice{"the job has all its nodes, or is about to end; this node is a spare and "
+                             "starts when another one leaves"});
   } else if (phase_ == Phase::running) {
     notify(node.text() + " joined: restarting the ranks with it");
     stop(Reason::membership, SIGTERM);

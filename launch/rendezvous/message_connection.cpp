@@ -38,7 +38,7 @@ void MessageConnection::send_text(const std::string& text) {
   if (closed()) return;
   if (text.size() > kLongestMessage) {
     why_closed_ =
-        fmt::format("was to get a message of {} bytes, more than any of this protocol", text.size());
+        fmt::format("would have been sent a message of {} bytes, more than the protocol allows", text.size());
     return;
   }
   const std::uint32_t length = htonl(static_cast<std::uint32_t>(text.size()));
