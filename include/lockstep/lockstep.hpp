@@ -4,22 +4,14 @@
 /// these headers include no more of LibTorch than tensors and optimizers. A test compares the list with the
 /// folder.
 
-#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/duration.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
-#include "lockstep/core/lease.hpp"
 #include "lockstep/core/options.hpp"
-#include "lockstep/core/process_identity.hpp"
-#include "lockstep/core/processors.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "lockstep/core/runtime/memory.hpp"
 #include "lockstep/core/runtime/program.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/core/version.hpp"
 #include "lockstep/core/world.hpp"
 
@@ -50,8 +42,6 @@
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/arrow_tensors.hpp"
 #include "lockstep/datasets/arrow_writer.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/datasets/dataset_dict.hpp"
 #include "lockstep/datasets/iterable_dataset.hpp"
@@ -59,7 +49,6 @@
 #include "lockstep/datasets/map.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/stage.hpp"
-#include "lockstep/datasets/staging.hpp"
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 

@@ -9,8 +9,8 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "core/time.hpp"
+#include "datasets/cache/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {

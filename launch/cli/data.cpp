@@ -7,11 +7,11 @@
 #include "cli/commands.hpp"
 #include "core/byte_size.hpp"
 #include "core/host_name.hpp"
+#include "core/runtime/stop_signals.hpp"
+#include "datasets/cache/staging.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/datasets/prepare.hpp"
-#include "lockstep/datasets/staging.hpp"
 #include "process/words.hpp"
 #include "process/worker_process.hpp"
 

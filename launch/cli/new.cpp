@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "cli/commands.hpp"
-#include "lockstep/core/atomic_directory.hpp"
+#include "core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"

@@ -12,8 +12,9 @@
 
 #include "config/devices.hpp"
 #include "core/byte_size.hpp"
+#include "core/cluster/scheduler_info.hpp"
+#include "core/cluster/slurm_step.hpp"
 #include "core/text.hpp"
-#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/words.hpp"

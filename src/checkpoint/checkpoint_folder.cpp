@@ -8,7 +8,7 @@
 #include <set>
 
 #include "checkpoint_rotation.hpp"
-#include "lockstep/core/atomic_directory.hpp"
+#include "core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "manifest.hpp"

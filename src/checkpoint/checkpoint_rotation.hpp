@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/atomic_directory.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
-#include "lockstep/core/atomic_directory.hpp"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "lockstep/core/input_file.hpp"
+#include "core/input_file.hpp"
 #include "safetensors_header.hpp"
 
 namespace lockstep::safetensors {

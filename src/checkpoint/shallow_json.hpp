@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/input_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/pickle.hpp"
-#include "lockstep/core/input_file.hpp"
+#include "core/input_file.hpp"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/input_file.hpp"
 #include "core/zip_directory.hpp"
-#include "lockstep/core/input_file.hpp"
 
 namespace lockstep {
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "comm/group_key_value_store.hpp"
+#include "core/process_identity.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/process_identity.hpp"
 #include "net/waiting_notice.hpp"
 
 namespace lockstep::comm {

@@ -110,8 +110,7 @@ std::string nccl_device(int index) {
 }
 
 /// NCCL waits without timeout for a missing rank, so ranks synchronize right before.
-void meet_before_nccl(const GroupInfo& members, const Store& store,
-                      const ProcessGroupOptions& options) {
+void meet_before_nccl(const GroupInfo& members, const Store& store, const ProcessGroupOptions& options) {
   store.set(fmt::format("device/{}", members.name(members.rank)), nccl_device(options.device.index()));
   coordination::Barrier(comm::make_session(store, members)).arrive_and_wait(options.join_timeout);
   check_devices(members, store);
@@ -243,9 +242,9 @@ ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path,
         return make_group(members, path, group_store, options, cpu, nccl);
       },
       [&] { return *who + ": setting up the process group failed"; });
-  connections = std::make_unique<Connections>(Connections{diagnostics, origin, group_store,
-                                                          coordination::Barrier(comm::make_session(group_store, members)),
-                                                          std::move(group), cpu.get()});
+  connections = std::make_unique<Connections>(Connections{
+      diagnostics, origin, group_store, coordination::Barrier(comm::make_session(group_store, members)),
+      std::move(group), cpu.get()});
   connections->nccl = nccl.communicators;
   if (is_outermost && connections->nccl) connections->nccl->set_end(nccl_end());
   // No rank may continue, and perhaps exit, before all are connected.
@@ -266,7 +265,8 @@ CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(const Store& store,
 
 /// The last group to end may be a subgroup, so this keeps all it needs, including the store's host.
 comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
-  auto meet = [barrier = coordination::Barrier(comm::make_session(connections->store.with_prefix("nccl_end"), members)),
+  auto meet = [barrier = coordination::Barrier(
+                   comm::make_session(connections->store.with_prefix("nccl_end"), members)),
                host = connections->origin, group = connections->group, name = path,
                diagnostics = connections->diagnostics, timeout = options.timeout]() mutable {
     comm::LivenessProbe probe(name, *diagnostics->recorder, comm::shared_memory_of(*group),

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "coordination/json_lines.hpp"
+#include "core/process_identity.hpp"
 #include "core/text.hpp"
-#include "lockstep/core/process_identity.hpp"
 
 namespace lockstep::coordination {
 namespace {

@@ -28,6 +28,22 @@ inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   return parent_of(path) / fmt::format(".lockstep-{}-{}.tmp", ::getpid(), counter++);
 }
 
+/// Another process or host may use the same temporary name at the same time; then the next one is tried.
+inline constexpr int kNamesTried = 1000;
+
+/// Calls `make`, which returns whether it succeeded, with hidden names next to `path` until one is free.
+/// Returns errno, with `hidden` empty, or 0.
+template <class Make>
+int make_hidden(const std::filesystem::path& path, std::filesystem::path& hidden, Make make) {
+  int error = EEXIST;
+  for (int tried = 0; tried < kNamesTried && error == EEXIST; ++tried) {
+    hidden = temporary_name(path);
+    error = make(hidden) ? 0 : errno;
+  }
+  if (error != 0) hidden.clear();
+  return error;
+}
+
 inline std::string reason(int error) { return std::generic_category().message(error); }
 
 /// The first line of a file such as those in /proc, without its end; empty if it cannot be read.

@@ -1,4 +1,4 @@
-#include "lockstep/core/input_file.hpp"
+#include "core/input_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/input_file.hpp"
 #include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 
 namespace lockstep::json_tree {
 

@@ -13,11 +13,11 @@
 #include <iterator>
 #include <map>
 
+#include "core/option_spelling.hpp"
+#include "core/option_values.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
-#include "option_spelling.hpp"
-#include "option_values.hpp"
 
 namespace lockstep {
 namespace {

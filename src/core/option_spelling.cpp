@@ -1,4 +1,4 @@
-#include "option_spelling.hpp"
+#include "core/option_spelling.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/option_values.hpp"
+#include "core/suggestion.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/error.hpp"
-#include "option_values.hpp"
-#include "suggestion.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "option_values.hpp"
+#include "core/option_values.hpp"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
+#include "core/suggestion.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/error.hpp"
-#include "suggestion.hpp"
 
 namespace lockstep {
 

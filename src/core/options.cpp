@@ -10,9 +10,9 @@
 #include <stdexcept>
 
 #include "core/json_text.hpp"
+#include "core/option_values.hpp"
+#include "core/suggestion.hpp"
 #include "lockstep/core/error.hpp"
-#include "option_values.hpp"
-#include "suggestion.hpp"
 
 namespace lockstep {
 namespace {

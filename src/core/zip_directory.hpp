@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/core/input_file.hpp"
+#include "core/input_file.hpp"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "batch_reader.hpp"
+#include "data/batch_reader.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "device_copy.hpp"
+#include "data/device_copy.hpp"
 #include "lockstep/data/data_loader.hpp"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "stream_parts.hpp"
+#include "data/stream_parts.hpp"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "core/input_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 
 namespace lockstep {
 namespace {

@@ -97,19 +97,6 @@ at::Tensor stacked(const std::vector<Example>& examples, const std::string& name
   return at::stack(rows);
 }
 
-}  // namespace
-
-Batch default_collate(std::vector<Example> examples) {
-  if (examples.empty()) throw UsageError("default_collate was given no samples: a batch needs at least one.");
-  check_names(examples);
-  Batch batch;
-  for (const auto& item : examples.front().items()) batch.insert(item.first, stacked(examples, item.first));
-  concatenate_rows(examples, batch);
-  return batch;
-}
-
-namespace {
-
 /// Concatenates the samples' tensors of a name, and returns them with their offsets.
 std::pair<at::Tensor, at::Tensor> jagged(const std::vector<Example>& examples, const std::string& name) {
   std::vector<at::Tensor> lists;
@@ -132,29 +119,6 @@ std::pair<at::Tensor, at::Tensor> jagged(const std::vector<Example>& examples, c
   }
   return {at::cat(lists), at::tensor(offsets, at::kLong)};
 }
-
-}  // namespace
-
-CollateFunction jagged_collate(std::vector<std::string> names) {
-  return [names = std::move(names)](const std::vector<Example>& examples) {
-    if (examples.empty()) throw UsageError("jagged_collate was given no samples.");
-    check_names(examples);
-    Batch batch;
-    for (const auto& item : examples.front().items()) {
-      const auto& name = item.first;
-      if (!is_among(names, name)) batch.insert(name, stacked(examples, name));
-    }
-    for (const auto& name : names) {
-      auto [values, offsets] = jagged(examples, name);
-      batch.insert(name, std::move(values));
-      batch.insert(name + "_offsets", std::move(offsets));
-    }
-    concatenate_rows(examples, batch);
-    return batch;
-  };
-}
-
-namespace {
 
 using Side = PaddingCollateOptions::Side;
 
@@ -245,6 +209,34 @@ CollateFunction padding_collate(PaddingCollateOptions options, bool causal) {
 }
 
 }  // namespace
+
+Batch default_collate(std::vector<Example> examples) {
+  if (examples.empty()) throw UsageError("default_collate was given no samples: a batch needs at least one.");
+  check_names(examples);
+  Batch batch;
+  for (const auto& item : examples.front().items()) batch.insert(item.first, stacked(examples, item.first));
+  concatenate_rows(examples, batch);
+  return batch;
+}
+
+CollateFunction jagged_collate(std::vector<std::string> names) {
+  return [names = std::move(names)](const std::vector<Example>& examples) {
+    if (examples.empty()) throw UsageError("jagged_collate was given no samples.");
+    check_names(examples);
+    Batch batch;
+    for (const auto& item : examples.front().items()) {
+      const auto& name = item.first;
+      if (!is_among(names, name)) batch.insert(name, stacked(examples, name));
+    }
+    for (const auto& name : names) {
+      auto [values, offsets] = jagged(examples, name);
+      batch.insert(name, std::move(values));
+      batch.insert(name + "_offsets", std::move(offsets));
+    }
+    concatenate_rows(examples, batch);
+    return batch;
+  };
+}
 
 CollateFunction pad_collate(PaddingCollateOptions options) {
   return padding_collate(std::move(options), /*causal=*/false);

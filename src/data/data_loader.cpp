@@ -7,7 +7,7 @@
 #include <numeric>
 #include <string>
 
-#include "data_loader_pass.hpp"
+#include "data/data_loader_pass.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

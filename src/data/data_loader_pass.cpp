@@ -1,4 +1,4 @@
-#include "data_loader_pass.hpp"
+#include "data/data_loader_pass.hpp"
 
 #include <fmt/core.h>
 

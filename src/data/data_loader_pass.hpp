@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "batch_reader.hpp"
+#include "data/batch_reader.hpp"
+#include "data/prefetcher.hpp"
+#include "data/stream_pass.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "prefetcher.hpp"
-#include "stream_pass.hpp"
 
 namespace lockstep {
 

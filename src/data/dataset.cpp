@@ -9,10 +9,10 @@
 #include <exception>
 #include <numeric>
 
-#include "images/random_bits.hpp"
+#include "data/images/random_bits.hpp"
+#include "data/permutation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
-#include "permutation.hpp"
 
 namespace lockstep {
 namespace {

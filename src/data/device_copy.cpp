@@ -1,4 +1,4 @@
-#include "device_copy.hpp"
+#include "data/device_copy.hpp"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>

@@ -8,10 +8,10 @@
 #include <bit>
 #include <limits>
 
+#include "core/input_file.hpp"
 #include "data/images/gzip_file.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 
 static_assert(std::endian::native == std::endian::little,
               "elements are turned from big-endian to little-endian");

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "data/packed_texts.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/dataset.hpp"
-#include "packed_texts.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "prefetcher.hpp"
+#include "data/prefetcher.hpp"
 
 #include <ATen/Parallel.h>
 #include <fmt/core.h>

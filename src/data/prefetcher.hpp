@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "device_copy.hpp"
+#include "data/device_copy.hpp"
 
 namespace lockstep {
 

@@ -11,15 +11,10 @@
 #include <limits>
 #include <numeric>
 
+#include "data/permutation.hpp"
 #include "lockstep/core/error.hpp"
-#include "permutation.hpp"
 
 namespace lockstep {
-
-at::Tensor seeded_permutation(std::int64_t length, std::uint64_t seed) {
-  return at::randperm(length, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kLong));
-}
-
 namespace {
 
 void check_epoch(std::int64_t epoch) {
@@ -40,6 +35,57 @@ void check_options(const DistributedSamplerOptions& options) {
 std::int64_t indices_per_rank(std::int64_t length, const DistributedSamplerOptions& options) {
   const bool round_up = !options.drop_last && length % options.num_replicas != 0;
   return length / options.num_replicas + (round_up ? 1 : 0);
+}
+
+using Indices = std::vector<std::int64_t>;
+
+void append(Indices& order, const at::Tensor& drawn, std::int64_t count) {
+  const auto* first = drawn.const_data_ptr<std::int64_t>();
+  order.insert(order.end(), first, first + count);
+}
+
+/// PyTorch draws 32 indices at a time; the generator's state depends on that.
+constexpr std::int64_t kDrawnAtOnce = 32;
+
+void append_draws(Indices& order, std::int64_t length, std::int64_t count, const at::Generator& generator) {
+  for (std::int64_t left = count; left > 0; left -= kDrawnAtOnce) {
+    const auto now = std::min(left, kDrawnAtOnce);
+    append(order, at::randint(length, {now}, generator, at::TensorOptions().dtype(at::kLong)), now);
+  }
+}
+
+void append_permutations(Indices& order, std::int64_t length, std::int64_t count,
+                         const at::Generator& generator) {
+  for (std::int64_t left = count; left > 0; left -= length) {
+    append(order, at::randperm(length, generator, at::TensorOptions().dtype(at::kLong)),
+           std::min(left, length));
+  }
+}
+
+void check_count(const char* sampler, std::int64_t count, std::int64_t most) {
+  if (count >= 0 && count <= most) return;
+  throw UsageError(
+      fmt::format("{}: num_samples is {}, but must be from 0 to {} here.", sampler, count, most));
+}
+
+std::int64_t weights_above_zero(const std::vector<double>& weights) {
+  std::int64_t above = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!std::isfinite(weights[i]) || weights[i] < 0) {
+      throw UsageError(fmt::format(
+          "WeightedRandomSampler: weight {} is {:f}, but must be 0 or more and finite.", i, weights[i]));
+    }
+    above += weights[i] > 0 ? 1 : 0;
+  }
+  return above;
+}
+
+std::int64_t mega_batch_size(std::int64_t samples, const LengthGroupedOptions& options) {
+  auto batches = options.mega_batch_mult;
+  if (batches == 0) {
+    batches = std::clamp<std::int64_t>(samples / (options.batch_size * 4), 1, 50);
+  }
+  return batches * options.batch_size;
 }
 
 }  // namespace
@@ -92,53 +138,6 @@ std::vector<std::int64_t> DistributedSampler::epoch_indices(std::int64_t epoch) 
 std::string DistributedSampler::kind() const {
   return fmt::format("{} over {} ranks", options_.shuffle ? "random" : "sequential", options_.num_replicas);
 }
-
-namespace {
-
-using Indices = std::vector<std::int64_t>;
-
-void append(Indices& order, const at::Tensor& drawn, std::int64_t count) {
-  const auto* first = drawn.const_data_ptr<std::int64_t>();
-  order.insert(order.end(), first, first + count);
-}
-
-/// PyTorch draws 32 indices at a time; the generator's state depends on that.
-constexpr std::int64_t kDrawnAtOnce = 32;
-
-void append_draws(Indices& order, std::int64_t length, std::int64_t count, const at::Generator& generator) {
-  for (std::int64_t left = count; left > 0; left -= kDrawnAtOnce) {
-    const auto now = std::min(left, kDrawnAtOnce);
-    append(order, at::randint(length, {now}, generator, at::TensorOptions().dtype(at::kLong)), now);
-  }
-}
-
-void append_permutations(Indices& order, std::int64_t length, std::int64_t count,
-                         const at::Generator& generator) {
-  for (std::int64_t left = count; left > 0; left -= length) {
-    append(order, at::randperm(length, generator, at::TensorOptions().dtype(at::kLong)),
-           std::min(left, length));
-  }
-}
-
-void check_count(const char* sampler, std::int64_t count, std::int64_t most) {
-  if (count >= 0 && count <= most) return;
-  throw UsageError(
-      fmt::format("{}: num_samples is {}, but must be from 0 to {} here.", sampler, count, most));
-}
-
-std::int64_t weights_above_zero(const std::vector<double>& weights) {
-  std::int64_t above = 0;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (!std::isfinite(weights[i]) || weights[i] < 0) {
-      throw UsageError(fmt::format(
-          "WeightedRandomSampler: weight {} is {:f}, but must be 0 or more and finite.", i, weights[i]));
-    }
-    above += weights[i] > 0 ? 1 : 0;
-  }
-  return above;
-}
-
-}  // namespace
 
 RandomSampler::RandomSampler(std::int64_t length, RandomSamplerOptions options)
     : Sampler(length, options.seed),
@@ -194,20 +193,6 @@ Indices SubsetRandomSampler::epoch_indices(std::int64_t epoch) const {
   for (std::int64_t i = 0; i < size(); ++i) order.push_back(indices_[static_cast<std::size_t>(place[i])]);
   return order;
 }
-
-namespace {
-
-using Indices = std::vector<std::int64_t>;
-
-std::int64_t mega_batch_size(std::int64_t samples, const LengthGroupedOptions& options) {
-  auto batches = options.mega_batch_mult;
-  if (batches == 0) {
-    batches = std::clamp<std::int64_t>(samples / (options.batch_size * 4), 1, 50);
-  }
-  return batches * options.batch_size;
-}
-
-}  // namespace
 
 LengthGroupedSampler::LengthGroupedSampler(Indices lengths, LengthGroupedOptions options)
     : Sampler(static_cast<std::int64_t>(lengths.size()), options.seed),

@@ -1,4 +1,4 @@
-#include "stream_batches.hpp"
+#include "data/stream_batches.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/core.h>

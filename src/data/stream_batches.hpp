@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "device_copy.hpp"
+#include "data/device_copy.hpp"
+#include "data/stream_parts.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "stream_parts.hpp"
 
 namespace lockstep {
 

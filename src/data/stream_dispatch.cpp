@@ -1,4 +1,4 @@
-#include "stream_dispatch.hpp"
+#include "data/stream_dispatch.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/core.h>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "batches_ahead.hpp"
+#include "data/batches_ahead.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <memory>
 
-#include "stream_pass.hpp"
+#include "data/stream_pass.hpp"
 
 namespace lockstep {
 

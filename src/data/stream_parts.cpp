@@ -1,4 +1,4 @@
-#include "stream_parts.hpp"
+#include "data/stream_parts.hpp"
 
 #include <fmt/core.h>
 

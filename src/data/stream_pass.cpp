@@ -1,4 +1,4 @@
-#include "stream_pass.hpp"
+#include "data/stream_pass.hpp"
 
 #include <ATen/ATen.h>
 
@@ -6,10 +6,10 @@
 #include <limits>
 #include <utility>
 
-#include "../comm/deferred_reduction.hpp"
-#include "batches_ahead.hpp"
+#include "comm/deferred_reduction.hpp"
+#include "data/batches_ahead.hpp"
+#include "data/stream_dispatch.hpp"
 #include "lockstep/core/error.hpp"
-#include "stream_dispatch.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
+#include "data/prefetcher.hpp"
+#include "data/stream_batches.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/sharding.hpp"
-#include "prefetcher.hpp"
-#include "stream_batches.hpp"
 
 namespace lockstep {
 

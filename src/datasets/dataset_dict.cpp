@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/atomic_directory.hpp"
 #include "core/json_text.hpp"
 #include "datasets/cache/saved_folder.hpp"
 #include "datasets/writers/save_folder.hpp"
-#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 

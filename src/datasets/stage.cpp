@@ -6,9 +6,9 @@
 #include <iostream>
 #include <memory>
 
-#include "datasets/dataset/state.hpp"
+#include "datasets/cache/staging.hpp"
+#include "datasets/dataset/dataset_access.hpp"
 #include "datasets/distributed/run_once_per_node.hpp"
-#include "lockstep/datasets/staging.hpp"
 
 namespace lockstep {
 namespace {

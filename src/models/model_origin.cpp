@@ -1,9 +1,9 @@
 #include "model_origin.hpp"
 
+#include "core/input_file.hpp"
 #include "core/json.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "lockstep/models/pretrained.hpp"
 
 namespace lockstep::models {

@@ -9,9 +9,9 @@
 #include <map>
 #include <type_traits>
 
-#include "check_options.hpp"
-#include "real_views.hpp"
-#include "recorded_step.hpp"
+#include "optim/check_options.hpp"
+#include "optim/real_views.hpp"
+#include "optim/recorded_step.hpp"
 
 namespace lockstep::optim {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
-#include "recorded_step.hpp"
+#include "optim/recorded_step.hpp"
 
 namespace lockstep::optim {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
-#include "recorded_step.hpp"
-#include "unscaled_gradients.hpp"
+#include "optim/recorded_step.hpp"
+#include "optim/unscaled_gradients.hpp"
 
 namespace lockstep::optim {
 namespace {

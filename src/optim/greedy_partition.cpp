@@ -1,4 +1,4 @@
-#include "greedy_partition.hpp"
+#include "optim/greedy_partition.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,7 @@
 
-#include "core/text.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
-#include "lockstep/optim/zero_grad.hpp"
-#include "lockstep/parallel/distributed_data_parallel.hpp"
+
+#include "core/text.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -33,13 +32,3 @@ bool takes_weight_decay(std::string_view name) {
 }
 
 }  // namespace lockstep::optim
-
-namespace lockstep {
-
-void zero_grad(torch::optim::Optimizer& optimizer, bool set_to_none) {
-  for (auto& group : optimizer.param_groups()) {
-    for (auto& parameter : group.params()) clear_gradient(parameter, set_to_none);
-  }
-}
-
-}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "recorded_step.hpp"
+#include "optim/recorded_step.hpp"
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/fused_optimizer.hpp"

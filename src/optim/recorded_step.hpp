@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "../comm/cuda/graph_replays.hpp"
+#include "comm/cuda/graph_replays.hpp"
 
 // Steps of optimizers that are recorded in a CUDA graph. Its kernels read the numbers that change from step
 // to step on the device, where they are written before each replay.

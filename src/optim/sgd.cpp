@@ -5,9 +5,9 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/optim/sgd.h>
 
-#include "check_options.hpp"
-#include "real_views.hpp"
-#include "recorded_step.hpp"
+#include "optim/check_options.hpp"
+#include "optim/real_views.hpp"
+#include "optim/recorded_step.hpp"
 
 namespace lockstep::optim {
 namespace {

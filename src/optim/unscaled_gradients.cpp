@@ -1,4 +1,4 @@
-#include "unscaled_gradients.hpp"
+#include "optim/unscaled_gradients.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "comm_hook_runner.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
-#include "parameter_watch.hpp"
-#include "reducer_setup.hpp"
-#include "straggler_detector.hpp"
+#include "parallel/comm_hook_runner.hpp"
+#include "parallel/parameter_watch.hpp"
+#include "parallel/reducer_setup.hpp"
+#include "parallel/straggler_detector.hpp"
 
 namespace lockstep {
 

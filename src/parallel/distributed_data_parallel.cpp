@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/core.h>
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <algorithm>
 #include <limits>
@@ -13,30 +12,16 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <utility>
 
-#include "../comm/c10d_handles.hpp"
-#include "../comm/errors.hpp"
-#include "comm/transport/shared_allocation.hpp"
-#include "ddp_state.hpp"
-#include "join.hpp"
+#include "comm/errors.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "module_agreement.hpp"
+#include "parallel/ddp_state.hpp"
+#include "parallel/join.hpp"
+#include "parallel/module_agreement.hpp"
+#include "parallel/output_node.hpp"
 
 namespace lockstep {
-
-std::string describe(const ProcessGroup& group) {
-  return fmt::format("rank {} of {}: DistributedDataParallel", group.rank(), group.size());
-}
-
 namespace {
-
-constexpr std::size_t kBroadcastBucketBytes = 250U * 1024 * 1024;  // As in PyTorch's DDP.
-
-using Tensors = std::vector<at::Tensor>;
-
-c10::intrusive_ptr<c10d::ProcessGroup> c10d_group(const ProcessGroup& group) {
-  return comm::to_intrusive(group.c10d_process_group());
-}
 
 std::vector<NamedTensor> trained(const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> result;
@@ -56,12 +41,6 @@ std::string unused_parameters(const DdpState& state, const std::string& complain
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", state.parameters[index].name);
   }
   return names;
-}
-
-/// Whether the running backward adds to the gradients of all leaves, unlike autograd::grad().
-bool is_whole_backward() {
-  const auto* const selected = torch::autograd::get_current_graph_task_exec_info();
-  return selected == nullptr || selected->empty();
 }
 
 /// Explains an exception of the reducer in a forward; call it in a handler.
@@ -92,165 +71,7 @@ bool is_whole_backward() {
   }
 }
 
-/// On a GPU, compute times include waiting for other ranks, so that all ranks seem equally fast.
-StragglerOptions straggler_options(const DdpState& state) {
-  StragglerOptions options = state.options.stragglers;
-  if (!state.parameters.empty() && state.parameters.front().tensor.is_cuda()) options.every = 0;
-  return options;
-}
-
 }  // namespace
-
-DdpState::DdpState(const std::vector<NamedTensor>& all_parameters,
-                   std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
-                   const DistributedDataParallelOptions& ddp_options)
-    : parameters(std::move(trained_parameters)),
-      parameter_watch(all_parameters, parameters),
-      group(ddp_group),
-      who(std::make_shared<const std::string>(describe(group))),
-      options(ddp_options),
-      mean(std::make_shared<parallel::PlainMean>(ddp_group.size())),
-      watch(ddp_group, straggler_options(*this)) {}
-
-void DdpState::install_reducer(BucketLayout buckets) {
-  // The previous one must unregister its hooks first.
-  logger.reset();
-  reducer.reset();
-  delayed_reduce_is_queued = false;
-  reducer = parallel::make_reducer(parameters, std::move(buckets), group, options);
-  logger = std::make_shared<c10d::Logger>(reducer);
-  reducer->set_logger(logger);
-  if (options.static_graph) reducer->set_static_graph();
-  if (applies_in_backward) reducer->set_optimizer_in_backward();
-  if (pipeline == nullptr) return;
-  pipeline->hook().buckets_changed();
-  reducer->register_comm_hook(parallel::as_reducer_hook(pipeline));
-}
-
-parallel::CommHookRunner& DdpState::need_pipeline() {
-  if (pipeline == nullptr) {
-    pipeline = std::make_shared<parallel::CommHookRunner>(group, mean, parameters);
-    reducer->register_comm_hook(parallel::as_reducer_hook(pipeline));
-  }
-  return *pipeline;
-}
-
-void DdpState::rebuild_buckets() {
-  const comm::SharedAllocation buckets_are_shared(group);
-  if (reducer->rebuild_buckets() && pipeline != nullptr) pipeline->hook().buckets_changed();
-}
-
-void DdpState::backward_begins() {
-  reducer->buckets_begin();
-  if (pipeline != nullptr) pipeline->backward_begins();
-}
-
-void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {
-  if (named.empty()) return;
-  const at::NoGradGuard no_grad;
-  const auto begin = std::chrono::steady_clock::now();
-  std::vector<at::Tensor> values;
-  for (const auto& entry : named) {
-    parallel::separate_elements(entry.tensor);
-    values.push_back(entry.tensor.detach());
-  }
-  comm::translated(
-      [&] { c10d::broadcast_coalesced(c10d_group(group), values, kBroadcastBucketBytes, root); },
-      [&] { return fmt::format("{}: copying the values of rank {} failed", describe(group), root); });
-  if (root != group.rank()) watch.waited(std::chrono::steady_clock::now() - begin);
-}
-
-std::vector<std::weak_ptr<DdpForward>>& DdpState::waiting_forwards() {
-  std::erase_if(forwards_, [](const auto& kept) {
-    const auto held = kept.lock();
-    return held == nullptr || held->had_backward;
-  });
-  return forwards_;
-}
-
-void DdpState::broadcast_buffers(const std::vector<NamedTensor>& named, int root) {
-  if (waiting_forwards().empty()) {
-    broadcast(named, root);
-  } else {
-    std::vector<NamedTensor> received;
-    for (const auto& entry : named) received.push_back({entry.name, entry.tensor.detach().clone()});
-    broadcast(received, root);
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < named.size(); ++i) {
-      const at::Tensor& buffer = named[i].tensor;
-      if (at::equal(buffer, received[i].tensor)) continue;
-      const SentBuffer present{buffer.unsafeGetTensorImpl(), buffer._version()};
-      const bool kept_by_kernel = i < sent_.size() && sent_[i] == present;
-      // variable_data() has a version of its own.
-      (kept_by_kernel ? at::Tensor(buffer.variable_data()) : buffer.detach()).copy_(received[i].tensor);
-    }
-  }
-  sent_.clear();
-  for (const auto& entry : named)
-    sent_.emplace_back(entry.tensor.unsafeGetTensorImpl(), entry.tensor._version());
-}
-
-void DdpState::expect_gradients(const std::vector<at::Tensor>& outputs) {
-  mean->set_in_place(options.gradient_as_bucket_view && parameters.front().tensor.grad().defined());
-  backward_begins();
-  reducer->prepare_for_backward(searches_unused() ? outputs : Tensors{});
-}
-
-void DdpState::watch_backward(const std::vector<at::Tensor>& outputs, bool is_synchronised) {
-  const auto call = std::make_shared<DdpForward>(DdpForward{is_synchronised, false, {}});
-  if (is_synchronised && !searches_unused() && !learns_graph()) call->frozen = parameter_watch.frozen();
-  const auto hook = [weak = weak_from_this(), call, who = who](const at::Tensor&) {
-    if (const auto state = weak.lock()) return state->backward_reaches(*call);
-    if (!call->is_synchronised || !is_whole_backward()) return;
-    throw UsageError(*who +
-                     ": the wrapper was destroyed between a forward and its backward, whose gradients "
-                     "nothing would average: keep the wrapper until after backward");
-  };
-  bool is_watched = false;
-  for (const auto& output : outputs) {
-    if (!output.grad_fn()) continue;
-    output.register_hook(hook);
-    is_watched = true;
-  }
-  if (is_watched) waiting_forwards().push_back(call);
-}
-
-void DdpState::backward_reaches(DdpForward& call) {
-  if (!is_whole_backward()) return;
-  call.had_backward = true;
-  if (!call.is_synchronised || reducer == nullptr) return;
-  if (at::GradMode::is_enabled()) {
-    throw UsageError(
-        describe(group) +
-        ": backward with create_graph cannot average gradients. Compute the gradients of a penalty with "
-        "torch::autograd::grad(..., create_graph), add it to the loss, and call backward once without");
-  }
-  if (!call.frozen.empty()) {
-    throw UsageError(
-        fmt::format("{}: these parameters were frozen after the module was wrapped: {}. Without their "
-                    "gradients the others "
-                    "would not be averaged. Set find_unused_parameters, or wrap the module again after "
-                    "freezing: make a new "
-                    "DistributedDataParallel on every rank",
-                    describe(group), call.frozen));
-  }
-  if (!backward_runs) {
-    backward_runs = true;
-    torch::autograd::Engine::get_default_engine().queue_callback(
-        [state = shared_from_this()] { state->backward_runs = false; });
-  }
-  if (reducer->expects_gradients()) return;
-  // A second backward of this forward, or one after that of another forward.
-  if (searches_unused() || options.static_graph || join) {
-    throw UsageError(
-        describe(group) +
-        ": gradients of this wrapper have been averaged since this forward, and those of another "
-        "backward would stay this rank's own. With find_unused_parameters, static_graph or join, "
-        "add the losses and call backward once");
-  }
-  reducer->forget_order();
-  expect_gradients({});
-}
 
 DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor> parameters,
                                                          std::vector<NamedTensor> buffers,
@@ -389,6 +210,13 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
     outputs = parallel::through_output_node(state_, outputs);
   if (at::GradMode::is_enabled()) state.watch_backward(outputs, is_synchronised);
   return outputs;
+}
+
+void DistributedDataParallelBase::join_after(const std::function<void()>& body, const JoinOptions& options,
+                                             const std::function<std::vector<NamedTensor>()>& buffers,
+                                             const std::function<std::vector<NamedTensor>()>& parameters) {
+  if (state_->reducer == nullptr) return body();
+  parallel::run_joined(*state_, body, options, buffers, parameters);
 }
 
 void DistributedDataParallelBase::zero_grad(bool set_to_none) {

@@ -1,70 +1,14 @@
+#include "parallel/join.hpp"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/core.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <algorithm>
 
-#include "../comm/c10d_handles.hpp"
-#include "join.hpp"
+#include "comm/c10d_handles.hpp"
 #include "lockstep/core/error.hpp"
-#include "module_agreement.hpp"
-
-namespace lockstep::parallel {
-namespace {
-
-using Tensors = std::vector<at::Tensor>;
-
-/// Keeps the state alive for as long as a graph needs it, even if the wrapper is destroyed before backward.
-struct StateHolder : torch::CustomClassHolder {
-  explicit StateHolder(std::shared_ptr<DdpState> held) : state(std::move(held)) {}
-  std::shared_ptr<DdpState> state;
-};
-
-struct OutputNode : torch::autograd::Function<OutputNode> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
-                                                const std::shared_ptr<DdpState>& state,
-                                                at::TensorList outputs) {
-    context->set_materialize_grads(false);
-    context->saved_data["state"] = c10::IValue::make_capsule(c10::make_intrusive<StateHolder>(state));
-    Tensors copies;
-    for (const auto& output : outputs) copies.push_back(output.clone());
-    return copies;
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const auto capsule = context->saved_data["state"].toCapsule();
-    const auto state = static_cast<const StateHolder*>(capsule.get())->state;
-    if (state->learns_graph()) {
-      state->delayed_reduce_is_queued = true;
-      torch::autograd::Engine::get_default_engine().queue_callback(
-          [state] { state->reducer->delay_all_reduce(); });
-    }
-    torch::autograd::variable_list result{at::Tensor()};
-    result.insert(result.end(), gradients.begin(), gradients.end());
-    return result;
-  }
-};
-
-}  // namespace
-
-Tensors through_output_node(const std::shared_ptr<DdpState>& state, const Tensors& outputs) {
-  Tensors with_history;
-  for (const auto& output : outputs) {
-    if (output.grad_fn()) with_history.push_back(output);
-  }
-  if (with_history.empty()) return outputs;
-  const Tensors passed = OutputNode::apply(state, at::TensorList(with_history));
-  Tensors result = outputs;
-  auto next = passed.begin();
-  for (auto& output : result) {
-    if (output.grad_fn()) output = *next++;
-  }
-  return result;
-}
-
-}  // namespace lockstep::parallel
+#include "parallel/module_agreement.hpp"
 
 namespace lockstep {
 namespace {
@@ -214,18 +158,17 @@ void parallel::meet_joined_ranks(DdpState& state) {
   set_divisor(state, presences);
 }
 
-void DistributedDataParallelBase::join_after(const std::function<void()>& body, const JoinOptions& options,
-                                             const std::function<std::vector<NamedTensor>()>& buffers,
-                                             const std::function<std::vector<NamedTensor>()>& parameters) {
-  if (state_->reducer == nullptr) return body();
-  check_joinable(*state_);
-  const JoinScope scope(*state_, options);
+void parallel::run_joined(DdpState& state, const std::function<void()>& body, const JoinOptions& options,
+                          const std::function<std::vector<NamedTensor>()>& buffers,
+                          const std::function<std::vector<NamedTensor>()>& parameters) {
+  check_joinable(state);
+  const JoinScope scope(state, options);
   body();
   std::int64_t shadowed = 0;
-  while (shadow_step(*state_, buffers)) ++shadowed;
-  const int last = last_of(exchange(state_->group, shadowed == 0 ? 1 : 0));
-  state_->broadcast(parallel::without_repeats(parameters()), last);
-  if (state_->options.broadcast_buffers) state_->broadcast(parallel::without_repeats(buffers()), last);
+  while (shadow_step(state, buffers)) ++shadowed;
+  const int last = last_of(exchange(state.group, shadowed == 0 ? 1 : 0));
+  state.broadcast(parallel::without_repeats(parameters()), last);
+  if (state.options.broadcast_buffers) state.broadcast(parallel::without_repeats(buffers()), last);
 }
 
 }  // namespace lockstep

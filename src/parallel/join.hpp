@@ -1,21 +1,19 @@
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <vector>
 
-#include "ddp_state.hpp"
+#include "parallel/ddp_state.hpp"
 
 namespace lockstep::parallel {
-
-/// Passes the tensors that have a grad_fn through one node and returns the others unchanged. If the loss uses
-/// only some of them, the parameters of the others still get an (undefined) gradient, which the reducer
-/// counts as "unused". In the first backward of a static graph, the node queues the reduction of all
-/// parameters.
-std::vector<at::Tensor> through_output_node(const std::shared_ptr<DdpState>& state,
-                                            const std::vector<at::Tensor>& outputs);
 
 /// In a forward within join(): tells the ranks that have finished that this one has not, and learns which
 /// have. *Collective*. Throws Error if any rank has finished and the options forbid it.
 void meet_joined_ranks(DdpState& state);
+
+/// DistributedDataParallelBase::join_after() of a module with a reducer. *Collective*.
+void run_joined(DdpState& state, const std::function<void()>& body, const JoinOptions& options,
+                const std::function<std::vector<NamedTensor>()>& buffers,
+                const std::function<std::vector<NamedTensor>()>& parameters);
 
 }  // namespace lockstep::parallel

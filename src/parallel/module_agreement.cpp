@@ -1,4 +1,4 @@
-#include "module_agreement.hpp"
+#include "parallel/module_agreement.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "lockstep/core/environment.hpp"
-#include "parallel_grid.hpp"
+#include "parallel/parallel_grid.hpp"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/core/error.hpp"
-#include "parallel_grid.hpp"
+#include "parallel/parallel_grid.hpp"
 
 namespace lockstep::parallel {
 namespace {

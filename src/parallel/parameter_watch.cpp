@@ -1,4 +1,4 @@
-#include "parameter_watch.hpp"
+#include "parallel/parameter_watch.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/parallel/module_tensors.hpp"
-#include "reducer_setup.hpp"
+#include "parallel/reducer_setup.hpp"
 
 namespace lockstep::parallel {
 

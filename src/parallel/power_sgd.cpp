@@ -38,21 +38,6 @@ void gram_schmidt(const at::Tensor& matrices, double epsilon) {
   }
 }
 
-}  // namespace
-
-void orthogonalize(const at::Tensor& matrices, double epsilon) {
-  if (matrices.size(2) <= 2 || c10::isReducedFloatingType(matrices.scalar_type())) {
-    gram_schmidt(matrices, epsilon);
-  } else {
-    matrices.copy_(std::get<0>(at::linalg_qr(matrices)));
-  }
-}
-
-}  // namespace lockstep::parallel
-
-namespace lockstep {
-namespace {
-
 using Tensors = std::vector<at::Tensor>;
 
 /// Gradients of one shape that are compressed in one operation.
@@ -151,8 +136,84 @@ void check(const PowerSgdOptions& options) {
   }
 }
 
+/// Separates the gradients worth compressing from the others, and counts both.
+std::pair<Tensors, Tensors> divide(const Tensors& gradients, const PowerSgdOptions& options,
+                                   CompressionStatistics& statistics) {
+  Tensors matrices, others;
+  for (const auto& gradient : gradients) {
+    const at::Tensor matrix = gradient.view({gradient.dim() == 0 ? 1 : gradient.size(0), -1});
+    const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
+    const std::int64_t small =
+        (rows + columns) * std::min({rows, columns, options.matrix_approximation_rank});
+    const bool worth =
+        static_cast<double>(small) * options.min_compression_rate < static_cast<double>(matrix.numel());
+    (worth ? matrices : others).push_back(worth ? matrix : gradient);
+    statistics.before += matrix.numel();
+    statistics.after += worth ? small : matrix.numel();
+  }
+  return {matrices, others};
+}
+
+at::Tensor flat_copy(const Tensors& tensors, const at::TensorOptions& options) {
+  Tensors rows;
+  for (const auto& tensor : tensors) rows.push_back(tensor.view(-1));
+  return rows.empty() ? at::empty({0}, options) : at::cat(rows);
+}
+
+void assign_memory(std::vector<Batch>& batches, const at::Tensor& ps, const at::Tensor& qs,
+                   std::int64_t most_columns) {
+  std::int64_t p_offset = 0, q_offset = 0;
+  for (auto& batch : batches) {
+    batch.p = part_of(ps, p_offset, batch, batch.matrices.size(1), most_columns);
+    batch.q = part_of(qs, q_offset, batch, batch.matrices.size(2), most_columns);
+  }
+}
+
+void prepare_qs(const std::vector<Batch>& batches, std::optional<at::Generator> generator, double epsilon) {
+  for (const auto& batch : batches) {
+    if (generator) fill_randomly(batch.q, *generator);
+    parallel::orthogonalize(batch.q, epsilon);
+  }
+}
+
+void compute_ps(std::vector<Batch>& batches) {
+  for (auto& batch : batches) at::bmm_out(batch.p, batch.matrices, batch.q);
+}
+
+void compute_qs(std::vector<Batch>& batches, double epsilon) {
+  for (auto& batch : batches) parallel::orthogonalize(batch.p, epsilon);
+  for (auto& batch : batches) at::bmm_out(batch.q, batch.matrices.transpose(1, 2), batch.p);
+}
+
+/// Without an epsilon, as in the Python hook.
+void orthogonalize(const at::Tensor& matrix) { parallel::orthogonalize(matrix.unsqueeze(0), 0); }
+
+/// A copy in a square matrix, padded with zeros.
+at::Tensor square_of(const at::Tensor& buffer) {
+  const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(buffer.numel()))));
+  at::Tensor square = at::zeros({side, side}, buffer.options());
+  square.view(-1).narrow(0, 0, buffer.numel()).copy_(buffer);
+  return square;
+}
+
+at::Tensor random_matrix(std::uint32_t seed, at::IntArrayRef sizes, const at::Tensor& like) {
+  const auto generator = at::detail::createCPUGenerator(seed);
+  return at::randn(sizes, generator, at::TensorOptions(at::kCPU).dtype(like.scalar_type())).to(like.device());
+}
+
 }  // namespace
 
+void orthogonalize(const at::Tensor& matrices, double epsilon) {
+  if (matrices.size(2) <= 2 || c10::isReducedFloatingType(matrices.scalar_type())) {
+    gram_schmidt(matrices, epsilon);
+  } else {
+    matrices.copy_(std::get<0>(at::linalg_qr(matrices)));
+  }
+}
+
+}  // namespace lockstep::parallel
+
+namespace lockstep {
 PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options) : options_(options), seeds_(options.random_seed) {
   check(options);
 }
@@ -209,59 +270,6 @@ FinishBucket PowerSgdHook::start(const GradientBucket& bucket, const ProcessGrou
   };
 }
 
-namespace {
-
-/// Separates the gradients worth compressing from the others, and counts both.
-std::pair<Tensors, Tensors> divide(const Tensors& gradients, const PowerSgdOptions& options,
-                                   CompressionStatistics& statistics) {
-  Tensors matrices, others;
-  for (const auto& gradient : gradients) {
-    const at::Tensor matrix = gradient.view({gradient.dim() == 0 ? 1 : gradient.size(0), -1});
-    const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
-    const std::int64_t small =
-        (rows + columns) * std::min({rows, columns, options.matrix_approximation_rank});
-    const bool worth =
-        static_cast<double>(small) * options.min_compression_rate < static_cast<double>(matrix.numel());
-    (worth ? matrices : others).push_back(worth ? matrix : gradient);
-    statistics.before += matrix.numel();
-    statistics.after += worth ? small : matrix.numel();
-  }
-  return {matrices, others};
-}
-
-at::Tensor flat_copy(const Tensors& tensors, const at::TensorOptions& options) {
-  Tensors rows;
-  for (const auto& tensor : tensors) rows.push_back(tensor.view(-1));
-  return rows.empty() ? at::empty({0}, options) : at::cat(rows);
-}
-
-void assign_memory(std::vector<Batch>& batches, const at::Tensor& ps, const at::Tensor& qs,
-                   std::int64_t most_columns) {
-  std::int64_t p_offset = 0, q_offset = 0;
-  for (auto& batch : batches) {
-    batch.p = part_of(ps, p_offset, batch, batch.matrices.size(1), most_columns);
-    batch.q = part_of(qs, q_offset, batch, batch.matrices.size(2), most_columns);
-  }
-}
-
-void prepare_qs(const std::vector<Batch>& batches, std::optional<at::Generator> generator, double epsilon) {
-  for (const auto& batch : batches) {
-    if (generator) fill_randomly(batch.q, *generator);
-    parallel::orthogonalize(batch.q, epsilon);
-  }
-}
-
-void compute_ps(std::vector<Batch>& batches) {
-  for (auto& batch : batches) at::bmm_out(batch.p, batch.matrices, batch.q);
-}
-
-void compute_qs(std::vector<Batch>& batches, double epsilon) {
-  for (auto& batch : batches) parallel::orthogonalize(batch.p, epsilon);
-  for (auto& batch : batches) at::bmm_out(batch.q, batch.matrices.transpose(1, 2), batch.p);
-}
-
-}  // namespace
-
 FinishBucket PowerSgdHook::compress(const GradientBucket& bucket, const ProcessGroup& group) {
   const auto memory = bucket.buffer.options();
   const std::int64_t most = options_.matrix_approximation_rank;
@@ -296,26 +304,6 @@ FinishBucket PowerSgdHook::compress(const GradientBucket& bucket, const ProcessG
     return buffer;
   };
 }
-
-namespace {
-
-/// Without an epsilon, as in the Python hook.
-void orthogonalize(const at::Tensor& matrix) { parallel::orthogonalize(matrix.unsqueeze(0), 0); }
-
-/// A copy in a square matrix, padded with zeros.
-at::Tensor square_of(const at::Tensor& buffer) {
-  const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(buffer.numel()))));
-  at::Tensor square = at::zeros({side, side}, buffer.options());
-  square.view(-1).narrow(0, 0, buffer.numel()).copy_(buffer);
-  return square;
-}
-
-at::Tensor random_matrix(std::uint32_t seed, at::IntArrayRef sizes, const at::Tensor& like) {
-  const auto generator = at::detail::createCPUGenerator(seed);
-  return at::randn(sizes, generator, at::TensorOptions(at::kCPU).dtype(like.scalar_type())).to(like.device());
-}
-
-}  // namespace
 
 FinishBucket BatchedPowerSgdHook::compress(const GradientBucket& bucket, const ProcessGroup& group) {
   at::Tensor square = square_of(bucket.buffer);

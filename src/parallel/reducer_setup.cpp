@@ -11,9 +11,9 @@
 #include "comm/c10d_handles.hpp"
 #include "comm/diagnostics/op_meta.hpp"
 #include "comm/transport/shared_allocation.hpp"
-#include "fsdp/sharded_parameters.hpp"
 #include "lockstep/core/error.hpp"
-#include "reducer_setup.hpp"
+#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/reducer_setup.hpp"
 
 namespace lockstep::parallel {
 

@@ -9,7 +9,7 @@
 
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
-#include "straggler_detector.hpp"
+#include "parallel/straggler_detector.hpp"
 
 namespace lockstep::parallel {
 

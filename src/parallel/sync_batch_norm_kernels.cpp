@@ -1,4 +1,4 @@
-#include "sync_batch_norm_kernels.hpp"
+#include "parallel/sync_batch_norm_kernels.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -21,18 +21,6 @@ struct HeldGroup : torch::CustomClassHolder {
   ProcessGroup group;
 };
 
-/// Undefined where they are not wanted.
-struct SyncBatchNormGradients {
-  at::Tensor input, weight, bias;
-};
-
-/// The gradients of sync_batch_norm() in operations that autograd records, for gradients of gradients.
-/// `mean`, `inverse` (1 / sqrt(variance + eps)): forward's values [channels]. *Collective*, and so is its
-/// backward.
-SyncBatchNormGradients differentiable_sync_batch_norm_backward(
-    const at::Tensor& input, const at::Tensor& gradient, const at::Tensor& weight, bool has_bias,
-    const at::Tensor& mean, const at::Tensor& inverse, double eps, const ProcessGroup& group);
-
 /// sync_batch_norm() with the CUDA kernels of torch.nn.SyncBatchNorm, in its order, so that results are
 /// PyTorch's. The host never waits for the device, so it does not check for two values per channel. Sums are
 /// float32, or float64 if `input` is.

@@ -1,6 +1,7 @@
+#include "shm/all_reduce.hpp"
+
 #include <vector>
 
-#include "shm/collectives.hpp"
 #include "shm/kernels.hpp"
 
 namespace lockstep::shm {

@@ -14,9 +14,9 @@
 #include <sstream>
 
 #include "core/host_name.hpp"
+#include "core/process_identity.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/process_identity.hpp"
 #include "net/sha256.hpp"
 #include "shm/segment.hpp"
 

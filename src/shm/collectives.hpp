@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shm/all_reduce.hpp"
 #include "shm/collective.hpp"
 #include "shm/step_sync.hpp"
 
@@ -11,8 +12,6 @@ namespace lockstep::shm {
 /// Runs whichever it is.
 void run(StepSync& sync, const Heap& heap, const Collective& collective);
 
-/// In place. If the buffers of all ranks are in their heaps, they are read and written directly.
-void all_reduce(StepSync& sync, const Heap& heap, void* data, Elements elements, Reduction reduction);
 /// In place; the buffers of other ranks do not change.
 void reduce(StepSync& sync, void* data, Elements elements, Reduction reduction, int root);
 /// `inputs` has one buffer of `elements` per rank; `output` may be this rank's own buffer of them.

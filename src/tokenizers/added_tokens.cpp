@@ -1,11 +1,11 @@
-#include "added_tokens.hpp"
+#include "tokenizers/added_tokens.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "unicode.hpp"
-#include "utf8.hpp"
+#include "tokenizers/unicode.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "byte_trie.hpp"
-#include "json_file.hpp"
-#include "normalizer.hpp"
-#include "vocabulary.hpp"
+#include "tokenizers/byte_trie.hpp"
+#include "tokenizers/json_file.hpp"
+#include "tokenizers/normalizer.hpp"
+#include "tokenizers/vocabulary.hpp"
 
 namespace lockstep::tokenizer {
 

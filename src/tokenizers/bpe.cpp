@@ -1,13 +1,13 @@
-#include "bpe.hpp"
+#include "tokenizers/bpe.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <queue>
 
-#include "byte_alphabet.hpp"
 #include "lockstep/core/error.hpp"
-#include "utf8.hpp"
+#include "tokenizers/byte_alphabet.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {
@@ -92,6 +92,27 @@ class MergeQueue {
   std::vector<bool> alive_;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue_;
 };
+
+std::pair<std::string, std::string> read_merge(const Node& node) {
+  if (node.is_list()) {
+    if (node.size() != 2) node.fail(fmt::format("a merge has two tokens, not {}", node.size()));
+    return {node.element(0).text(), node.element(1).text()};
+  }
+  if (auto merge = split_merge(node.text())) return *std::move(merge);
+  node.fail(fmt::format("'{}' is not a merge: two tokens with a blank between them are needed",
+                        node.text().substr(0, 100)));
+}
+
+Merges read_merges(const Node& node) {
+  Merges merges;
+  const auto count = node.size();
+  for (std::size_t index = 0; index < count; ++index) {
+    const auto merge = node.element(index);
+    if (merge.is_text() && merge.text().starts_with("#version")) continue;
+    merges.push_back(read_merge(merge));
+  }
+  return merges;
+}
 
 }  // namespace
 
@@ -341,31 +362,6 @@ std::optional<std::pair<std::string, std::string>> split_merge(std::string_view 
     return std::nullopt;
   return std::pair(std::string(text.substr(0, blank)), std::string(text.substr(blank + 1)));
 }
-
-namespace {
-
-std::pair<std::string, std::string> read_merge(const Node& node) {
-  if (node.is_list()) {
-    if (node.size() != 2) node.fail(fmt::format("a merge has two tokens, not {}", node.size()));
-    return {node.element(0).text(), node.element(1).text()};
-  }
-  if (auto merge = split_merge(node.text())) return *std::move(merge);
-  node.fail(fmt::format("'{}' is not a merge: two tokens with a blank between them are needed",
-                        node.text().substr(0, 100)));
-}
-
-Merges read_merges(const Node& node) {
-  Merges merges;
-  const auto count = node.size();
-  for (std::size_t index = 0; index < count; ++index) {
-    const auto merge = node.element(index);
-    if (merge.is_text() && merge.text().starts_with("#version")) continue;
-    merges.push_back(read_merge(merge));
-  }
-  return merges;
-}
-
-}  // namespace
 
 bool has_all_bytes(const Node& node) {
   const auto prefix = node.text("continuing_subword_prefix", "");

@@ -4,8 +4,8 @@
 #include <optional>
 #include <unordered_map>
 
-#include "merge_table.hpp"
-#include "model.hpp"
+#include "tokenizers/merge_table.hpp"
+#include "tokenizers/model.hpp"
 
 namespace lockstep::tokenizer {
 

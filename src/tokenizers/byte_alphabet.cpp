@@ -1,6 +1,6 @@
-#include "byte_alphabet.hpp"
+#include "tokenizers/byte_alphabet.hpp"
 
-#include "utf8.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -1,4 +1,4 @@
-#include "decoder.hpp"
+#include "tokenizers/decoder.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,10 +6,10 @@
 #include <optional>
 #include <utility>
 
-#include "byte_alphabet.hpp"
-#include "pattern.hpp"
-#include "pre_tokenizer.hpp"
-#include "utf8.hpp"
+#include "tokenizers/byte_alphabet.hpp"
+#include "tokenizers/pattern.hpp"
+#include "tokenizers/pre_tokenizer.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "json_file.hpp"
+#include "tokenizers/json_file.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "bpe.hpp"
-#include "pipeline.hpp"
+#include "tokenizers/bpe.hpp"
+#include "tokenizers/pipeline.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -1,4 +1,4 @@
-#include "encoding.hpp"
+#include "tokenizers/encoding.hpp"
 
 #include <fmt/core.h>
 
@@ -31,35 +31,6 @@ Encoding joined(Encoding left, const Encoding& right) {
   return left;
 }
 
-}  // namespace
-
-void append(Encoding& encoding, const Encoding& other) {
-  // The left side's overflow with the right side and its overflow, then the left side with the right side's
-  // overflow.
-  std::vector<Encoding> overflowing;
-  for (const auto& left : encoding.overflowing) {
-    overflowing.push_back(joined(left, other));
-    for (const auto& right : other.overflowing) overflowing.push_back(joined(left, right));
-  }
-  for (const auto& right : other.overflowing) overflowing.push_back(joined(encoding, right));
-  each_list(encoding, other,
-            [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); });
-  encoding.overflowing = std::move(overflowing);
-}
-
-void append_special(Encoding& encoding, const SpecialToken& token, std::int64_t type_id, bool return_tokens) {
-  encoding.ids.push_back(token.id);
-  encoding.type_ids.push_back(type_id);
-  encoding.attention_mask.push_back(1);
-  encoding.special_tokens_mask.push_back(1);
-  encoding.offsets.push_back({});
-  encoding.word_ids.push_back(-1);
-  encoding.sequence_ids.push_back(-1);
-  if (return_tokens) encoding.tokens.push_back(token.text);
-}
-
-namespace {
-
 template <class Value>
 void fill(std::vector<Value>& values, std::size_t length, Side side, const Value& value) {
   const auto missing = length - values.size();
@@ -85,17 +56,6 @@ std::size_t longest(std::span<const Encoding> encodings) {
   for (const auto& encoding : encodings) length = std::max(length, encoding.size());
   return length;
 }
-
-}  // namespace
-
-void pad(std::span<Encoding> encodings, const Padding& padding, bool return_tokens) {
-  auto length = padding.length ? *padding.length : longest(encodings);
-  const auto multiple = padding.multiple_of;
-  if (multiple > 0 && length % multiple > 0) length += multiple - length % multiple;
-  for (auto& encoding : encodings) pad(encoding, length, padding, return_tokens);
-}
-
-namespace {
 
 struct Part {
   std::size_t begin;
@@ -151,7 +111,48 @@ void truncate_one(Draft& draft, std::size_t excess, std::size_t length, const Tr
   truncate(draft, draft.size() - excess, truncation);
 }
 
+/// Texts per range: enough to make the overhead negligible, few enough for all threads to finish together.
+constexpr std::size_t kRange = 16;
+
+std::size_t threads_for(std::size_t count, int threads) {
+  const auto wanted = threads > 0 ? static_cast<std::size_t>(threads)
+                                  : std::max<std::size_t>(1, std::thread::hardware_concurrency());
+  return std::min(wanted, (count + kRange - 1) / kRange);
+}
+
 }  // namespace
+
+void append(Encoding& encoding, const Encoding& other) {
+  // The left side's overflow with the right side and its overflow, then the left side with the right side's
+  // overflow.
+  std::vector<Encoding> overflowing;
+  for (const auto& left : encoding.overflowing) {
+    overflowing.push_back(joined(left, other));
+    for (const auto& right : other.overflowing) overflowing.push_back(joined(left, right));
+  }
+  for (const auto& right : other.overflowing) overflowing.push_back(joined(encoding, right));
+  each_list(encoding, other,
+            [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); });
+  encoding.overflowing = std::move(overflowing);
+}
+
+void append_special(Encoding& encoding, const SpecialToken& token, std::int64_t type_id, bool return_tokens) {
+  encoding.ids.push_back(token.id);
+  encoding.type_ids.push_back(type_id);
+  encoding.attention_mask.push_back(1);
+  encoding.special_tokens_mask.push_back(1);
+  encoding.offsets.push_back({});
+  encoding.word_ids.push_back(-1);
+  encoding.sequence_ids.push_back(-1);
+  if (return_tokens) encoding.tokens.push_back(token.text);
+}
+
+void pad(std::span<Encoding> encodings, const Padding& padding, bool return_tokens) {
+  auto length = padding.length ? *padding.length : longest(encodings);
+  const auto multiple = padding.multiple_of;
+  if (multiple > 0 && length % multiple > 0) length += multiple - length % multiple;
+  for (auto& encoding : encodings) pad(encoding, length, padding, return_tokens);
+}
 
 void truncate(Draft& draft, std::size_t length, const Truncation& truncation) {
   if (length >= draft.size()) return;
@@ -194,19 +195,6 @@ void truncate(Draft& text, Draft* pair, std::size_t length, const Truncation& tr
     truncate(*pair, lengths.pair, truncation);
   }
 }
-
-namespace {
-
-/// Texts per range: enough to make the overhead negligible, few enough for all threads to finish together.
-constexpr std::size_t kRange = 16;
-
-std::size_t threads_for(std::size_t count, int threads) {
-  const auto wanted = threads > 0 ? static_cast<std::size_t>(threads)
-                                  : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-  return std::min(wanted, (count + kRange - 1) / kRange);
-}
-
-}  // namespace
 
 void parallel_for(std::size_t count, int threads,
                   const std::function<void(std::size_t begin, std::size_t end)>& work) {

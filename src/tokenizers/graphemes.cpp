@@ -1,6 +1,6 @@
-#include "graphemes.hpp"
+#include "tokenizers/graphemes.hpp"
 
-#include "unicode.hpp"
+#include "tokenizers/unicode.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

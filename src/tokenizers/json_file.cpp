@@ -1,15 +1,15 @@
-#include "json_file.hpp"
+#include "tokenizers/json_file.hpp"
 
 #include <fmt/core.h>
 
 #include <cmath>
 #include <limits>
 
+#include "core/input_file.hpp"
 #include "core/json.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
-#include "utf8.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -1,4 +1,4 @@
-#include "merge_learner.hpp"
+#include "tokenizers/merge_learner.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "utf8.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -1,13 +1,13 @@
-#include "model.hpp"
+#include "tokenizers/model.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "bpe.hpp"
 #include "lockstep/core/error.hpp"
-#include "unigram.hpp"
-#include "utf8.hpp"
+#include "tokenizers/bpe.hpp"
+#include "tokenizers/unigram.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "byte_trie.hpp"
-#include "vocabulary.hpp"
-#include "workspace.hpp"
+#include "tokenizers/byte_trie.hpp"
+#include "tokenizers/vocabulary.hpp"
+#include "tokenizers/workspace.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/tokenizers/tokenizer.hpp"
-#include "utf8.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -1,7 +1,7 @@
-#include "pattern.hpp"
+#include "tokenizers/pattern.hpp"
 
-#include "regex.hpp"
-#include "utf8.hpp"
+#include "tokenizers/regex.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

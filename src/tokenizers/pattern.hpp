@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "json_file.hpp"
-#include "unicode.hpp"
+#include "tokenizers/json_file.hpp"
+#include "tokenizers/unicode.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -1,11 +1,11 @@
-#include "pipeline.hpp"
+#include "tokenizers/pipeline.hpp"
 
 #include <fmt/core.h>
 
 #include <limits>
 
 #include "lockstep/core/error.hpp"
-#include "unicode.hpp"
+#include "tokenizers/unicode.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -2,14 +2,14 @@
 
 #include <memory>
 
-#include "added_tokens.hpp"
-#include "decoder.hpp"
-#include "encoding.hpp"
-#include "model.hpp"
-#include "normalizer.hpp"
-#include "post_processor.hpp"
-#include "pre_tokenizer.hpp"
-#include "workspace.hpp"
+#include "tokenizers/added_tokens.hpp"
+#include "tokenizers/decoder.hpp"
+#include "tokenizers/encoding.hpp"
+#include "tokenizers/model.hpp"
+#include "tokenizers/normalizer.hpp"
+#include "tokenizers/post_processor.hpp"
+#include "tokenizers/pre_tokenizer.hpp"
+#include "tokenizers/workspace.hpp"
 
 namespace lockstep::tokenizer {
 

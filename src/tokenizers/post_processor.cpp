@@ -1,4 +1,4 @@
-#include "post_processor.hpp"
+#include "tokenizers/post_processor.hpp"
 
 #include <algorithm>
 

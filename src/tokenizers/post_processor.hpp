@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "encoding.hpp"
-#include "json_file.hpp"
+#include "tokenizers/encoding.hpp"
+#include "tokenizers/json_file.hpp"
 
 namespace lockstep::tokenizer {
 

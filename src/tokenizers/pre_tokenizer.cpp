@@ -1,8 +1,9 @@
-#include "pre_tokenizer.hpp"
+#include "tokenizers/pre_tokenizer.hpp"
 
-#include "byte_alphabet.hpp"
+#include "tokenizers/byte_alphabet.hpp"
+#include "tokenizers/pattern_splitters.hpp"
 
-#include "utf8.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -7,35 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "json_file.hpp"
-#include "normalized_string.hpp"
-#include "pattern.hpp"
+#include "tokenizers/json_file.hpp"
+#include "tokenizers/normalized_string.hpp"
+#include "tokenizers/pattern.hpp"
+#include "tokenizers/splitters.hpp"
 
 namespace lockstep::tokenizer {
-
-/// The byte range of a word in a text; never empty.
-using Word = ByteRange;
-using Words = ByteRanges;
-
-/// Appends the words of valid text; omits text that belongs to no word.
-using Splitter = void (*)(std::string_view text, Words& words);
-
-/// BertPreTokenizer: splits at white space, and makes each punctuation mark a word.
-void split_bert(std::string_view text, Words& words);
-/// Whitespace: \w+|[^\w\s]+
-void split_words(std::string_view text, Words& words);
-/// WhitespaceSplit: splits at white space.
-void split_spaces(std::string_view text, Words& words);
-/// UnicodeScripts: splits where the script changes; spaces belong to what precedes them, and Kana to Han.
-void split_scripts(std::string_view text, Words& words);
-/// The pattern of GPT-2.
-void split_gpt2(std::string_view text, Words& words);
-/// The patterns of cl100k and Llama 3, and of Qwen 2, which splits numbers into single digits.
-void split_llama3(std::string_view text, Words& words);
-void split_qwen2(std::string_view text, Words& words);
-
-/// The dedicated splitter of a regular expression as written in files; nullptr if there is none.
-Splitter find_pattern(std::string_view pattern) noexcept;
 
 /// A text that is being pre-tokenized: its current form, its words, and buffers. For one thread at a time;
 /// reused, so that it rarely allocates.

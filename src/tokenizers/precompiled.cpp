@@ -1,4 +1,4 @@
-#include "precompiled.hpp"
+#include "tokenizers/precompiled.hpp"
 
 #include <fmt/core.h>
 
@@ -6,10 +6,10 @@
 #include <array>
 #include <cstring>
 
-#include "graphemes.hpp"
 #include "lockstep/core/error.hpp"
-#include "unicode_normalization.hpp"
-#include "utf8.hpp"
+#include "tokenizers/graphemes.hpp"
+#include "tokenizers/unicode_normalization.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

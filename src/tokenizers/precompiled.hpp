@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "json_file.hpp"
-#include "normalizer.hpp"
+#include "tokenizers/json_file.hpp"
+#include "tokenizers/normalizer.hpp"
 
 namespace lockstep::tokenizer {
 

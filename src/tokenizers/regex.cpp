@@ -1,4 +1,4 @@
-#include "regex.hpp"
+#include "tokenizers/regex.hpp"
 
 #include <fmt/core.h>
 #include <oniguruma.h>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "lockstep/core/error.hpp"
-#include "unicode.hpp"
-#include "unicode_tables.hpp"
-#include "utf8.hpp"
+#include "tokenizers/unicode.hpp"
+#include "tokenizers/unicode_tables.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "pattern.hpp"
+#include "tokenizers/pattern.hpp"
 
 struct re_pattern_buffer;
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "encoding.hpp"
 #include "lockstep/core/error.hpp"
-#include "tokenizer_parts.hpp"
+#include "tokenizers/encoding.hpp"
+#include "tokenizers/tokenizer_parts.hpp"
 
 namespace lockstep {
 namespace {

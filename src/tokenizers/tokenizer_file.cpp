@@ -1,8 +1,8 @@
 #include <fmt/core.h>
 
-#include "document.hpp"
 #include "lockstep/core/error.hpp"
-#include "tokenizer_parts.hpp"
+#include "tokenizers/document.hpp"
+#include "tokenizers/tokenizer_parts.hpp"
 
 namespace lockstep {
 namespace tokenizer {
@@ -28,11 +28,6 @@ std::optional<std::size_t> read_length(const Node& strategy) {
   if (!strategy.is_text()) return strategy["Fixed"].number();
   if (strategy.text() == "BatchLongest") return std::nullopt;
   strategy.fail(fmt::format("the strategy '{}' is neither BatchLongest nor Fixed", strategy.text()));
-}
-
-void check_version(const Node& document) {
-  const auto version = document.text("version", "1.0");
-  if (version != "1.0") document.fail(fmt::format("the version '{}' is not known: 1.0 is", version));
 }
 
 std::optional<Truncation> read_truncation(const Node& document) {
@@ -61,44 +56,25 @@ std::shared_ptr<const Pipeline> read_pipeline(const Node& document, std::unique_
   return pipeline;
 }
 
+/// An added token as written in files.
+nlohmann::json added_token(const std::string& content, std::uint32_t id) {
+  return {{"content", content}, {"id", id}, {"special", true}, {"normalized", false}};
+}
+
+/// The special tokens of BERT that the vocabulary has; [CLS] and [SEP] are required.
+nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file) {
+  auto tokens = nlohmann::json::array();
+  for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    const auto id = vocabulary.id(token);
+    if (id) tokens.push_back(added_token(token, *id));
+    const bool needed = std::string_view(token) == "[CLS]" || std::string_view(token) == "[SEP]";
+    if (!id && needed)
+      throw DataError(fmt::format("'{}' is not a vocabulary of BERT: it has no '{}'.", file, token));
+  }
+  return tokens;
+}
+
 }  // namespace
-
-std::shared_ptr<Pipeline> begin_pipeline(const Node& document, std::unique_ptr<const Model> model) {
-  check_version(document);
-  auto pipeline = std::make_shared<Pipeline>();
-  auto& words = pipeline->pre_tokenizer;
-  if (const auto node = document.find("normalizer")) pipeline->normalizer = make_normalizer(*node);
-  if (const auto node = document.find("pre_tokenizer")) words = PreTokenizer(*node);
-  if (!model) {
-    const auto node = document["model"];
-    if (words.is_byte_level() && !has_byte_level(node)) words.show_bytes();
-    model = make_model(node, words.is_byte_level());
-  }
-  pipeline->model = std::move(model);
-  return pipeline;
-}
-
-void finish_pipeline(Pipeline& pipeline, const Node& document) {
-  if (const auto node = document.find("added_tokens")) {
-    pipeline.added = AddedTokens(*node, pipeline.model->vocabulary(), pipeline.normalizer.get());
-  }
-  if (const auto node = document.find("post_processor")) pipeline.post_processor = PostProcessor(*node);
-  if (const auto node = document.find("decoder")) pipeline.decoder = make_decoder(*node);
-}
-
-void check(const Truncation& truncation, const Pipeline& pipeline) {
-  const auto added = pipeline.post_processor.added(false);
-  const auto given =
-      fmt::format(" (max_length {}, of which {} are special tokens)", truncation.max_length, added);
-  if (truncation.max_length < added) {
-    throw UsageError(fmt::format("truncation leaves no room for the special tokens{}.", given));
-  }
-  const auto room = truncation.max_length - added;
-  if (truncation.stride > 0 && truncation.stride >= room) {
-    throw UsageError(fmt::format("truncation needs a stride below the {} tokens of a piece, not {}{}.", room,
-                                 truncation.stride, given));
-  }
-}
 
 }  // namespace tokenizer
 
@@ -120,48 +96,6 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
 Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
   return from_json(tokenizer::read_text_file(path), path.string());
 }
-
-namespace tokenizer {
-namespace {
-
-/// An added token as written in files.
-nlohmann::json added_token(const std::string& content, std::uint32_t id) {
-  return {{"content", content}, {"id", id}, {"special", true}, {"normalized", false}};
-}
-
-/// The special tokens of BERT that the vocabulary has; [CLS] and [SEP] are required.
-nlohmann::json bert_tokens(const Vocabulary& vocabulary, const std::string& file) {
-  auto tokens = nlohmann::json::array();
-  for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
-    const auto id = vocabulary.id(token);
-    if (id) tokens.push_back(added_token(token, *id));
-    const bool needed = std::string_view(token) == "[CLS]" || std::string_view(token) == "[SEP]";
-    if (!id && needed)
-      throw DataError(fmt::format("'{}' is not a vocabulary of BERT: it has no '{}'.", file, token));
-  }
-  return tokens;
-}
-
-}  // namespace
-
-Merges read_merge_lines(std::string_view text, const std::string& file) {
-  Merges merges;
-  std::size_t number = 0;
-  for (const auto line : lines_of(text)) {
-    ++number;
-    if (line.starts_with("#version")) continue;
-    auto merge = split_merge(line);
-    if (!merge) {
-      throw DataError(fmt::format(
-          "'{}' is not a valid list of merges: line {} needs two tokens with a blank between them.", file,
-          number));
-    }
-    merges.push_back(*std::move(merge));
-  }
-  return merges;
-}
-
-}  // namespace tokenizer
 
 Tokenizer Tokenizer::from_vocab(const std::filesystem::path& vocab_txt,
                                 const tokenizer::BertOptions& options) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lockstep/tokenizers/tokenizer.hpp"
-#include "pipeline.hpp"
+#include "tokenizers/pipeline.hpp"
 
 namespace lockstep {
 

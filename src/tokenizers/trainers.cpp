@@ -7,16 +7,16 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "byte_alphabet.hpp"
 #include "core/json_text.hpp"
-#include "encoding.hpp"
-#include "json_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "merge_learner.hpp"
-#include "model.hpp"
-#include "normalizer.hpp"
-#include "pre_tokenizer.hpp"
-#include "utf8.hpp"
+#include "tokenizers/byte_alphabet.hpp"
+#include "tokenizers/encoding.hpp"
+#include "tokenizers/json_file.hpp"
+#include "tokenizers/merge_learner.hpp"
+#include "tokenizers/model.hpp"
+#include "tokenizers/normalizer.hpp"
+#include "tokenizers/pre_tokenizer.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

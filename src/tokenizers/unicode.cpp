@@ -1,8 +1,8 @@
-#include "unicode.hpp"
+#include "tokenizers/unicode.hpp"
 
 #include <map>
 
-#include "unicode_tables.hpp"
+#include "tokenizers/unicode_tables.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

@@ -1,6 +1,6 @@
 // Written by scripts/make_unicode_tables.py from what tokenizers 0.23.3 does. Change the script, not this
 // file.
-#include "unicode_tables.hpp"
+#include "tokenizers/unicode_tables.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -1,8 +1,8 @@
-#include "unicode_normalization.hpp"
+#include "tokenizers/unicode_normalization.hpp"
 
 #include <algorithm>
 
-#include "unicode.hpp"
+#include "tokenizers/unicode.hpp"
 
 namespace lockstep::tokenizer {
 namespace {
@@ -109,6 +109,12 @@ class Composer {
   bool has_base_ = false;
 };
 
+/// ASCII is the same in all normal forms.
+bool is_plain(const Characters& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](const Character& character) { return character.code < 0x80; });
+}
+
 }  // namespace
 
 void realign(Characters& text, const Pieces& pieces) {
@@ -124,16 +130,6 @@ void realign(Characters& text, const Pieces& pieces) {
   }
   text = std::move(result);
 }
-
-namespace {
-
-/// ASCII is the same in all normal forms.
-bool is_plain(const Characters& text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](const Character& character) { return character.code < 0x80; });
-}
-
-}  // namespace
 
 void decompose(Characters& text) {
   if (!is_plain(text)) realign(text, decomposed<Form::canonical>(text));

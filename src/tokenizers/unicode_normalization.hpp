@@ -1,6 +1,6 @@
 #pragma once
 
-#include "normalized_string.hpp"
+#include "tokenizers/normalized_string.hpp"
 
 namespace lockstep::tokenizer {
 

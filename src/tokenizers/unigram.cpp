@@ -1,4 +1,4 @@
-#include "unigram.hpp"
+#include "tokenizers/unigram.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "lockstep/core/error.hpp"
-#include "utf8.hpp"
+#include "tokenizers/utf8.hpp"
 
 namespace lockstep::tokenizer {
 namespace {

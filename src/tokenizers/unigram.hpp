@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "model.hpp"
+#include "tokenizers/model.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -1,4 +1,4 @@
-#include "utf8.hpp"
+#include "tokenizers/utf8.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "vocabulary.hpp"
+#include "tokenizers/vocabulary.hpp"
 
 #include <fmt/core.h>
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "json_file.hpp"
+#include "tokenizers/json_file.hpp"
 
 namespace lockstep::tokenizer {
 

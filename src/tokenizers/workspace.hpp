@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "normalized_string.hpp"
-#include "pre_tokenizer.hpp"
+#include "tokenizers/normalized_string.hpp"
+#include "tokenizers/pre_tokenizer.hpp"
 
 namespace lockstep::tokenizer {
 

@@ -11,14 +11,14 @@
 #include <list>
 
 #include "accelerator_state.hpp"
+#include "core/cluster/scheduler_info.hpp"
+#include "core/runtime/memory.hpp"
+#include "core/runtime/stop_signals.hpp"
 #include "gradient_state.hpp"
 #include "lockstep/comm/cuda.hpp"
-#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "lockstep/core/runtime/memory.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/determinism.hpp"

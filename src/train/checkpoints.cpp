@@ -8,11 +8,11 @@
 #include <memory>
 #include <optional>
 
+#include "core/atomic_directory.hpp"
+#include "core/lease.hpp"
+#include "core/runtime/stop_signals.hpp"
 #include "core/utf8_check.hpp"
-#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/lease.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 
 namespace lockstep {
 namespace {

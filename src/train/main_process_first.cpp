@@ -7,10 +7,10 @@
 #include "comm/group_key_value_store.hpp"
 #include "coordination/message_timer.hpp"
 #include "coordination/rank_session.hpp"
+#include "core/runtime/stop_signals.hpp"
 #include "core/time.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/train/process_execution.hpp"
 
 namespace lockstep {

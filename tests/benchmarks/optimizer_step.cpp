@@ -13,9 +13,9 @@
 #include <memory>
 #include <vector>
 
+#include "core/runtime/memory.hpp"
 #include "ddp_models.hpp"
 #include "lockstep/core/environment.hpp"
-#include "lockstep/core/runtime/memory.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
 

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <map>
 
+#include "core/lease.hpp"
+#include "datasets/cache/cache_entry.hpp"
 #include "job.hpp"
-#include "lockstep/core/lease.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep::testing {

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/cluster/hostlist.hpp"
 #include "core/variables.hpp"
-#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace {

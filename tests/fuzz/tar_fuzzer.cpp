@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include "datasets/stream/row_pass.hpp"
+#include "datasets/stream/tar_rows.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
 

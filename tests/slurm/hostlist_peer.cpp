@@ -2,7 +2,7 @@
 #include <iostream>
 #include <string>
 
-#include "lockstep/core/cluster/cluster_environment.hpp"
+#include "core/cluster/hostlist.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace {

@@ -3,8 +3,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/core/cluster/cluster_environment.hpp"
-#include "lockstep/core/process_identity.hpp"
+#include "core/cluster/scheduler_info.hpp"
+#include "core/process_identity.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/world.hpp"
 

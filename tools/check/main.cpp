@@ -12,10 +12,10 @@
 
 #include "bench/collectives.hpp"
 #include "core/json_text.hpp"
+#include "core/process_identity.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/store.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/core/world.hpp"
 #include "lockstep/train/accelerator.hpp"

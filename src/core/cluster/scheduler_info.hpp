@@ -30,4 +30,9 @@ bool in_interactive_shell(const Environment& environment);
 /// itself, or does not provide what cannot be derived; the text names the variable to set.
 std::optional<SchedulerInfo> scheduler_info(const Environment& environment);
 
+/// A warning if this process was started alone in a job that requested more: several tasks of a Slurm job
+/// whose script does not use srun, several hosts of LSF or PBS. Otherwise nothing. A program prints it once,
+/// on standard error. *Local*; reads the file PBS_NODEFILE.
+std::optional<std::string> lonely_process_warning(const Environment& environment);
+
 }  // namespace lockstep

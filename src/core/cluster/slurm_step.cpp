@@ -1,12 +1,14 @@
+#include "core/cluster/slurm_step.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "core/cluster/hostlist.hpp"
 #include "core/cluster/scheduler_info.hpp"
 #include "core/text.hpp"
 #include "core/variables.hpp"
-#include "lockstep/core/cluster/cluster_environment.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -75,7 +77,8 @@ void read_extras(const Environment& environment, SlurmStep& step) {
     step.restart_count = scheduler_integer(environment, "SLURM_RESTART_COUNT");
   step.array_job_id = find_variable(environment, "SLURM_ARRAY_JOB_ID");
   step.array_task_id = find_variable(environment, "SLURM_ARRAY_TASK_ID");
-  step.gpus_on_node = parse_whole_number(find_variable(environment, "SLURM_GPUS_ON_NODE").value_or("")).value_or(0);
+  step.gpus_on_node =
+      parse_whole_number(find_variable(environment, "SLURM_GPUS_ON_NODE").value_or("")).value_or(0);
   step.cpus_per_task = parse_whole_number(find_variable(environment, "SLURM_CPUS_PER_TASK").value_or(""), 1);
   step.arbitrary = find_variable(environment, "SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary");
 }

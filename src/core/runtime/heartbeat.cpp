@@ -22,32 +22,6 @@
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
-namespace {
-
-constexpr char kMagic[8] = {'L', 'S', 'B', 'E', 'A', 'T', '0', '3'};
-
-/// The content of a beat.
-struct Beat {
-  std::uint64_t count;  // Number of the beat.
-  std::int64_t time;    // CLOCK_MONOTONIC, nanoseconds.
-  std::uint64_t number;
-  std::uint64_t activity;
-  char what[40];  // Not terminated when it is full.
-};
-
-constexpr std::size_t kBeatWords = sizeof(Beat) / sizeof(std::uint64_t);
-using BeatWords = std::array<std::uint64_t, kBeatWords>;
-
-std::uint64_t checksum_of(const BeatWords& words) noexcept {
-  std::uint64_t sum = 0x9e3779b97f4a7c15;
-  for (const std::uint64_t word : words) sum = std::rotl((sum ^ word) * 0xff51afd7ed558ccd, 29);
-  return sum;
-}
-
-/// How often a reader retries while the writer keeps writing.
-constexpr int kMaxReads = 100;
-
-}  // namespace
 
 /// The file by which a rank tells its launcher, without a system call, that it makes progress. Written by one
 /// process at a time, through a mapping; its threads take turns by `sequence`. Other processes use read(2)
@@ -65,6 +39,17 @@ constexpr int kMaxReads = 100;
 /// record, so the stores need no order among each other. Fields outside the records are single words, each
 /// atomic by itself. In shared memory every field is accessed through field().
 struct Heartbeat::Page {
+  /// The content of a beat.
+  struct Beat {
+    std::uint64_t count;  // Number of the beat.
+    std::int64_t time;    // CLOCK_MONOTONIC, nanoseconds.
+    std::uint64_t number;
+    std::uint64_t activity;
+    char what[40];  // Not terminated when it is full.
+  };
+
+  using BeatWords = std::array<std::uint64_t, sizeof(Beat) / sizeof(std::uint64_t)>;
+
   struct Record {
     BeatWords words;
     std::uint64_t checksum;
@@ -81,6 +66,20 @@ struct Heartbeat::Page {
 namespace {
 
 using Page = Heartbeat::Page;
+using Beat = Page::Beat;
+using BeatWords = Page::BeatWords;
+constexpr std::size_t kBeatWords = std::tuple_size_v<BeatWords>;
+
+constexpr char kMagic[8] = {'L', 'S', 'B', 'E', 'A', 'T', '0', '3'};
+
+std::uint64_t checksum_of(const BeatWords& words) noexcept {
+  std::uint64_t sum = 0x9e3779b97f4a7c15;
+  for (const std::uint64_t word : words) sum = std::rotl((sum ^ word) * 0xff51afd7ed558ccd, 29);
+  return sum;
+}
+
+/// How often a reader retries while the writer keeps writing.
+constexpr int kMaxReads = 100;
 
 template <class Number>
 std::atomic_ref<Number> field(Number& number) noexcept {

@@ -12,10 +12,10 @@
 
 #include "core/json_text.hpp"
 #include "core/runtime/crash_handler.hpp"
+#include "core/runtime/stop_signals.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "lockstep/core/runtime/stop_signals.hpp"
 #include "lockstep/core/world.hpp"
 
 namespace lockstep {

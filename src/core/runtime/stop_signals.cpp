@@ -1,4 +1,4 @@
-#include "lockstep/core/runtime/stop_signals.hpp"
+#include "core/runtime/stop_signals.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "color.hpp"
+#include "data/images/color.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "pixels.hpp"
+#include "data/images/pixels.hpp"
 
 namespace lockstep::images {
 

@@ -1,10 +1,12 @@
-#include "decode.hpp"
+#include "data/images/decode.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 
+#include "data/images/jpeg.hpp"
+#include "data/images/png.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::images {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "pixels.hpp"
+#include "data/images/pixels.hpp"
 
 namespace lockstep::images {
 
@@ -35,12 +35,6 @@ struct Decoded {
 /// truncated, or has more than `max_pixels` pixels. Pure; thread-safe.
 Decoded decode(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
                const ChooseRegion& choose);
-
-/// decode() for one format each.
-Decoded decode_jpeg(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
-                    const ChooseRegion& choose);
-Decoded decode_png(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
-                   const ChooseRegion& choose);
 
 /// Throws the DataError of a file that cannot be decoded: "'name': what".
 [[noreturn]] void refuse(const std::string& name, const std::string& what);

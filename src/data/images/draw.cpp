@@ -1,4 +1,4 @@
-#include "draw.hpp"
+#include "data/images/draw.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "gzip_file.hpp"
+#include "data/images/gzip_file.hpp"
 
 #include <fmt/core.h>
 #include <zlib.h>

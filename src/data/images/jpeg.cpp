@@ -1,3 +1,5 @@
+#include "data/images/jpeg.hpp"
+
 // clang-format off
 #include <cstddef>
 #include <cstdio>
@@ -9,8 +11,6 @@
 #include <array>
 #include <csetjmp>
 #include <optional>
-
-#include "decode.hpp"
 
 namespace lockstep::images {
 namespace {

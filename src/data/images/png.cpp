@@ -1,3 +1,5 @@
+#include "data/images/png.hpp"
+
 #include <png.h>
 
 #include <algorithm>
@@ -6,8 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <vector>
-
-#include "decode.hpp"
 
 namespace lockstep::images {
 namespace {

@@ -1,4 +1,4 @@
-#include "resample.hpp"
+#include "data/images/resample.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "image_kernels.hpp"
+#include "data/transforms/image_kernels.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/core.h>
 
-#include "image_kernels.hpp"
-#include "image_size.hpp"
+#include "data/transforms/image_kernels.hpp"
+#include "data/transforms/image_size.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -163,6 +163,22 @@ std::shared_ptr<const Dataset> transformed(std::shared_ptr<const Dataset> datase
         batch.set(name, (*transform)(batch[name], contexts));
         return batch;
       });
+}
+
+at::Tensor normalize_images(const at::Tensor& images, const std::vector<float>& mean,
+                            const std::vector<float>& std) {
+  if (!images.defined() || images.dim() != 4 || images.scalar_type() != at::kByte ||
+      mean.size() != std.size() ||
+      (!mean.empty() && static_cast<std::int64_t>(mean.size()) != images.size(1)))
+    throw UsageError(
+        "normalize_images: expects uint8 [rows, channels, height, width], with a mean and a std for each "
+        "channel or none.");
+  const auto by_channel = [&](const std::vector<float>& values) {
+    return at::tensor(values).view({1, -1, 1, 1}).to(images.device(), /*non_blocking=*/true);
+  };
+  auto result = images.to(at::kFloat).div_(255);
+  if (!mean.empty()) result.sub_(by_channel(mean)).div_(by_channel(std));
+  return result;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "batch_writer.hpp"
+#include "datasets/arrow/batch_writer.hpp"
 
 #include <arrow/io/interfaces.h>
 #include <arrow/ipc/writer.h>

@@ -1,4 +1,4 @@
-#include "bridge.hpp"
+#include "datasets/arrow/bridge.hpp"
 
 #include <arrow/array.h>
 #include <arrow/array/data.h>
@@ -7,13 +7,16 @@
 #include <arrow/compute/cast.h>
 #include <arrow/extension_type.h>
 #include <arrow/type.h>
+#include <arrow/util/key_value_metadata.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/utf8_check.hpp"
+#include "datasets/arrow/known_types.hpp"
+#include "datasets/arrow/validation.hpp"
 #include "lockstep/core/error.hpp"
-#include "validation.hpp"
 
 namespace lockstep::arrow_file {
 namespace {
@@ -174,7 +177,78 @@ std::shared_ptr<arrow::ArrayData> with_nulls(const arrow::ArrayData& values, con
   return made;
 }
 
+std::vector<Field> fields_of(const arrow::FieldVector& given, const Location& place) {
+  std::vector<Field> fields;
+  for (const auto& field : given) {
+    const auto at = place.within(fmt::format("column '{}'", utf8_text(field->name().substr(0, 100))));
+    if (first_not_utf8(field->name()) != std::string::npos) at.fail("its name is not UTF-8 text");
+    fields.push_back({field->name(), type_of(*field->type(), at), field->nullable()});
+  }
+  return fields;
+}
+
+std::int32_t checked_width(std::int32_t width, const Location& place) {
+  if (width < 1) place.fail(fmt::format("it has a fixed size of {}", width));
+  return width;
+}
+
 }  // namespace
+
+DataType type_of(const arrow::DataType& type, const Location& place) {
+  const auto child = [&] { return type_of(*type.field(0)->type(), place); };
+  switch (type.id()) {
+    case arrow::Type::STRING_VIEW:
+      return DataType(TypeKind::utf8);
+    case arrow::Type::BINARY_VIEW:
+      return DataType(TypeKind::binary);
+    case arrow::Type::EXTENSION:
+      return type_of(*static_cast<const arrow::ExtensionType&>(type).storage_type(), place);
+    case arrow::Type::DICTIONARY:
+      return type_of(*static_cast<const arrow::DictionaryType&>(type).value_type(), place);
+    // A map is a list of structs of a key and a value.
+    case arrow::Type::MAP:
+    case arrow::Type::LIST:
+      return DataType::list(child());
+    case arrow::Type::LARGE_LIST:
+      return DataType::list(child(), true);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return DataType::fixed_size_list(
+          child(), checked_width(static_cast<const arrow::FixedSizeListType&>(type).list_size(), place));
+    case arrow::Type::STRUCT:
+      return DataType::struct_(fields_of(type.fields(), place));
+    case arrow::Type::FIXED_SIZE_BINARY:
+      checked_width(type.byte_width(), place);
+      break;
+    case arrow::Type::TIMESTAMP:
+      if (first_not_utf8(as<arrow::TimestampType>(type).timezone()) != std::string::npos)
+        place.fail("its time zone is not UTF-8 text");
+      break;
+    default:
+      break;
+  }
+  const auto* found =
+      std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& one) { return one.id == type.id(); });
+  if (found != kKnown.end()) return ArrowTypes::make(found->kind, type.GetSharedPtr());
+  place.fail(
+      fmt::format("its type ({}) is not supported. Convert the column before it is written, in Python: "
+                  "table.set_column(...) with pyarrow.compute.cast",
+                  type.ToString()));
+}
+
+FileSchema schema_of(const arrow::Schema& schema, const Location& place) {
+  FileSchema result{fields_of(schema.fields(), place), {}, arrow::schema(schema.fields(), schema.metadata())};
+  if (const auto& metadata = schema.metadata()) {
+    for (std::int64_t entry = 0; entry < metadata->size(); ++entry)
+      result.metadata.emplace(metadata->key(entry), metadata->value(entry));
+  }
+  return result;
+}
+
+std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields) {
+  arrow::FieldVector made;
+  for (const auto& field : fields) made.push_back(arrow::field(field.name, field.type.arrow()));
+  return arrow::schema(std::move(made));
+}
 
 void Location::fail(const std::string& what) const {
   throw DataError(fmt::format("'{}' is not a valid Arrow file: {}: {}.", file_, where_, what));

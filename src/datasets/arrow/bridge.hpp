@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "stream_reader.hpp"
+#include "datasets/arrow/stream_reader.hpp"
 
 namespace lockstep::arrow_file {
 

@@ -1,4 +1,4 @@
-#include "mapped_file.hpp"
+#include "datasets/arrow/mapped_file.hpp"
 
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "core/file_system.hpp"
+#include "core/input_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 
 namespace lockstep::arrow_file {
 

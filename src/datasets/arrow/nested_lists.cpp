@@ -1,4 +1,4 @@
-#include "nested_lists.hpp"
+#include "datasets/arrow/nested_lists.hpp"
 
 #include <arrow/array/array_base.h>
 #include <arrow/array/data.h>

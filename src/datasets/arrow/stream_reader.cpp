@@ -1,4 +1,4 @@
-#include "stream_reader.hpp"
+#include "datasets/arrow/stream_reader.hpp"
 
 #include <arrow/array/data.h>
 #include <arrow/buffer.h>
@@ -12,7 +12,7 @@
 #include <optional>
 #include <string_view>
 
-#include "bridge.hpp"
+#include "datasets/arrow/bridge.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::arrow_file {

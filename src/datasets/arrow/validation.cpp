@@ -1,4 +1,4 @@
-#include "validation.hpp"
+#include "datasets/arrow/validation.hpp"
 
 #include <arrow/array/array_primitive.h>
 #include <arrow/array/data.h>

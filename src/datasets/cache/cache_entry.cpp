@@ -1,4 +1,4 @@
-#include "lockstep/datasets/cache_entry.hpp"
+#include "datasets/cache/cache_entry.hpp"
 
 #include <fmt/core.h>
 
@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/input_file.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/cache_folder.hpp"
+#include "datasets/cache/cache_folder.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -16,8 +16,8 @@
 #include "core/byte_size.hpp"
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
+#include "core/process_identity.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/process_identity.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "file_copy.hpp"
+#include "datasets/cache/file_copy.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

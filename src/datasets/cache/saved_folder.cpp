@@ -1,4 +1,4 @@
-#include "saved_folder.hpp"
+#include "datasets/cache/saved_folder.hpp"
 
 #include <algorithm>
 #include <cctype>

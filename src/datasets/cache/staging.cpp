@@ -1,4 +1,4 @@
-#include "lockstep/datasets/staging.hpp"
+#include "datasets/cache/staging.hpp"
 
 #include <fmt/core.h>
 #include <sys/statvfs.h>
@@ -10,17 +10,17 @@
 #include <set>
 #include <thread>
 
+#include "core/atomic_directory.hpp"
 #include "core/byte_size.hpp"
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
+#include "core/lease.hpp"
 #include "core/parallel_for.hpp"
-#include "file_copy.hpp"
-#include "lockstep/core/atomic_directory.hpp"
+#include "core/processors.hpp"
+#include "datasets/cache/file_copy.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/lease.hpp"
-#include "lockstep/core/processors.hpp"
 
 namespace lockstep {
 namespace {

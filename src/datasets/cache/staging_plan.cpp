@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <numeric>
 
-#include "file_stamp.hpp"
+#include "datasets/cache/cache_entry.hpp"
+#include "datasets/cache/file_stamp.hpp"
+#include "datasets/cache/saved_folder.hpp"
+#include "datasets/cache/staging.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
-#include "lockstep/datasets/staging.hpp"
-#include "saved_folder.hpp"
 
 namespace lockstep {
 namespace {

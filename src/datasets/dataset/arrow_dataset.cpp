@@ -6,14 +6,12 @@
 #include <iterator>
 #include <set>
 
-#include "datasets/arrow/bridge.hpp"
-#include "datasets/table/convert.hpp"
+#include "datasets/dataset/concatenate.hpp"
+#include "datasets/dataset/dataset_access.hpp"
+#include "datasets/dataset/from_rows.hpp"
 #include "datasets/table/names.hpp"
 #include "datasets/table/numpy_random.hpp"
-#include "datasets/table/schema_inference.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/column_builder.hpp"
-#include "state.hpp"
 
 namespace lockstep {
 namespace {
@@ -44,28 +42,23 @@ Features checked_features(const Columns& columns, const std::optional<Features>&
   return *features;
 }
 
-}  // namespace
+using Items = std::vector<std::pair<std::string, Feature>>;
 
-std::shared_ptr<ArrowDataset::State> DatasetAccess::copy(const ArrowDataset& dataset) {
-  const auto& from = state(dataset);
-  auto fresh = std::make_shared<State>();
-  fresh->columns = from.columns;
-  fresh->features = from.features;
-  fresh->rows = from.rows;
-  fresh->split = from.split;
-  fresh->sources = from.sources;
-  return fresh;
-}
-
-std::size_t DatasetAccess::find(const ArrowDataset& dataset, std::string_view name) {
-  const auto& columns = state(dataset).columns;
-  for (std::size_t place = 0; place < columns.size(); ++place) {
-    if (columns[place].first == name) return place;
+/// The columns at these indices, in this order.
+ArrowDataset picked(const ArrowDataset& dataset, const std::vector<std::size_t>& places) {
+  auto fresh = DatasetAccess::copy(dataset);
+  const auto& from = DatasetAccess::state(dataset);
+  fresh->columns.clear();
+  Items items;
+  for (const auto place : places) {
+    fresh->columns.push_back(from.columns[place]);
+    items.push_back(from.features.items()[place]);
   }
-  // Throws, listing the existing columns.
-  static_cast<void>(state(dataset).features[name]);
-  return columns.size();
+  fresh->features = Features(std::move(items));
+  return DatasetAccess::make(std::move(fresh));
 }
+
+}  // namespace
 
 ArrowDataset::ArrowDataset() : state_(std::make_shared<const State>()) {}
 ArrowDataset::ArrowDataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -124,49 +117,12 @@ Value Row::value() const {
   return Value(std::move(fields));
 }
 
-namespace {
-
-[[noreturn]] void fail(std::int64_t row, const UsageError& error) {
-  throw UsageError(fmt::format("row {}: {}", row, error.what()));
-}
-
-Features inferred(std::span<const Value> rows, std::int64_t first) {
-  table::SchemaInference finder;
-  for (const auto& row : rows) {
-    try {
-      static_cast<void>(row.fields());
-      finder.add(row);
-    } catch (const UsageError& error) {
-      fail(first + (&row - rows.data()), error);
-    }
-  }
-  return Features::from_fields(finder.type().fields());
-}
-
-}  // namespace
-
-ArrowDataset table::from_rows(std::span<const Value> rows, const std::optional<Features>& features,
-                              std::int64_t first) {
-  const auto wanted = features ? *features : inferred(rows, first);
-  const auto whole = Feature::struct_(wanted);
-  ColumnBuilder builder(whole.type());
-  for (const auto& row : rows) {
-    try {
-      builder.append(table::converted(row, whole));
-    } catch (const UsageError& error) {
-      fail(first + (&row - rows.data()), error);
-    }
-  }
-  const auto fields = arrow_file::fields_of(*builder.finish().flatten());
-  std::vector<std::pair<std::string, Column>> columns;
-  for (std::size_t place = 0; place < wanted.size(); ++place) {
-    columns.emplace_back(wanted.items()[place].first, Column(fields[place]));
-  }
-  return ArrowDataset::from_columns(std::move(columns), wanted);
-}
-
 ArrowDataset ArrowDataset::from_rows(std::span<const Value> rows, const std::optional<Features>& features) {
   return table::from_rows(rows, features, 0);
+}
+
+ArrowDataset ArrowDataset::concatenate(std::span<const ArrowDataset> datasets) {
+  return concatenated(datasets, {});
 }
 
 ArrowDataset ArrowDataset::select(std::span<const std::int64_t> rows) const {
@@ -237,26 +193,6 @@ bool ArrowDataset::has_indices() const noexcept {
                      [](const auto& one) { return !one.second.rows().is_range(); });
 }
 
-namespace {
-
-using Items = std::vector<std::pair<std::string, Feature>>;
-
-/// The columns at these indices, in this order.
-ArrowDataset picked(const ArrowDataset& dataset, const std::vector<std::size_t>& places) {
-  auto fresh = DatasetAccess::copy(dataset);
-  const auto& from = DatasetAccess::state(dataset);
-  fresh->columns.clear();
-  Items items;
-  for (const auto place : places) {
-    fresh->columns.push_back(from.columns[place]);
-    items.push_back(from.features.items()[place]);
-  }
-  fresh->features = Features(std::move(items));
-  return DatasetAccess::make(std::move(fresh));
-}
-
-}  // namespace
-
 ArrowDataset ArrowDataset::select_columns(std::span<const std::string> names) const {
   std::vector<std::size_t> places;
   for (const auto& name : names) places.push_back(DatasetAccess::find(*this, name));
@@ -310,6 +246,22 @@ ArrowDataset ArrowDataset::with_split(std::string name) const {
   auto fresh = DatasetAccess::copy(*this);
   fresh->split = std::move(name);
   return ArrowDataset(std::move(fresh));
+}
+
+std::string ArrowDataset::fingerprint() const {
+  return DatasetAccess::fingerprint(*this, default_hash_memory());
+}
+
+std::vector<std::filesystem::path> ArrowDataset::files() const {
+  std::vector<std::filesystem::path> files = state_->sources;
+  const auto add = [&](const std::filesystem::path& path) {
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+  };
+  for (const auto& [name, column] : state_->columns) {
+    if (!column.data()->source_files()) continue;
+    for (const auto& part : column.data()->source_files()->parts) add(part.file->path());
+  }
+  return files;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "cache_entry_writer.hpp"
+#include "datasets/distributed/cache_entry_writer.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -16,11 +16,11 @@
 #include <system_error>
 
 #include "core/file_system.hpp"
+#include "datasets/cache/cache_folder.hpp"
 #include "datasets/cache/file_stamp.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep {

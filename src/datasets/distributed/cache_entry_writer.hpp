@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cached_run.hpp"
+#include "datasets/distributed/cached_run.hpp"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "cached_run.hpp"
+#include "datasets/distributed/cached_run.hpp"
 
 #include <fmt/core.h>
 
@@ -14,13 +14,13 @@
 #include <thread>
 #include <utility>
 
-#include "cache_entry_writer.hpp"
 #include "core/json_text.hpp"
 #include "core/parallel_for.hpp"
+#include "datasets/cache/cache_folder.hpp"
+#include "datasets/distributed/cache_entry_writer.hpp"
+#include "datasets/distributed/shared_folder_group.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
-#include "shared_folder_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,39 +32,11 @@ constexpr std::int64_t kMostRows = 100'000;
 
 std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
-}  // namespace
-
-// The result of a map is a row of files, its shards. Their bounds are a grid over the source's rows:
-//
-//     batches   |----|----|----|----|----|----|----|----|--|
-//     shards    |--------------|--------------|------------|
-//
-// It depends on the source and on the options alone, never on the number of ranks, workers or hosts, so that
-// the same shards result whoever computes them: a job that was killed with 8 ranks goes on with 3 and finds
-// the finished ones, and another job with other numbers can take over. Shards are whole batches,
-// because the function sees batches: another bound would change what it is called with. About 64 of them keep
-// all workers busy to the end and lose little in a kill; at least 1,000 rows, below which a file costs more
-// than its rows; at most 100,000, so that progress shows. Which rank computes which shard is decided while
-// they run (claims), and does not matter for the result.
-std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows) {
-  const std::int64_t usual = std::clamp(divided_up(rows, kUsualShards), kFewestRows, kMostRows);
-  // More than all rows are all rows; the sums below must not overflow.
-  const std::int64_t most = std::max<std::int64_t>(rows, 1);
-  const std::int64_t batch = std::min(batch_rows, most);
-  const std::int64_t step = divided_up(std::min(shard_rows > 0 ? shard_rows : usual, most), batch) * batch;
-  std::vector<ShardTask> tasks;
-  for (std::int64_t first = 0; first < rows; first += step)
-    tasks.push_back({.number = tasks.size(), .first_row = first, .rows = std::min(step, rows - first)});
-  return tasks;
-}
-
-namespace {
-
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Clock = RunningClock;
 
-constexpr auto kLongestPause = 50ms;
+constexpr auto kLongestRunPause = 50ms;
 constexpr auto kLookInterval = 500ms;
 constexpr auto kLeaseInterval = 1s;
 /// How many finished shards of a worker may wait for the disk.
@@ -216,7 +188,7 @@ class CachedRun {
                         "Is the file system in order?",
                         work_.what, ranks_.rank, entry_.string(), probe_.group().leader));
       }
-      std::this_thread::sleep_for(kLongestPause);
+      std::this_thread::sleep_for(kLongestRunPause);
     }
   }
 
@@ -268,7 +240,7 @@ class CachedRun {
       serve(workers[thread], places, stop);
     });
     auto look_at = Clock::now() + kLookInterval;
-    while (!pool.wait_for(kLongestPause)) {
+    while (!pool.wait_for(kLongestRunPause)) {
       show_progress();
       if (Clock::now() < look_at) continue;
       look_at = Clock::now() + kLookInterval;
@@ -343,6 +315,30 @@ class CachedRun {
 };
 
 }  // namespace
+
+// The result of a map is a row of files, its shards. Their bounds are a grid over the source's rows:
+//
+//     batches   |----|----|----|----|----|----|----|----|--|
+//     shards    |--------------|--------------|------------|
+//
+// It depends on the source and on the options alone, never on the number of ranks, workers or hosts, so that
+// the same shards result whoever computes them: a job that was killed with 8 ranks goes on with 3 and finds
+// the finished ones, and another job with other numbers can take over. Shards are whole batches,
+// because the function sees batches: another bound would change what it is called with. About 64 of them keep
+// all workers busy to the end and lose little in a kill; at least 1,000 rows, below which a file costs more
+// than its rows; at most 100,000, so that progress shows. Which rank computes which shard is decided while
+// they run (claims), and does not matter for the result.
+std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows) {
+  const std::int64_t usual = std::clamp(divided_up(rows, kUsualShards), kFewestRows, kMostRows);
+  // More than all rows are all rows; the sums below must not overflow.
+  const std::int64_t most = std::max<std::int64_t>(rows, 1);
+  const std::int64_t batch = std::min(batch_rows, most);
+  const std::int64_t step = divided_up(std::min(shard_rows > 0 ? shard_rows : usual, most), batch) * batch;
+  std::vector<ShardTask> tasks;
+  for (std::int64_t first = 0; first < rows; first += step)
+    tasks.push_back({.number = tasks.size(), .first_row = first, .rows = std::min(step, rows - first)});
+  return tasks;
+}
 
 void hold_entry(const fs::path& entry) {
   auto& held = held_entries();

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/core/lease.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
-#include "lockstep/datasets/distributed_context.hpp"
+#include "core/lease.hpp"
+#include "datasets/cache/cache_entry.hpp"
 #include "datasets/distributed/work_session.hpp"
+#include "lockstep/datasets/distributed_context.hpp"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "shared_folder_group.hpp"
+#include "datasets/distributed/shared_folder_group.hpp"
 
 #include <fmt/core.h>
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "coordination/memory_store.hpp"
+#include "core/process_identity.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/process_identity.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,15 +5,15 @@
 #include <algorithm>
 
 #include "core/parallel_for.hpp"
+#include "core/processors.hpp"
+#include "datasets/cache/cache_folder.hpp"
 #include "datasets/distributed/cached_run.hpp"
+#include "datasets/map/map_key.hpp"
+#include "datasets/map/shard_builder.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/processors.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/prepare.hpp"
-#include "map_key.hpp"
-#include "shard_builder.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "readers.hpp"
+#include "datasets/readers/readers.hpp"
 
 #include <arrow/extension_type.h>
 #include <arrow/type.h>
@@ -14,10 +14,10 @@
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
+#include "datasets/cache/cache_entry.hpp"
 #include "datasets/cache/saved_folder.hpp"
-#include "datasets/dataset/state.hpp"
+#include "datasets/dataset/dataset_access.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
 
 namespace lockstep::readers {
 namespace {

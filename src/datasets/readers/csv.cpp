@@ -13,13 +13,13 @@
 
 #include "core/text.hpp"
 #include "core/utf8_check.hpp"
-#include "csv_parser.hpp"
 #include "datasets/arrow/mapped_file.hpp"
+#include "datasets/readers/csv_parser.hpp"
+#include "datasets/readers/readers.hpp"
+#include "datasets/readers/rounding.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
-#include "readers.hpp"
-#include "rounding.hpp"
 
 namespace lockstep::readers {
 namespace {

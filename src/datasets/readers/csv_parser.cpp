@@ -1,4 +1,4 @@
-#include "csv_parser.hpp"
+#include "datasets/readers/csv_parser.hpp"
 
 #include <fmt/core.h>
 

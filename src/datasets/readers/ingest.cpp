@@ -1,4 +1,4 @@
-#include "readers.hpp"
+#include "datasets/readers/readers.hpp"
 
 #include <fmt/core.h>
 
@@ -6,17 +6,17 @@
 #include <optional>
 #include <vector>
 
+#include "core/input_file.hpp"
 #include "core/json_text.hpp"
 #include "datasets/arrow/batch_writer.hpp"
+#include "datasets/cache/cache_folder.hpp"
 #include "datasets/distributed/cached_run.hpp"
+#include "datasets/readers/packed_file.hpp"
 #include "datasets/table/content_hash.hpp"
 #include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
-#include "packed_file.hpp"
 
 namespace lockstep::readers {
 namespace {

@@ -13,20 +13,20 @@
 
 #include "core/json.hpp"
 #include "core/parallel_for.hpp"
+#include "core/processors.hpp"
 #include "core/utf8_check.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/validation.hpp"
+#include "datasets/readers/json_blocks.hpp"
+#include "datasets/readers/json_settler.hpp"
+#include "datasets/readers/json_values.hpp"
+#include "datasets/readers/readers.hpp"
+#include "datasets/readers/rounding.hpp"
 #include "datasets/table/convert.hpp"
 #include "datasets/table/name_finder.hpp"
 #include "datasets/table/schema_inference.hpp"
-#include "json_blocks.hpp"
-#include "json_settler.hpp"
-#include "json_values.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/processors.hpp"
 #include "lockstep/datasets/column_builder.hpp"
-#include "readers.hpp"
-#include "rounding.hpp"
 
 namespace lockstep::readers {
 namespace {

@@ -1,10 +1,10 @@
-#include "json_blocks.hpp"
+#include "datasets/readers/json_blocks.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "json_values.hpp"
+#include "datasets/readers/json_values.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::readers {

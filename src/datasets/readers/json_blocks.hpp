@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "datasets/arrow/mapped_file.hpp"
-#include "readers.hpp"
+#include "datasets/readers/readers.hpp"
 
 namespace lockstep::readers {
 

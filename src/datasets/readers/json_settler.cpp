@@ -1,4 +1,4 @@
-#include "json_settler.hpp"
+#include "datasets/readers/json_settler.hpp"
 
 #include <fmt/core.h>
 
@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "datasets/readers/rounding.hpp"
 #include "datasets/table/convert.hpp"
 #include "datasets/table/name_finder.hpp"
 #include "lockstep/core/error.hpp"
-#include "rounding.hpp"
 
 namespace lockstep::readers {
 namespace {

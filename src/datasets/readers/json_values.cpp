@@ -1,4 +1,4 @@
-#include "json_values.hpp"
+#include "datasets/readers/json_values.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "packed_file.hpp"
+#include "datasets/readers/packed_file.hpp"
 
 #include <arrow/io/compressed.h>
 #include <arrow/io/file.h>
@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "core/file_system.hpp"
+#include "datasets/readers/zip_member.hpp"
 #include "lockstep/core/error.hpp"
-#include "zip_member.hpp"
 
 namespace lockstep::readers {
 namespace {

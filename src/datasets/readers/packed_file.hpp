@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/core/input_file.hpp"
+#include "core/input_file.hpp"
 #include "net/file_descriptor.hpp"
 
 namespace lockstep::readers {

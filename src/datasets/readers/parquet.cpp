@@ -12,11 +12,11 @@
 #include <deque>
 #include <numeric>
 
+#include "core/input_file.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/validation.hpp"
+#include "datasets/readers/readers.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
-#include "readers.hpp"
 
 namespace lockstep::readers {
 namespace {

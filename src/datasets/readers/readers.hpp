@@ -182,4 +182,7 @@ std::vector<std::filesystem::path> matching_files(const std::filesystem::path& p
 /// file, Error if the cache cannot be written.
 ArrowDataset load_rows(const RowFile& file);
 
+/// A column "text" with the lines of a file, each with its "\n" if `keep_linebreaks`.
+ArrowDataset load_text_rows(const std::filesystem::path& path, bool keep_linebreaks);
+
 }  // namespace lockstep::readers

@@ -1,4 +1,4 @@
-#include "rounding.hpp"
+#include "datasets/readers/rounding.hpp"
 
 #include <fmt/core.h>
 

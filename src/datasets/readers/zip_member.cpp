@@ -1,14 +1,14 @@
-#include "zip_member.hpp"
+#include "datasets/readers/zip_member.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <vector>
 
+#include "core/input_file.hpp"
 #include "core/utf8_check.hpp"
 #include "core/zip_directory.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 
 namespace lockstep::readers {
 namespace {

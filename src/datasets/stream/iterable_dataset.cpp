@@ -10,9 +10,14 @@
 #include "core/json_text.hpp"
 #include "data/images/random_bits.hpp"
 #include "datasets/readers/readers.hpp"
+#include "datasets/stream/bad_files.hpp"
+#include "datasets/stream/generator_rows.hpp"
+#include "datasets/stream/operations.hpp"
+#include "datasets/stream/shards_pass.hpp"
+#include "datasets/stream/table_rows.hpp"
+#include "datasets/stream/tar_rows.hpp"
 #include "datasets/table/content_hash.hpp"
 #include "lockstep/core/error.hpp"
-#include "row_pass.hpp"
 
 namespace lockstep {
 namespace {
@@ -78,6 +83,33 @@ struct Part {
     shards = std::move(mine);
   }
 };
+
+Json parsed(const std::string& state) {
+  auto found = json_tree::parse<Json>(state, "the state of a stream");
+  if (!found.is_object()) throw UsageError("the state of a stream is not an object of JSON.");
+  return found;
+}
+
+void check_same_pass(const Json& saved, const Json& here) {
+  for (const auto& [name, value] : here.items()) {
+    if (saved.value(name, Json()) == value) continue;
+    throw UsageError(fmt::format(
+        "the saved position belongs to another pass of a stream: its {} is {}, here it is {}. Continue "
+        "with the same files and operations and the same numbers of ranks and workers, or begin the "
+        "epoch anew.",
+        name, json_text(saved.value(name, Json())), json_text(value)));
+  }
+}
+
+/// Runs `work`, which reads a state; turns JSON errors into UsageError.
+template <typename Work>
+void read_state(const Work& work) {
+  try {
+    work();
+  } catch (const Json::exception& error) {
+    throw UsageError(fmt::format("the state of a stream is damaged: {}.", error.what()));
+  }
+}
 
 }  // namespace
 
@@ -162,37 +194,6 @@ std::string RowStream::state_dict() const {
   state["position"] = state_->pass->state();
   return json_text(state);
 }
-
-namespace {
-
-Json parsed(const std::string& state) {
-  auto found = json_tree::parse<Json>(state, "the state of a stream");
-  if (!found.is_object()) throw UsageError("the state of a stream is not an object of JSON.");
-  return found;
-}
-
-void check_same_pass(const Json& saved, const Json& here) {
-  for (const auto& [name, value] : here.items()) {
-    if (saved.value(name, Json()) == value) continue;
-    throw UsageError(fmt::format(
-        "the saved position belongs to another pass of a stream: its {} is {}, here it is {}. Continue "
-        "with the same files and operations and the same numbers of ranks and workers, or begin the "
-        "epoch anew.",
-        name, json_text(saved.value(name, Json())), json_text(value)));
-  }
-}
-
-/// Runs `work`, which reads a state; turns JSON errors into UsageError.
-template <typename Work>
-void read_state(const Work& work) {
-  try {
-    work();
-  } catch (const Json::exception& error) {
-    throw UsageError(fmt::format("the state of a stream is damaged: {}.", error.what()));
-  }
-}
-
-}  // namespace
 
 template <typename Change>
 IterableDataset IterableDataset::changed(const Change& change) const {

@@ -1,3 +1,5 @@
+#include "datasets/stream/operations.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,24 +10,8 @@
 
 #include "data/images/random_bits.hpp"
 #include "lockstep/core/error.hpp"
-#include "row_pass.hpp"
 
 namespace lockstep::stream {
-
-std::int64_t RowPass::skip(std::int64_t count) {
-  std::int64_t done = 0;
-  while (done < count && next()) ++done;
-  return done;
-}
-
-std::int64_t number_in(const Json& state, const char* name, std::int64_t most) {
-  const auto number = state.at(name).get<std::int64_t>();
-  if (number >= 0 && number <= most) return number;
-  throw UsageError(fmt::format(
-      "the state of a stream is damaged: its {} is {}, but can be 0 to {} only. Restart the epoch.", name,
-      number, most));
-}
-
 namespace {
 
 Value* find(Row& row, const std::string& name) {

@@ -1,4 +1,4 @@
-#include "tar_reader.hpp"
+#include "datasets/stream/tar_reader.hpp"
 
 #include <fmt/core.h>
 

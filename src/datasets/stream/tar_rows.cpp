@@ -1,11 +1,12 @@
+#include "datasets/stream/tar_rows.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>
 #include <utility>
 
-#include "row_pass.hpp"
-#include "tar_reader.hpp"
+#include "datasets/stream/tar_reader.hpp"
 
 namespace lockstep::stream {
 namespace {

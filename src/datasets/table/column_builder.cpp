@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "datasets/arrow/bridge.hpp"
+#include "datasets/table/name_finder.hpp"
 #include "lockstep/core/error.hpp"
-#include "name_finder.hpp"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "content_hash.hpp"
+#include "datasets/table/content_hash.hpp"
 
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -13,12 +13,12 @@
 #include <optional>
 #include <vector>
 
+#include "core/input_file.hpp"
 #include "core/json_text.hpp"
+#include "datasets/cache/cache_folder.hpp"
 #include "datasets/cache/file_stamp.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 
 // The whole library, in this file only.
 #define XXH_INLINE_ALL

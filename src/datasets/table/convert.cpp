@@ -1,4 +1,4 @@
-#include "convert.hpp"
+#include "datasets/table/convert.hpp"
 
 #include <fmt/core.h>
 #include <locale.h>
@@ -11,9 +11,9 @@
 #include "core/text.hpp"
 #include "core/utf8_check.hpp"
 #include "datasets/arrow/bridge.hpp"
+#include "datasets/table/name_finder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"
-#include "name_finder.hpp"
 
 namespace lockstep::table {
 namespace {
@@ -152,63 +152,6 @@ Value as_plain(const Value& value, const DataType& type) {
   return as_number(value, type);
 }
 
-}  // namespace
-
-DataType with_times_as_text(const DataType& type) {
-  return arrow_file::with_parts(type, [](const DataType& part) {
-    const bool is_time = part.is_temporal() && part.kind() != TypeKind::duration;
-    return is_time ? DataType(TypeKind::utf8) : part;
-  });
-}
-
-std::optional<std::int64_t> parse_integer(std::string_view text) {
-  return lockstep::parse_number<std::int64_t>(unsigned_text(text));
-}
-std::optional<std::uint64_t> parse_unsigned(std::string_view text) {
-  return lockstep::parse_number<std::uint64_t>(unsigned_text(text));
-}
-
-std::optional<double> parse_number(std::string_view text) {
-  text = unsigned_text(text);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
-  if (error == std::errc::result_out_of_range) {
-    static const auto c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
-    return ::strtod_l(std::string(text).c_str(), nullptr, c_locale);
-  }
-  return value;
-}
-
-std::optional<bool> parse_boolean(std::string_view text) {
-  const auto is = [&](std::string_view word) {
-    return std::equal(text.begin(), text.end(), word.begin(), word.end(),
-                      [](char a, char b) { return (a | 0x20) == b; });
-  };
-  if (is("true")) return true;
-  if (is("false")) return false;
-  return std::nullopt;
-}
-
-Value converted(const Value& value, const Feature& feature) {
-  if (value.is_null()) return value;
-  switch (feature.kind()) {
-    case Feature::Kind::class_label:
-      return as_class(value, feature);
-    case Feature::Kind::list:
-      return as_list(value, feature);
-    case Feature::Kind::struct_:
-      return as_structure(value, feature);
-    case Feature::Kind::other:
-      return value;
-    case Feature::Kind::value:
-      break;
-  }
-  return as_plain(value, feature.type());
-}
-
-namespace {
-
 [[noreturn]] void fail_at(std::int64_t row, std::string_view name, std::string why) {
   if (why.ends_with('.')) why.pop_back();
   throw UsageError(fmt::format("row {} of the column '{}': {}.", row, name, why));
@@ -265,6 +208,59 @@ bool has_classes(const Feature& feature) {
 }
 
 }  // namespace
+
+DataType with_times_as_text(const DataType& type) {
+  return arrow_file::with_parts(type, [](const DataType& part) {
+    const bool is_time = part.is_temporal() && part.kind() != TypeKind::duration;
+    return is_time ? DataType(TypeKind::utf8) : part;
+  });
+}
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  return lockstep::parse_number<std::int64_t>(unsigned_text(text));
+}
+std::optional<std::uint64_t> parse_unsigned(std::string_view text) {
+  return lockstep::parse_number<std::uint64_t>(unsigned_text(text));
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  text = unsigned_text(text);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
+  if (error == std::errc::result_out_of_range) {
+    static const auto c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+    return ::strtod_l(std::string(text).c_str(), nullptr, c_locale);
+  }
+  return value;
+}
+
+std::optional<bool> parse_boolean(std::string_view text) {
+  const auto is = [&](std::string_view word) {
+    return std::equal(text.begin(), text.end(), word.begin(), word.end(),
+                      [](char a, char b) { return (a | 0x20) == b; });
+  };
+  if (is("true")) return true;
+  if (is("false")) return false;
+  return std::nullopt;
+}
+
+Value converted(const Value& value, const Feature& feature) {
+  if (value.is_null()) return value;
+  switch (feature.kind()) {
+    case Feature::Kind::class_label:
+      return as_class(value, feature);
+    case Feature::Kind::list:
+      return as_list(value, feature);
+    case Feature::Kind::struct_:
+      return as_structure(value, feature);
+    case Feature::Kind::other:
+      return value;
+    case Feature::Kind::value:
+      break;
+  }
+  return as_plain(value, feature.type());
+}
 
 Column converted_column(const Column& column, const Feature& feature, std::string_view name) {
   const auto& type = feature.type();

@@ -12,62 +12,15 @@
 #include <utility>
 
 #include "core/text.hpp"
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/known_types.hpp"
+#include "datasets/table/names.hpp"
 #include "lockstep/core/error.hpp"
-#include "names.hpp"
 
 namespace lockstep {
 namespace {
 
-struct Known {
-  TypeKind kind;
-  std::string_view name;
-  arrow::Type::type id;
-  /// Null for types with parameters.
-  const std::shared_ptr<arrow::DataType>& (*make)();
-};
-
-/// With Hugging Face's names.
-constexpr std::array kKnown = {
-    Known{TypeKind::null, "null", arrow::Type::NA, arrow::null},
-    Known{TypeKind::boolean, "bool", arrow::Type::BOOL, arrow::boolean},
-    Known{TypeKind::int8, "int8", arrow::Type::INT8, arrow::int8},
-    Known{TypeKind::int16, "int16", arrow::Type::INT16, arrow::int16},
-    Known{TypeKind::int32, "int32", arrow::Type::INT32, arrow::int32},
-    Known{TypeKind::int64, "int64", arrow::Type::INT64, arrow::int64},
-    Known{TypeKind::uint8, "uint8", arrow::Type::UINT8, arrow::uint8},
-    Known{TypeKind::uint16, "uint16", arrow::Type::UINT16, arrow::uint16},
-    Known{TypeKind::uint32, "uint32", arrow::Type::UINT32, arrow::uint32},
-    Known{TypeKind::uint64, "uint64", arrow::Type::UINT64, arrow::uint64},
-    Known{TypeKind::float16, "float16", arrow::Type::HALF_FLOAT, arrow::float16},
-    Known{TypeKind::float32, "float32", arrow::Type::FLOAT, arrow::float32},
-    Known{TypeKind::float64, "float64", arrow::Type::DOUBLE, arrow::float64},
-    Known{TypeKind::utf8, "string", arrow::Type::STRING, arrow::utf8},
-    Known{TypeKind::large_utf8, "large_string", arrow::Type::LARGE_STRING, arrow::large_utf8},
-    Known{TypeKind::binary, "binary", arrow::Type::BINARY, arrow::binary},
-    Known{TypeKind::large_binary, "large_binary", arrow::Type::LARGE_BINARY, arrow::large_binary},
-    Known{TypeKind::fixed_size_binary, "fixed_size_binary", arrow::Type::FIXED_SIZE_BINARY, nullptr},
-    Known{TypeKind::list, "list", arrow::Type::LIST, nullptr},
-    Known{TypeKind::large_list, "large_list", arrow::Type::LARGE_LIST, nullptr},
-    Known{TypeKind::fixed_size_list, "fixed_size_list", arrow::Type::FIXED_SIZE_LIST, nullptr},
-    Known{TypeKind::struct_, "struct", arrow::Type::STRUCT, nullptr},
-    Known{TypeKind::date32, "date32", arrow::Type::DATE32, arrow::date32},
-    Known{TypeKind::date64, "date64", arrow::Type::DATE64, arrow::date64},
-    Known{TypeKind::time32, "time32", arrow::Type::TIME32, nullptr},
-    Known{TypeKind::time64, "time64", arrow::Type::TIME64, nullptr},
-    Known{TypeKind::timestamp, "timestamp", arrow::Type::TIMESTAMP, nullptr},
-    Known{TypeKind::duration, "duration", arrow::Type::DURATION, nullptr},
-    Known{TypeKind::decimal128, "decimal128", arrow::Type::DECIMAL128, nullptr},
-    Known{TypeKind::decimal256, "decimal256", arrow::Type::DECIMAL256, nullptr},
-};
-
-constexpr bool in_order() {
-  for (std::size_t place = 0; place < kKnown.size(); ++place) {
-    if (static_cast<std::size_t>(kKnown[place].kind) != place) return false;
-  }
-  return true;
-}
-static_assert(in_order(), "the kinds' numbers are places in the list");
+using arrow_file::kKnown;
+using arrow_file::Known;
 
 const Known& known(TypeKind kind) noexcept { return kKnown[static_cast<std::size_t>(kind)]; }
 
@@ -127,17 +80,6 @@ template <typename Type>
 const Type& as(const std::shared_ptr<arrow::DataType>& type) {
   return static_cast<const Type&>(*type);
 }
-
-}  // namespace
-
-/// Creates DataTypes from Arrow's types, which have all parameters.
-struct ArrowTypes {
-  static DataType make(TypeKind kind, std::shared_ptr<arrow::DataType> type) {
-    return {kind, std::move(type)};
-  }
-};
-
-namespace {
 
 std::shared_ptr<arrow::Field> item(const DataType& element) { return arrow::field("item", element.arrow()); }
 
@@ -302,81 +244,4 @@ std::string DataType::text() const {
 
 bool operator==(const DataType& a, const DataType& b) { return a.arrow_->Equals(*b.arrow_); }
 
-namespace arrow_file {
-namespace {
-
-std::vector<Field> fields_of(const arrow::FieldVector& given, const Location& place) {
-  std::vector<Field> fields;
-  for (const auto& field : given) {
-    const auto at = place.within(fmt::format("column '{}'", utf8_text(field->name().substr(0, 100))));
-    if (first_not_utf8(field->name()) != std::string::npos) at.fail("its name is not UTF-8 text");
-    fields.push_back({field->name(), type_of(*field->type(), at), field->nullable()});
-  }
-  return fields;
-}
-
-std::int32_t checked_width(std::int32_t width, const Location& place) {
-  if (width < 1) place.fail(fmt::format("it has a fixed size of {}", width));
-  return width;
-}
-
-}  // namespace
-
-DataType type_of(const arrow::DataType& type, const Location& place) {
-  const auto child = [&] { return type_of(*type.field(0)->type(), place); };
-  switch (type.id()) {
-    case arrow::Type::STRING_VIEW:
-      return DataType(TypeKind::utf8);
-    case arrow::Type::BINARY_VIEW:
-      return DataType(TypeKind::binary);
-    case arrow::Type::EXTENSION:
-      return type_of(*static_cast<const arrow::ExtensionType&>(type).storage_type(), place);
-    case arrow::Type::DICTIONARY:
-      return type_of(*static_cast<const arrow::DictionaryType&>(type).value_type(), place);
-    // A map is a list of structs of a key and a value.
-    case arrow::Type::MAP:
-    case arrow::Type::LIST:
-      return DataType::list(child());
-    case arrow::Type::LARGE_LIST:
-      return DataType::list(child(), true);
-    case arrow::Type::FIXED_SIZE_LIST:
-      return DataType::fixed_size_list(
-          child(), checked_width(static_cast<const arrow::FixedSizeListType&>(type).list_size(), place));
-    case arrow::Type::STRUCT:
-      return DataType::struct_(fields_of(type.fields(), place));
-    case arrow::Type::FIXED_SIZE_BINARY:
-      checked_width(type.byte_width(), place);
-      break;
-    case arrow::Type::TIMESTAMP:
-      if (first_not_utf8(as<arrow::TimestampType>(type.GetSharedPtr()).timezone()) != std::string::npos)
-        place.fail("its time zone is not UTF-8 text");
-      break;
-    default:
-      break;
-  }
-  const auto* found =
-      std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& one) { return one.id == type.id(); });
-  if (found != kKnown.end()) return ArrowTypes::make(found->kind, type.GetSharedPtr());
-  place.fail(
-      fmt::format("its type ({}) is not supported. Convert the column before it is written, in Python: "
-                  "table.set_column(...) with pyarrow.compute.cast",
-                  type.ToString()));
-}
-
-FileSchema schema_of(const arrow::Schema& schema, const Location& place) {
-  FileSchema result{fields_of(schema.fields(), place), {}, arrow::schema(schema.fields(), schema.metadata())};
-  if (const auto& metadata = schema.metadata()) {
-    for (std::int64_t entry = 0; entry < metadata->size(); ++entry)
-      result.metadata.emplace(metadata->key(entry), metadata->value(entry));
-  }
-  return result;
-}
-
-std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields) {
-  arrow::FieldVector made;
-  for (const auto& field : fields) made.push_back(arrow::field(field.name, field.type.arrow()));
-  return arrow::schema(std::move(made));
-}
-
-}  // namespace arrow_file
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "numpy_random.hpp"
+#include "datasets/table/numpy_random.hpp"
 
 #include <algorithm>
 #include <bit>

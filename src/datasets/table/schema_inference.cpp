@@ -1,4 +1,4 @@
-#include "schema_inference.hpp"
+#include "datasets/table/schema_inference.hpp"
 
 #include <arrow/array/data.h>
 #include <arrow/type.h>

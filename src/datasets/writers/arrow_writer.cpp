@@ -4,10 +4,10 @@
 
 #include "datasets/arrow/batch_writer.hpp"
 #include "datasets/arrow/bridge.hpp"
-#include "datasets/dataset/state.hpp"
+#include "datasets/dataset/from_rows.hpp"
+#include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "save_folder.hpp"
 
 namespace lockstep {
 
@@ -95,17 +95,6 @@ std::int64_t ArrowWriter::finalize() {
   state_->writer->finish();
   state_->file.commit();
   return state_->written;
-}
-
-ArrowDataset ArrowDataset::from_generator(const std::function<std::optional<Value>()>& next,
-                                          const std::filesystem::path& file,
-                                          const std::optional<Features>& features) {
-  ArrowWriter writer(file, features);
-  for (auto row = next(); row; row = next()) writer.write(*std::move(row));
-  writer.finalize();
-  LoadOptions options;
-  options.format = FileFormat::arrow;
-  return load(file, options);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "datasets/arrow/batch_writer.hpp"
@@ -25,6 +26,10 @@ std::vector<ArrayPointer> record_batch(const ArrowDataset& dataset, std::int64_t
 /// The schema of a file, with the features as `datasets` stores them, without a fingerprint, which it then
 /// generates.
 std::shared_ptr<arrow::Schema> schema_of(const Features& features);
+
+/// Writes a file with the rows. `make` creates one of the file writers. Returns the hash of the bytes.
+std::string write_file(const ArrowDataset& dataset, const std::filesystem::path& path,
+                       std::int64_t batch_rows, decltype(arrow_file::stream_writer)& make);
 
 /// Writes the files of save_to_disk into a folder that exists.
 void write_folder(const ArrowDataset& dataset, const std::filesystem::path& folder,

@@ -9,13 +9,13 @@
 #include <map>
 #include <set>
 
-#include "../module_agreement.hpp"
 #include "core/text.hpp"
-#include "fully_sharded.hpp"
-#include "initially_sharded_unit.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
-#include "sharded_parameters.hpp"
+#include "parallel/fsdp/fully_sharded.hpp"
+#include "parallel/fsdp/initially_sharded_unit.hpp"
+#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/module_agreement.hpp"
 
 namespace lockstep {
 namespace parallel {

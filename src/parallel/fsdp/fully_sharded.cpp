@@ -1,4 +1,4 @@
-#include "fully_sharded.hpp"
+#include "parallel/fsdp/fully_sharded.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
@@ -11,10 +11,10 @@
 #include <map>
 #include <tuple>
 
-#include "../module_agreement.hpp"
-#include "initially_sharded_unit.hpp"
 #include "lockstep/core/error.hpp"
-#include "sharded_parameters.hpp"
+#include "parallel/fsdp/initially_sharded_unit.hpp"
+#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/module_agreement.hpp"
 
 namespace lockstep::parallel {
 namespace {

@@ -10,11 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../../comm/deferred_reduction.hpp"
-#include "buffer_pool.hpp"
+#include "comm/deferred_reduction.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
-#include "parameter_group.hpp"
+#include "parallel/fsdp/buffer_pool.hpp"
+#include "parallel/fsdp/parameter_group.hpp"
 
 namespace lockstep::parallel {
 

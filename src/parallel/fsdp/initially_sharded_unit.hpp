@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "buffer_pool.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "parameter_group.hpp"
+#include "parallel/fsdp/buffer_pool.hpp"
+#include "parallel/fsdp/parameter_group.hpp"
 
 namespace lockstep::parallel {
 

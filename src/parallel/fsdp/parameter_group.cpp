@@ -1,4 +1,4 @@
-#include "parameter_group.hpp"
+#include "parallel/fsdp/parameter_group.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "buffer_pool.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/comm/work.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
 #include "lockstep/parallel/module_tensors.hpp"
-#include "shard_layout.hpp"
+#include "parallel/fsdp/buffer_pool.hpp"
+#include "parallel/fsdp/shard_layout.hpp"
 
 namespace lockstep::parallel {
 

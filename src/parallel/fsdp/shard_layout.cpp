@@ -1,4 +1,4 @@
-#include "shard_layout.hpp"
+#include "parallel/fsdp/shard_layout.hpp"
 
 #include <algorithm>
 

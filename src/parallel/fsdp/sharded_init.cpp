@@ -2,16 +2,13 @@
 
 #include <ATen/ATen.h>
 
-#include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <unordered_map>
 
-#include "../module_agreement.hpp"
-#include "initially_sharded_unit.hpp"
-#include "lockstep/core/error.hpp"
-#include "sharded_parameters.hpp"
+#include "parallel/fsdp/initially_sharded_unit.hpp"
+#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/module_agreement.hpp"
 
 namespace lockstep {
 namespace parallel {
@@ -50,41 +47,6 @@ std::optional<std::pair<std::shared_ptr<InitiallyShardedUnit>, InitialLocation>>
 }
 
 }  // namespace
-
-InitiallyShardedUnit::InitiallyShardedUnit(const std::vector<NamedTensor>& parameters,
-                                           const ShardGroups& groups)
-    : all_(groups.all) {
-  std::map<std::tuple<at::ScalarType, bool>, std::vector<NamedTensor>> members;
-  for (const auto& entry : parameters)
-    members[{entry.tensor.scalar_type(), entry.tensor.requires_grad()}].push_back(entry);
-  for (auto& [kind, of_kind] : members) {
-    for (const auto& entry : of_kind) {
-      if (entry.tensor.device() != groups.all.device())
-        entry.tensor.set_data(entry.tensor.detach().to(groups.all.device()));
-      copy_values(groups.all, entry.tensor);
-      ShardedParameters::add(entry.tensor);
-    }
-    parameter_groups_.emplace_back(std::move(of_kind), groups, MixedPrecisionPolicy{}, pool_);
-  }
-}
-
-void InitiallyShardedUnit::pre_forward() {
-  throw UsageError(
-      "a model that was made under a ShardedInit has no forward before fully_shard() or "
-      "Accelerator::prepare()");
-}
-
-void InitiallyShardedUnit::unshard() {
-  for (auto& group : parameter_groups_) {
-    group.check_sharded_storage();
-    group.unshard_in_original_dtype();
-    for (const auto& entry : group.parameters()) ShardedParameters::remove(entry.tensor);
-  }
-}
-
-InitiallyShardedUnit* find_initially_sharded(const Unit& unit) {
-  return dynamic_cast<InitiallyShardedUnit*>(unit.hooks().get());
-}
 
 void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
                  const std::vector<NamedTensor>& buffers) {

@@ -1,4 +1,4 @@
-#include "sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameters.hpp"
 
 #include <mutex>
 #include <unordered_map>

@@ -1,10 +1,9 @@
-// The classes of WordPiece and byte-level BPE.
+#include "tokenizers/pretrained/byte_recipes.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
-
-#include "tokenizers/pretrained/recipes.hpp"
 
 namespace lockstep::tokenizer::recipe {
 namespace {

@@ -1,4 +1,4 @@
-#include "tokenizers/pretrained/class_recipe.hpp"
+#include "tokenizers/pretrained/class_fields.hpp"
 
 namespace lockstep::tokenizer {
 
@@ -34,38 +34,6 @@ const GivenToken* ClassFields::find(const std::string& name) const {
 std::string ClassFields::text(const std::string& name) const {
   const auto* token = find(name);
   return token == nullptr ? "" : token->content;
-}
-
-nlohmann::json template_processing(const std::vector<TemplatePiece>& single,
-                                   const std::vector<TemplatePiece>& pair, const IdOf& id) {
-  nlohmann::json document = {{"type", "TemplateProcessing"}, {"special_tokens", nlohmann::json::object()}};
-  const auto write = [&](const std::vector<TemplatePiece>& pieces) {
-    auto list = nlohmann::json::array();
-    for (const auto& [text, type] : pieces) {
-      const bool is_text = text == "$A" || text == "$B";
-      list.push_back({{is_text ? "Sequence" : "SpecialToken",
-                       {{"id", is_text ? text.substr(1) : text}, {"type_id", type}}}});
-      if (!is_text)
-        document["special_tokens"][text] = {{"id", text}, {"ids", {id(text)}}, {"tokens", {text}}};
-    }
-    return list;
-  };
-  auto first = write(single);
-  document["pair"] = write(pair);
-  document["single"] = std::move(first);
-  return document;
-}
-
-nlohmann::json bos_and_eos(const std::string& bos, const std::string& eos, const IdOf& id) {
-  std::vector<TemplatePiece> single;
-  std::vector<TemplatePiece> second;
-  if (!bos.empty()) single.push_back({bos, 0}), second.push_back({bos, 1});
-  single.push_back({"$A", 0});
-  second.push_back({"$B", 1});
-  if (!eos.empty()) single.push_back({eos, 0}), second.push_back({eos, 1});
-  auto pair = single;
-  pair.insert(pair.end(), second.begin(), second.end());
-  return template_processing(single, pair, id);
 }
 
 }  // namespace lockstep::tokenizer

@@ -5,7 +5,8 @@
 
 #include <utility>
 
-#include "tokenizers/pretrained/recipes.hpp"
+#include "tokenizers/pretrained/byte_recipes.hpp"
+#include "tokenizers/pretrained/piece_recipes.hpp"
 
 namespace lockstep::tokenizer {
 namespace {
@@ -72,6 +73,38 @@ std::string recipe_names() {
   std::vector<std::string> names;
   for (const auto& recipe : kRecipes) names.emplace_back(recipe.first);
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+nlohmann::json template_processing(const std::vector<TemplatePiece>& single,
+                                   const std::vector<TemplatePiece>& pair, const IdOf& id) {
+  nlohmann::json document = {{"type", "TemplateProcessing"}, {"special_tokens", nlohmann::json::object()}};
+  const auto write = [&](const std::vector<TemplatePiece>& pieces) {
+    auto list = nlohmann::json::array();
+    for (const auto& [text, type] : pieces) {
+      const bool is_text = text == "$A" || text == "$B";
+      list.push_back({{is_text ? "Sequence" : "SpecialToken",
+                       {{"id", is_text ? text.substr(1) : text}, {"type_id", type}}}});
+      if (!is_text)
+        document["special_tokens"][text] = {{"id", text}, {"ids", {id(text)}}, {"tokens", {text}}};
+    }
+    return list;
+  };
+  auto first = write(single);
+  document["pair"] = write(pair);
+  document["single"] = std::move(first);
+  return document;
+}
+
+nlohmann::json bos_and_eos(const std::string& bos, const std::string& eos, const IdOf& id) {
+  std::vector<TemplatePiece> single;
+  std::vector<TemplatePiece> second;
+  if (!bos.empty()) single.push_back({bos, 0}), second.push_back({bos, 1});
+  single.push_back({"$A", 0});
+  second.push_back({"$B", 1});
+  if (!eos.empty()) single.push_back({eos, 0}), second.push_back({eos, 1});
+  auto pair = single;
+  pair.insert(pair.end(), second.begin(), second.end());
+  return template_processing(single, pair, id);
 }
 
 }  // namespace lockstep::tokenizer

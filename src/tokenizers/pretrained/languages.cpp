@@ -1,7 +1,6 @@
-#include <sstream>
-#include <string_view>
+#include "tokenizers/pretrained/languages.hpp"
 
-#include "tokenizers/pretrained/class_recipe.hpp"
+#include <sstream>
 
 namespace lockstep::tokenizer {
 namespace {

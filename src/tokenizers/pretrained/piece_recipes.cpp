@@ -1,10 +1,11 @@
-// The classes of SentencePiece's vocabularies, and BPE on characters.
+#include "tokenizers/pretrained/piece_recipes.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "tokenizers/pretrained/recipes.hpp"
+#include "tokenizers/pretrained/languages.hpp"
 
 namespace lockstep::tokenizer::recipe {
 namespace {

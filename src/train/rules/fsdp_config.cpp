@@ -4,8 +4,8 @@
 
 #include <sstream>
 
+#include "core/input_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "lockstep/core/options.hpp"
 
 namespace lockstep {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "../../checkpoint/checkpoint_rotation.hpp"
+#include "core/atomic_directory.hpp"
 #include "train/state/checkpoint_writer.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
-#include "lockstep/core/atomic_directory.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "training_loop.hpp"

@@ -1,4 +1,4 @@
-#include "lockstep/core/atomic_directory.hpp"
+#include "core/atomic_directory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -7,8 +7,8 @@
 #include <csignal>
 #include <thread>
 
+#include "core/input_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/input_file.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 

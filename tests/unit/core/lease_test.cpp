@@ -1,4 +1,4 @@
-#include "lockstep/core/lease.hpp"
+#include "core/lease.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

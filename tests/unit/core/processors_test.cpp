@@ -1,4 +1,4 @@
-#include "lockstep/core/processors.hpp"
+#include "core/processors.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

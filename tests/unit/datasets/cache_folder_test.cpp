@@ -1,4 +1,4 @@
-#include "lockstep/datasets/cache_folder.hpp"
+#include "datasets/cache/cache_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "lockstep/datasets/staging.hpp"
+#include "datasets/cache/staging.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,10 +8,10 @@
 
 #include <thread>
 
+#include "datasets/cache/cache_entry.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/datasets/cache_folder.hpp"
+#include "datasets/cache/cache_folder.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 #include "unit/launch/launcher_process.hpp"

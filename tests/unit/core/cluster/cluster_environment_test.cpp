@@ -1,4 +1,5 @@
-#include "lockstep/core/cluster/cluster_environment.hpp"
+#include "core/cluster/scheduler_info.hpp"
+#include "core/cluster/slurm_step.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,8 +9,8 @@
 #include <fstream>
 #include <set>
 
+#include "core/process_identity.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/process_identity.hpp"
 #include "lockstep/core/world.hpp"
 #include "support/temporary_folder.hpp"
 

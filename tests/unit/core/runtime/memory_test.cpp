@@ -1,4 +1,4 @@
-#include "lockstep/core/runtime/memory.hpp"
+#include "core/runtime/memory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

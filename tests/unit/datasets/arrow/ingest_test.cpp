@@ -3,9 +3,9 @@
 
 #include <thread>
 
+#include "datasets/cache/cache_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "lockstep/datasets/map.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"

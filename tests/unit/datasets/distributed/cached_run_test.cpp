@@ -6,9 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "datasets/cache/cache_folder.hpp"
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_folder.hpp"
 #include "support/throws.hpp"
 
 namespace lockstep {

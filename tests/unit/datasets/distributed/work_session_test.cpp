@@ -2,6 +2,7 @@
 
 #include "datasets/distributed/run_once_per_node.hpp"
 #include "datasets/distributed/shared_folder_group.hpp"
+#include "datasets/map/code_id.hpp"
 #include "datasets/map/map_key.hpp"
 #include "doubling.hpp"
 #include "lockstep/core/error.hpp"

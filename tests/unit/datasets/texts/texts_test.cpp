@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "core/text.hpp"
+#include "datasets/cache/cache_entry.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/cache_entry.hpp"
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 #include "net/sha256.hpp"

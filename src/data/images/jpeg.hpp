@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "data/images/decode.hpp"
+
+namespace lockstep::images {
+
+/// decode() of a JPEG file.
+Decoded decode_jpeg(std::span<const std::uint8_t> bytes, const std::string& name, std::int64_t max_pixels,
+                    const ChooseRegion& choose);
+
+}  // namespace lockstep::images

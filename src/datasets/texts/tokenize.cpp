@@ -1,0 +1,181 @@
+#include "lockstep/datasets/tokenize.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/json_text.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+namespace fs = std::filesystem;
+using tokenizer::Encoding;
+using List = std::vector<std::int64_t>;
+
+/// The member of an encoding that a column is built from.
+using Part = List Encoding::*;
+
+Part part_called(const std::string& name) {
+  if (name == "input_ids") return &Encoding::ids;
+  if (name == "attention_mask") return &Encoding::attention_mask;
+  if (name == "token_type_ids") return &Encoding::type_ids;
+  throw UsageError("tokenize: there is no output '" + name +
+                   "'; there are input_ids, attention_mask and token_type_ids.");
+}
+
+Tokenizer cutting(const TokenizeOptions& options) {
+  Tokenizer tokenizer = load_tokenizer(options.tokenizer, options.pretrained);
+  if (options.targets) tokenizer = tokenizer.for_targets();
+  if (options.max_length == 0) return tokenizer;
+  return tokenizer.with_truncation(
+      tokenizer::Truncation{.max_length = static_cast<std::size_t>(options.max_length),
+                            .side = tokenizer.settings().truncation_side});
+}
+
+std::vector<Encoding> encode(const Tokenizer& tokenizer, const MapBatch& batch,
+                             const TokenizeOptions& options) {
+  const auto texts = batch.column<std::string_view>(options.column);
+  std::vector<tokenizer::TextInput> inputs;
+  for (std::int64_t i = 0; i < batch.size(); ++i) inputs.push_back({.text = texts[i]});
+  if (!options.pair_column.empty()) {
+    const auto pairs = batch.column<std::string_view>(options.pair_column);
+    for (std::int64_t i = 0; i < batch.size(); ++i) inputs[static_cast<std::size_t>(i)].pair = pairs[i];
+  }
+  // One thread: the workers of the map are threads already.
+  return tokenizer.encode_batch(inputs, {.add_special_tokens = options.add_special_tokens, .threads = 1});
+}
+
+Columns columns_of(const std::vector<Encoding>& encodings, const TokenizeOptions& options) {
+  Columns columns;
+  for (const auto& name : options.outputs) {
+    ColumnBuilder lists(DataType::list(DataType(TypeKind::int64)));
+    for (const auto& encoding : encodings) lists.append(encoding.*part_called(name));
+    columns.emplace_back(name, lists.finish());
+  }
+  return columns;
+}
+
+std::vector<std::string> columns_to_remove(const ArrowDataset& texts, const TokenizeOptions& options) {
+  for (const auto& name : options.keep_columns) texts.column(name);
+  auto names = texts.column_names();
+  std::erase_if(names, [&](const auto& name) {
+    return std::find(options.keep_columns.begin(), options.keep_columns.end(), name) !=
+           options.keep_columns.end();
+  });
+  return names;
+}
+
+template <class Value>
+nlohmann::json json_of(const std::optional<Value>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
+std::string parameters_of(const TokenizeOptions& options) {
+  const auto& pretrained = options.pretrained;
+  return json_text(nlohmann::json{{"src_lang", json_of(pretrained.src_lang)},
+                                  {"tgt_lang", json_of(pretrained.tgt_lang)},
+                                  {"add_bos_token", json_of(pretrained.add_bos_token)},
+                                  {"add_eos_token", json_of(pretrained.add_eos_token)},
+                                  {"add_prefix_space", json_of(pretrained.add_prefix_space)},
+                                  {"do_lower_case", json_of(pretrained.do_lower_case)},
+                                  {"special_tokens", pretrained.special_tokens},
+                                  {"targets", options.targets},
+                                  {"column", options.column},
+                                  {"pair_column", options.pair_column},
+                                  {"max_length", options.max_length},
+                                  {"add_special_tokens", options.add_special_tokens},
+                                  {"outputs", options.outputs}});
+}
+
+void check_texts(const ArrowDataset& texts, const std::string& name) {
+  const auto column = texts.column<std::string_view>(name);
+  if (texts.column(name).null_count() == 0) return;
+  std::int64_t row = 0;
+  while (!column.is_null(row)) ++row;
+  throw DataError(fmt::format(
+      "tokenize: row {} of the column '{}' is null, not a text: leave such rows out, or give them a text.",
+      row, name));
+}
+
+void check(const ArrowDataset& texts, const TokenizeOptions& options) {
+  if (options.max_length < 0) {
+    throw UsageError(fmt::format("tokenize: max_length must be 0 (texts are not cut) or more, but is {}.",
+                                 options.max_length));
+  }
+  for (const auto& name : options.outputs) part_called(name);
+  check_texts(texts, options.column);
+  if (!options.pair_column.empty()) check_texts(texts, options.pair_column);
+}
+
+/// The files in a folder with one of these endings, sorted.
+std::vector<fs::path> files_ending(const fs::path& folder, std::initializer_list<const char*> endings) {
+  std::vector<fs::path> files;
+  if (!fs::is_directory(folder)) return files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const bool wanted = std::find(endings.begin(), endings.end(), entry.path().extension()) != endings.end();
+    if (wanted && entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// What decides the ids: a tokenizer's files, and the model's configuration, which may name its class.
+std::vector<fs::path> deciding_files(const fs::path& path) {
+  auto files = tokenizer_files(path);
+  if (fs::is_directory(path) && fs::exists(path / "config.json")) files.push_back(path / "config.json");
+  return files;
+}
+
+}  // namespace
+
+std::vector<fs::path> tokenizer_files(const fs::path& path) {
+  if (fs::is_regular_file(path)) return {path};
+  std::vector<fs::path> files;
+  const auto put = [&](const char* name) {
+    if (fs::is_regular_file(path / name)) files.push_back(path / name);
+  };
+  for (const char* name : {"tokenizer.json", "vocab.txt", "vocab.json", "merges.txt"}) put(name);
+  const bool words = fs::exists(path / "tokenizer.json") || fs::exists(path / "vocab.txt") ||
+                     (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt"));
+  const auto pieces = files_ending(path, {".model", ".spm"});
+  if (!words && pieces.empty()) {
+    throw DataError(
+        "'" + path.string() +
+        "' is not a tokenizer: expected a tokenizer.json or vocab.txt, or a folder with one of them or "
+        "with vocab.json and merges.txt.");
+  }
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"})
+    put(name);
+  const auto templates = files_ending(path / "additional_chat_templates", {".jinja"});
+  put("chat_template.jinja");
+  put("chat_template.json");
+  files.insert(files.end(), templates.begin(), templates.end());
+  files.insert(files.end(), pieces.begin(), pieces.end());
+  return files;
+}
+
+Tokenizer load_tokenizer(const fs::path& path, const tokenizer::PretrainedOptions& options) {
+  static_cast<void>(tokenizer_files(path));
+  return Tokenizer::from_pretrained(path, options);
+}
+
+ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options, MapOptions map_options) {
+  check(texts, options);
+  map_options.name = "tokenize";
+  map_options.version = LOCKSTEP_TEXTS_VERSION;
+  map_options.parameters = parameters_of(options);
+  map_options.input_files = deciding_files(options.tokenizer);
+  map_options.remove_columns = columns_to_remove(texts, options);
+  return map(
+      texts, [options](const Worker&) { return cutting(options); },
+      [options](const MapBatch& batch, const Tokenizer& tokenizer) {
+        return columns_of(encode(tokenizer, batch, options), options);
+      },
+      map_options);
+}
+
+}  // namespace lockstep
