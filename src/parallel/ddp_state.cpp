@@ -15,6 +15,7 @@
 #include "comm/errors.hpp"
 #include "comm/transport/shared_allocation.hpp"
 #include "lockstep/core/error.hpp"
+#include "parallel/module_agreement.hpp"
 
 namespace lockstep {
 namespace {

@@ -11,6 +11,7 @@ import json_texts
 import link_lines
 import links
 import one_header
+import one_idea
 import sizes
 import snippets
 import tree
@@ -183,6 +184,43 @@ class OneHeader(MadeUpTree):
     def test_a_heavy_one(self):
         self.give(include__lockstep__lockstep_hpp='#include "lockstep/a/outer.hpp"\n#include "lockstep/models/m.hpp"\n')
         self.assertIn("holds lockstep/models/m.hpp", self.only_problem(one_header.problems))
+
+
+class OneIdea(MadeUpTree):
+    def test_a_source_has_one_anonymous_namespace(self):
+        self.give(src__core__a_cpp="namespace lockstep {\nnamespace {\nint a;\n}\nvoid f() {}\nnamespace inner {}\n}\n")
+        self.no_problem(one_idea.problems)
+        self.give(src__core__a_cpp="namespace lockstep {\nnamespace {\nint a;\n}\nvoid f() {}\nnamespace {\nint b;\n}\n}\n")
+        self.assertIn("src/core/a.cpp:6: another anonymous namespace", self.only_problem(one_idea.problems))
+
+    def test_a_header_leads_to_its_source(self):
+        header = "class A {\n public:\n  A();\n  void f() const { g(); }\n};\nstd::vector<int> make(A a, B b = {});\n"
+        source = "namespace lockstep {\n" "A::A() : b_{1}, c_(2) {}\n\nstd::vector<int> make(A a, B b) {\n  if (a) {}\n  return {};\n}\n}\n"
+        self.give(include__lockstep__core__a_hpp="namespace lockstep {\n" + header + "}\n", src__core__a_cpp=source)
+        self.no_problem(one_idea.problems)
+        self.give(src__core__a_cpp="", src__core__other_cpp=source.replace("A::A", "\nA::A"))
+        self.assertIn("src/core/other.cpp:3: lockstep::A::A is declared in include/lockstep/core/a.hpp", self.only_problem(one_idea.problems))
+        self.give(src__core__other_cpp="", src__core__b_cpp=source[source.index("std::vector"):-2].join(("namespace lockstep {\n", "}\n")))
+        self.assertIn("src/core/b.cpp:2: lockstep::make is declared in", self.only_problem(one_idea.problems))
+
+    def test_other_names_and_spaces(self):
+        self.give(src__core__a_hpp="namespace lockstep {\nvoid f(int a);\nstruct A { void g(); };\n}\n",
+                  src__net__b_cpp="namespace lockstep {\nnamespace {\nvoid f(int a) {}\n}\nnamespace net {\nvoid f(int a) {}\n}\n"
+                                  "struct B { void f(); };\nvoid B::f() {}\nauto x = f(1);\n}\n",
+                  src__core__a_more_cpp="namespace lockstep {\nvoid f(int a) {}\n}\n",
+                  src__core__a__parts_cpp="void lockstep::A::g() {}\n")
+        self.no_problem(one_idea.problems)
+
+    def test_includes_are_written_from_the_root(self):
+        self.give(src__core__a_cpp='#include "core/a.hpp"\n#include "lockstep/core/b.hpp"\n#include "strange.h"\n', src__core__a_hpp="")
+        self.no_problem(one_idea.problems)
+        for include in ("../core/a.hpp", "a.hpp"):
+            self.give(src__core__a_cpp=f'#include "{include}"\n')
+            self.assertIn(f'src/core/a.cpp:1: "{include}": write includes from the root', self.only_problem(one_idea.problems))
+
+    def test_what_is_not_yet_taken_apart(self):
+        self.give(src__train__a_cpp='#include "../b.hpp"\n', launch__agent__a_cpp="namespace {\n}\nnamespace {\n}\n")
+        self.no_problem(one_idea.problems)
 
 
 class Headers(MadeUpTree):

@@ -8,8 +8,8 @@ FOLDERS = ["core", "tokenizers", "net", "coordination", "shm", "comm", "data", "
 # and stages data, and starts in milliseconds all the same.
 LAUNCHER_FOLDERS = ["core", "net"]
 LAUNCHER_PARTS = ["checkpoint/checkpoint_folder", "checkpoint/dtypes", "checkpoint/safetensors_file",
-                  "checkpoint/safetensors_header", "checkpoint/shards", "datasets/cache_entry", "datasets/cache_folder",
-                  "datasets/prepare", "datasets/staging"]
+                  "checkpoint/safetensors_header", "checkpoint/shards", "datasets/cache/cache_entry", "datasets/cache/cache_folder",
+                  "datasets/prepare", "datasets/cache/staging"]
 # A folder of the data sets includes only folders before it; the files that lie in none of them come last.
 DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writers", "readers", "stream", "map", "texts"]
 # Where Arrow's headers are included.
