@@ -160,8 +160,8 @@ TEST_F(CausalLm, RefusesModelsAndArgumentsThatDoNotFit) {
   set_in_config("n_positions", 32);
   set_in_config("vocab_size", 402);
   expect_refusal(words(), 1, {"403 tokens", "402", "do not belong together"});
-  set_in_config("model_type", "llama");
-  expect_refusal(words(), 1, {"config.json", "llama", "gpt2"});
+  set_in_config("model_type", "falcon");
+  expect_refusal(words(), 1, {"config.json", "falcon", "gpt2"});
 }
 
 class SequenceClassification : public TextTrainer {
