@@ -68,7 +68,7 @@ TEST(Generation, AnyOfSeveralTokensEndsAText) {
 TEST(Generation, AForcedTokenMustBeInTheVocabulary) {
   const GenerationConfig config{.max_new_tokens = 1, .forced_eos_token_id = 6};
   EXPECT_THROWS(generate(likes_three(), row({2}), config), UsageError,
-                "to force token 6, but the model has 6 tokens");
+                "forced token 6 is out of range: the model has 6 tokens");
 }
 
 Gpt2Config tiny_gpt2() {
