@@ -78,14 +78,20 @@ TensorCollective all_reduce_of(const char* name, const at::Tensor& tensor, const
           .own = tensor};
 }
 
-TensorCollective all_gather_of(const char* name, const Tensors& outputs, const at::Tensor& input, int size) {
-  const Elements elements = elements_of(name, input);
-  check_count(name, "output", outputs, size);
-  return {.operation = Operation::all_gather,
+/// A collective with a tensor of this rank and a list of them, one for each rank.
+TensorCollective with_list(const char* name, Operation operation, const at::Tensor& own,
+                           const Tensors& list) {
+  const Elements elements = elements_of(name, own);
+  return {.operation = operation,
           .elements = elements,
-          .own = input,
-          .of_ranks = memory_of(name, outputs, elements),
-          .held = outputs};
+          .own = own,
+          .of_ranks = memory_of(name, list, elements),
+          .held = list};
+}
+
+TensorCollective all_gather_of(const char* name, const Tensors& outputs, const at::Tensor& input, int size) {
+  check_count(name, "output", outputs, size);
+  return with_list(name, Operation::all_gather, input, outputs);
 }
 
 TensorCollective all_gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
@@ -279,15 +285,9 @@ CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs
                                            const c10d::GatherOptions& options) {
   HostCopies copies;
   const at::Tensor input = copies.of(single("gather", inputs));
-  const Elements elements = elements_of("gather", input);
-  const Tensors to = copies.of(front_of(outputs));
-  const TensorCollective collective{.operation = Operation::gather,
-                                    .elements = elements,
-                                    .root = static_cast<int>(options.rootRank),
-                                    .own = input,
-                                    .of_ranks = memory_of("gather", to, elements),
-                                    .held = to};
-  if (getRank() == collective.root) check_count("gather", "output", to, getSize());
+  auto collective = with_list("gather", Operation::gather, input, copies.of(front_of(outputs)));
+  collective.root = static_cast<int>(options.rootRank);
+  if (getRank() == collective.root) check_count("gather", "output", collective.held, getSize());
   return enqueue(OpType::GATHER, meta_of("gather", input), options, front_of(outputs), std::move(copies),
                  collective);
 }
@@ -296,15 +296,9 @@ CpuBackend::WorkPointer CpuBackend::scatter(Tensors& outputs, TensorLists& input
                                             const c10d::ScatterOptions& options) {
   HostCopies copies;
   const at::Tensor output = copies.of(single("scatter", outputs));
-  const Elements elements = elements_of("scatter", output);
-  const Tensors from = copies.of(front_of(inputs));
-  const TensorCollective collective{.operation = Operation::scatter,
-                                    .elements = elements,
-                                    .root = static_cast<int>(options.rootRank),
-                                    .own = output,
-                                    .of_ranks = memory_of("scatter", from, elements),
-                                    .held = from};
-  if (getRank() == collective.root) check_count("scatter", "input", from, getSize());
+  auto collective = with_list("scatter", Operation::scatter, output, copies.of(front_of(inputs)));
+  collective.root = static_cast<int>(options.rootRank);
+  if (getRank() == collective.root) check_count("scatter", "input", collective.held, getSize());
   return enqueue(OpType::SCATTER, meta_of("scatter", output), options, outputs, std::move(copies),
                  collective);
 }
@@ -313,15 +307,10 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists
                                                    const c10d::ReduceScatterOptions& options) {
   HostCopies copies;
   const at::Tensor output = copies.of(single("reduce_scatter", outputs));
-  const Elements elements = elements_of("reduce_scatter", output);
-  const Tensors from = copies.of(front_of(inputs));
-  const TensorCollective collective{.operation = Operation::reduce_scatter,
-                                    .elements = elements,
-                                    .reduction = reduction_of(options.reduceOp, output),
-                                    .own = output,
-                                    .of_ranks = memory_of("reduce_scatter", from, elements),
-                                    .held = from};
-  check_count("reduce_scatter", "input", from, getSize());
+  auto collective =
+      with_list("reduce_scatter", Operation::reduce_scatter, output, copies.of(front_of(inputs)));
+  check_count("reduce_scatter", "input", collective.held, getSize());
+  collective.reduction = reduction_of(options.reduceOp, output);
   return enqueue(OpType::REDUCE_SCATTER, meta_of("reduce_scatter", output), options, outputs,
                  std::move(copies), collective);
 }

@@ -34,7 +34,7 @@ class CheckpointPart {
   CheckpointPart& operator=(const CheckpointPart&) = delete;
 
   /// Takes what only all ranks together have. *Collective*.
-  virtual void gather(const GatherOptions& options);
+  virtual void gather(const GatherOptions&) {}
   /// Takes what the writing rank has itself: handles, no copies. *Local*.
   virtual void take_local() {}
   /// Lets go of the program's objects, and replaces tensors that training changes with copies, which have
@@ -51,7 +51,5 @@ class CheckpointPart {
   /// Gives all ranks what rank 0 has read. *Collective*. `info` is the checkpoint's, on every rank.
   virtual void apply(const Accelerator& accelerator, const CheckpointInfo& info) = 0;
 };
-
-inline void CheckpointPart::gather(const GatherOptions&) {}
 
 }  // namespace lockstep::train
