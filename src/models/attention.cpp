@@ -4,9 +4,9 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include "attention.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
+#include "models/attention.hpp"
 
 namespace lockstep::models {
 

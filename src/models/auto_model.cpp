@@ -8,9 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "config_file.hpp"
-#include "families.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/bart.hpp"
+#include "lockstep/models/bert.hpp"
+#include "lockstep/models/decoder.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/opt.hpp"
+#include "models/config_file.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -21,7 +25,7 @@ namespace fs = std::filesystem;
 
 template <class Config>
 ModelConfig config_in(const fs::path& folder) {
-  return model_config_of(Config::from_file(folder));
+  return Config::from_file(folder).model_config();
 }
 
 template <class Holder, class Model>
@@ -88,7 +92,7 @@ CausalLM new_decoder(const fs::path& folder) {
 }
 
 CausalLM decoder_of(const ModelConfig& config, const ModelSizes& sizes) {
-  return as<CausalLM>(DecoderForCausalLM(decoder_config_of(config, sizes)));
+  return as<CausalLM>(DecoderForCausalLM(DecoderConfig::of(config, sizes)));
 }
 
 Seq2SeqLM bart(const fs::path& folder, const FromPretrainedOptions& options) {

@@ -1,37 +1,16 @@
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
 #include <string>
 
-#include "attention.hpp"
-#include "lockstep/models/bart.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "sinusoids.hpp"
+#include "models/attention.hpp"
 
 namespace lockstep::models {
-
-/// What a family does differently: see BartConfig.
-struct BartForm {
-  const char* model_type;
-  /// For messages.
-  const char* name;
-  /// The class of the weights in Python.
-  const char* architecture;
-  bool norm_first, normalized_embeddings, final_norm, has_logits_bias;
-  enum { learned, sines, sines_without_padding } positions;
-  /// The decoder's first token in training is the target's last.
-  bool starts_with_last;
-};
-
-/// Throws UsageError for a type that is none of these families.
-const BartForm& form_of(const std::string& model_type);
 
 /// Sizes and options of a layer.
 struct BartLayerOptions {
@@ -140,61 +119,5 @@ bool draw_skip(const torch::nn::Module& module, double probability);
 /// `next`, the output of a layer for `states`, or `states` if it is skipped. The layer has been computed all
 /// the same and gets gradients of zero: ranks that skip different layers exchange the same tensors.
 at::Tensor unless_skipped(const at::Tensor& next, const at::Tensor& states, bool skipped);
-
-/// Token and position embeddings: the first part of encoder and decoder. The token embedding may be shared
-/// and then belongs to the body.
-class BartSideImpl : public torch::nn::Module {
- public:
-  BartSideImpl(const BartConfig& config, const torch::nn::Embedding& tokens);
-  const at::Tensor& embedding() const { return tokens_->weight; }
-
- protected:
-  /// `begin` tokens are in the cache.
-  at::Tensor embedded(const at::Tensor& ids, std::int64_t begin);
-  /// The last norm of the families that have one.
-  at::Tensor finished(const at::Tensor& states) { return last_norm_ ? last_norm_(states) : states; }
-  void register_rest();
-
-  torch::nn::ModuleList layers_{nullptr};
-
- private:
-  at::Tensor places(const at::Tensor& ids, std::int64_t begin);
-
-  const BartForm& form_;
-  double scale_, dropout_;
-  std::int64_t places_count_, width_, padding_;
-  torch::nn::Embedding tokens_{nullptr}, places_{nullptr};
-  Sinusoids sines_;
-  torch::nn::LayerNorm norm_{nullptr}, last_norm_{nullptr};
-};
-
-class BartEncoderImpl : public BartSideImpl {
- public:
-  BartEncoderImpl(const BartConfig& config, const torch::nn::Embedding& tokens);
-  at::Tensor forward(const at::Tensor& ids, const AttentionMask& mask);
-
- private:
-  double layerdrop_;
-};
-TORCH_MODULE(BartEncoder);
-
-class BartDecoderImpl : public BartSideImpl {
- public:
-  BartDecoderImpl(const BartConfig& config, const torch::nn::Embedding& tokens);
-  at::Tensor forward(const at::Tensor& ids, const BartContext& context);
-  KeyValueCache source_keys(const at::Tensor& states);
-
- private:
-  double layerdrop_;
-};
-TORCH_MODULE(BartDecoder);
-
-/// Encoder and decoder, with one token embedding or two.
-class BartBodyImpl : public torch::nn::Module {
- public:
-  explicit BartBodyImpl(const BartConfig& config);
-  BartEncoder encoder{nullptr};
-  BartDecoder decoder{nullptr};
-};
 
 }  // namespace lockstep::models

@@ -1,4 +1,4 @@
-#include "beam_search.hpp"
+#include "models/beam_search.hpp"
 
 #include <ATen/ATen.h>
 

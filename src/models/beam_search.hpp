@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "generation_loop.hpp"
-#include "logits_processors.hpp"
+#include "models/generation_loop.hpp"
+#include "models/logits_processors.hpp"
 
 namespace lockstep::models {
 

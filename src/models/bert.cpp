@@ -1,111 +1,16 @@
+#include "lockstep/models/bert.hpp"
+
 #include <fmt/core.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
-#include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
+
 #include <utility>
 
-#include "attention.hpp"
-#include "config_file.hpp"
-#include "families.hpp"
-#include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/models/bert.hpp"
-#include "lockstep/models/class_names.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "model_origin.hpp"
-
-namespace lockstep::models {
-namespace {
-
-std::vector<std::string> names_of_classes(const BertConfig& config) {
-  if (config.id2label.empty()) return placeholder_class_names(config.num_labels);
-  if (std::ssize(config.id2label) == config.num_labels) return config.id2label;
-  throw UsageError(fmt::format("num_labels is {}, but id2label names {} classes: expected as many",
-                               config.num_labels, config.id2label.size()));
-}
-
-/// The fields that Lockstep knows, except "architectures".
-nlohmann::ordered_json known_fields(const BertConfig& config) {
-  nlohmann::ordered_json json = {{"attention_probs_dropout_prob", config.attention_probs_dropout_prob},
-                                 {"classifier_dropout", nullptr},
-                                 {"hidden_act", config.hidden_act},
-                                 {"hidden_dropout_prob", config.hidden_dropout_prob},
-                                 {"hidden_size", config.hidden_size},
-                                 {"initializer_range", config.initializer_range},
-                                 {"intermediate_size", config.intermediate_size},
-                                 {"layer_norm_eps", config.layer_norm_eps},
-                                 {"max_position_embeddings", config.max_position_embeddings},
-                                 {"model_type", "bert"},
-                                 {"num_attention_heads", config.num_attention_heads},
-                                 {"num_hidden_layers", config.num_hidden_layers},
-                                 {"pad_token_id", nullptr},
-                                 {"type_vocab_size", config.type_vocab_size},
-                                 {"vocab_size", config.vocab_size}};
-  if (config.classifier_dropout) json["classifier_dropout"] = *config.classifier_dropout;
-  if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
-  if (!config.problem_type.empty()) json["problem_type"] = config.problem_type;
-  nlohmann::ordered_json names;
-  std::map<std::string, std::int64_t> ids;
-  std::int64_t label = 0;
-  for (const auto& name : names_of_classes(config)) {
-    names[std::to_string(label)] = name;
-    ids[name] = label++;
-  }
-  json["id2label"] = std::move(names);
-  json["label2id"] = ids;
-  return json;
-}
-
-}  // namespace
-
-BertConfig BertConfig::from_file(const std::filesystem::path& path) {
-  const ConfigFile file(path);
-  file.require_type("bert");
-  BertConfig config;
-  file.number("vocab_size", config.vocab_size);
-  file.number("hidden_size", config.hidden_size);
-  file.number("num_hidden_layers", config.num_hidden_layers);
-  file.number("num_attention_heads", config.num_attention_heads);
-  file.number("intermediate_size", config.intermediate_size);
-  file.choice("hidden_act", config.hidden_act, kActivations);
-  file.real("hidden_dropout_prob", config.hidden_dropout_prob, 1);
-  file.real("attention_probs_dropout_prob", config.attention_probs_dropout_prob, 1);
-  file.real("classifier_dropout", config.classifier_dropout, 1);
-  file.number("max_position_embeddings", config.max_position_embeddings);
-  file.number("type_vocab_size", config.type_vocab_size);
-  file.real("initializer_range", config.initializer_range, 10);
-  file.real("layer_norm_eps", config.layer_norm_eps, 1);
-  file.number("pad_token_id", config.pad_token_id, 0);
-  file.labels(config.num_labels, config.id2label);
-  file.choice("problem_type", config.problem_type,
-              {"regression", "single_label_classification", "multi_label_classification"});
-  std::string positions = "absolute";
-  file.choice("position_embedding_type", positions, {"absolute"});
-  file.require("is_decoder", false);
-  file.require_multiple("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
-  config.origin = read_origin(path, known_fields(config));
-  return config;
-}
-
-std::string BertConfig::to_json(const std::string& architecture) const {
-  return config_text(origin.get(), architecture, known_fields(*this));
-}
-
-ModelConfig model_config_of(const BertConfig& config) {
-  return {.model_type = "bert",
-          .vocab_size = config.vocab_size,
-          .max_position_embeddings = config.max_position_embeddings,
-          .pad_token_id = config.pad_token_id,
-          .num_labels = config.num_labels,
-          .id2label = config.id2label,
-          .problem_type = config.problem_type};
-}
-
-}  // namespace lockstep::models
+#include "models/attention.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -300,8 +205,6 @@ TextEncoderOutput BertModelImpl::forward(const at::Tensor& input_ids, const at::
   return output;
 }
 
-ModelConfig BertModelImpl::model_config() const { return model_config_of(config_); }
-
 BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config)
     : config_(config) {
   if (!config.id2label.empty()) set_id2label(config.id2label);
@@ -324,62 +227,6 @@ at::Tensor BertForSequenceClassificationImpl::forward(const at::Tensor& input_id
                                                       const at::Tensor& attention_mask,
                                                       const at::Tensor& token_type_ids) {
   return classifier_(dropout_(bert_(input_ids, attention_mask, token_type_ids).pooler_output));
-}
-
-ModelConfig BertForSequenceClassificationImpl::model_config() const { return model_config_of(config_); }
-
-}  // namespace lockstep::models
-
-namespace lockstep::models {
-namespace {
-
-PretrainedNames names_of_bert() {
-  return {.base_prefix = "bert.",
-          .new_heads = {"pooler.", "bert.pooler."},
-          .other_heads = {"cls.", "classifier.", "qa_outputs.", "pooler.", "bert.pooler."},
-          .constants = {"embeddings.position_ids"},
-          .sizes = {{"embeddings.", "word_embeddings.weight", {"vocab_size", "hidden_size"}},
-                    {"embeddings.", "position_embeddings.weight", {"max_position_embeddings", "hidden_size"}},
-                    {"embeddings.", "token_type_embeddings.weight", {"type_vocab_size", "hidden_size"}},
-                    {"encoder.", ".intermediate.dense.weight", {"intermediate_size", "hidden_size"}},
-                    {"encoder.", ".intermediate.dense.bias", {"intermediate_size"}},
-                    {"encoder.", ".attention.output.dense.weight", {"hidden_size", "hidden_size"}},
-                    {"encoder.", ".output.dense.weight", {"hidden_size", "intermediate_size"}},
-                    {"classifier.", "", {"id2label", "hidden_size"}},
-                    {"", "", {"hidden_size", "hidden_size"}}},
-          .layers = {{"encoder.layer.", "num_hidden_layers"}}};
-}
-
-}  // namespace
-
-BertModel load_bert(const std::filesystem::path& folder, bool add_pooling_layer, PretrainedReport* report) {
-  BertModel model(BertConfig::from_file(folder), add_pooling_layer);
-  load_weights(*model, folder, names_of_bert(), report);
-  return model;
-}
-
-BertForSequenceClassification load_bert_classifier(const std::filesystem::path& folder,
-                                                   std::int64_t num_labels, PretrainedReport* report,
-                                                   bool new_classifier) {
-  BertConfig config = BertConfig::from_file(folder);
-  const bool new_head = new_classifier || (num_labels != 0 && num_labels != config.num_labels);
-  if (new_head) {
-    config.id2label.clear();
-    config.problem_type.clear();
-  }
-  if (num_labels != 0) config.num_labels = num_labels;
-  BertForSequenceClassification model(config);
-  auto names = names_of_bert();
-  names.new_heads.push_back("classifier.");
-  auto tensors = parallel::named_state_of(*model);
-  // A classifier with other classes is a different head, even with the same name.
-  const auto is_head = [](const NamedTensor& entry) { return entry.name.starts_with("classifier."); };
-  if (new_head) tensors.erase(std::remove_if(tensors.begin(), tensors.end(), is_head), tensors.end());
-  auto found = load_pretrained(folder, tensors, names);
-  if (new_head) found.initialized.insert(found.initialized.end(), {"classifier.weight", "classifier.bias"});
-  model->set_renames(found.renames);
-  if (report) *report = std::move(found);
-  return model;
 }
 
 }  // namespace lockstep::models

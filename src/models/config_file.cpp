@@ -1,4 +1,4 @@
-#include "config_file.hpp"
+#include "models/config_file.hpp"
 
 #include <fmt/format.h>
 

@@ -10,13 +10,11 @@
 #include <limits>
 #include <map>
 
-#include "attention.hpp"
-#include "decoder_layers.hpp"
-#include "families.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
-#include "rope.hpp"
-#include "train/model_content.hpp"
+#include "models/attention.hpp"
+#include "models/decoder_layers.hpp"
+#include "models/rope.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -123,7 +121,7 @@ class DecoderBodyImpl : public torch::nn::Module {
   std::vector<Rope> ropes_;
 };
 
-DecoderForCausalLMImpl::DecoderForCausalLMImpl(const DecoderConfig& config) : config_(config) {
+DecoderForCausalLMImpl::DecoderForCausalLMImpl(const DecoderConfig& config) : FamilyModel(config) {
   check(config);
   model_ = register_module("model", std::make_shared<DecoderBodyImpl>(config));
   if (!config.tie_word_embeddings) {
@@ -171,48 +169,6 @@ at::Tensor DecoderForCausalLMImpl::forward_with_cache(const at::Tensor& input_id
   }
   return logits_of(model_->forward(ids, positions_after(begin, ids, attention_mask, 0),
                                    causal_mask_after(begin, attention_mask), &cache));
-}
-
-ModelConfig DecoderForCausalLMImpl::model_config() const { return model_config_of(config_); }
-
-namespace {
-
-/// A file may have the weights of a tied head as well. If they are others, the configuration is wrong.
-void check_tied_head(const DecoderForCausalLM& model, const std::filesystem::path& folder,
-                     const std::vector<std::string>& unused) {
-  if (std::find(unused.begin(), unused.end(), "lm_head.weight") == unused.end()) return;
-  const auto file = model_file_of(folder);
-  const at::Tensor head = open_model_file(file).get_tensor("lm_head.weight");
-  const at::Tensor words = model->named_parameters()["model.embed_tokens.weight"];
-  if (head.sizes() == words.sizes() && at::equal(head.to(words.scalar_type()), words.detach().cpu())) return;
-  throw DataError(
-      fmt::format("{}: 'lm_head.weight' is not the embedding, but the field 'tie_word_embeddings' of {} is "
-                  "true (or missing): "
-                  "set it to false to have a head of its own",
-                  file.string(), (folder / kConfigFileName).string()));
-}
-
-}  // namespace
-
-DecoderForCausalLM load_decoder(const std::filesystem::path& folder, PretrainedReport* report) {
-  DecoderForCausalLM model(DecoderConfig::from_file(folder));
-  const auto& config = model->config();
-  PretrainedNames names = {
-      .base_prefix = "model.",
-      .other_heads = {"score.", "classifier.", "qa_outputs."},
-      .constants = {"rotary_emb.inv_freq"},
-      .sizes = {{"embed_tokens.", "weight", {"vocab_size", "hidden_size"}},
-                {"lm_head.", "weight", {"vocab_size", "hidden_size"}},
-                {"layers.", ".mlp.down_proj.weight", {"hidden_size", "intermediate_size"}},
-                {"layers.", "_proj.weight", {"", "hidden_size"}},
-                {"", "layernorm.weight", {"hidden_size"}}},
-      .layers = {{"layers.", "num_hidden_layers"}}};
-  if (config.tie_word_embeddings) names.other_heads.emplace_back("lm_head.");
-  PretrainedReport found;
-  load_weights(*model, folder, names, &found);
-  check_tied_head(model, folder, found.unused);
-  if (report) *report = std::move(found);
-  return model;
 }
 
 }  // namespace lockstep::models

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "attention.hpp"
-#include "config_file.hpp"
-#include "decoder_form.hpp"
-#include "families.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/decoder.hpp"
-#include "model_origin.hpp"
+#include "models/attention.hpp"
+#include "models/config_file.hpp"
+#include "models/decoder_fields.hpp"
+#include "models/decoder_form.hpp"
+#include "models/model_origin.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -138,7 +138,8 @@ std::vector<bool> usual_windows(const ConfigFile& file, const DecoderForm& form,
     if (pattern > 0) {
       has_window[i] = (static_cast<std::int64_t>(i) + 1) % pattern != 0;
     } else if (window > 0) {
-      has_window[i] = is_family(config, "smollm3") ? !config.layers[i].rope : static_cast<std::int64_t>(i) >= first;
+      has_window[i] =
+          is_family(config, "smollm3") ? !config.layers[i].rope : static_cast<std::int64_t>(i) >= first;
     }
   }
   return has_window;
@@ -323,16 +324,16 @@ std::string DecoderConfig::to_json() const {
   return config_text(origin.get(), decoder_form_of(model_type).architecture, decoder_fields(*this));
 }
 
-ModelConfig model_config_of(const DecoderConfig& config) {
-  return {.model_type = config.model_type,
-          .vocab_size = config.vocab_size,
-          .max_position_embeddings = config.max_position_embeddings,
-          .pad_token_id = config.pad_token_id,
-          .bos_token_id = config.bos_token_id,
-          .eos_token_id = config.eos_token_id};
+ModelConfig DecoderConfig::model_config() const {
+  return {.model_type = model_type,
+          .vocab_size = vocab_size,
+          .max_position_embeddings = max_position_embeddings,
+          .pad_token_id = pad_token_id,
+          .bos_token_id = bos_token_id,
+          .eos_token_id = eos_token_id};
 }
 
-DecoderConfig decoder_config_of(const ModelConfig& config, const ModelSizes& sizes) {
+DecoderConfig DecoderConfig::of(const ModelConfig& config, const ModelSizes& sizes) {
   if (sizes.num_attention_heads < 1 || sizes.hidden_size % sizes.num_attention_heads != 0) {
     throw UsageError(
         fmt::format("the hidden_size of a '{}' ({}) must be a multiple of its num_attention_heads ({})",

@@ -1,8 +1,10 @@
+#include "models/decoder_fields.hpp"
+
 #include <algorithm>
 #include <cmath>
 
-#include "config_file.hpp"
-#include "decoder_form.hpp"
+#include "models/config_file.hpp"
+#include "models/decoder_form.hpp"
 
 namespace lockstep::models {
 namespace {

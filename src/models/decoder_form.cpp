@@ -1,4 +1,4 @@
-#include "decoder_form.hpp"
+#include "models/decoder_form.hpp"
 
 #include <fmt/format.h>
 

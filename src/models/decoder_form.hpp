@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -54,8 +53,5 @@ inline bool is_family(const DecoderConfig& config, const char* model_type) {
 /// The names of layers in "layer_types".
 inline constexpr const char* kFullAttention = "full_attention";
 inline constexpr const char* kSlidingAttention = "sliding_attention";
-
-/// The fields of config.json that Lockstep knows, except "architectures".
-nlohmann::ordered_json decoder_fields(const DecoderConfig& config);
 
 }  // namespace lockstep::models

@@ -1,4 +1,4 @@
-#include "decoder_layers.hpp"
+#include "models/decoder_layers.hpp"
 
 #include <ATen/ATen.h>
 

@@ -7,10 +7,10 @@
 
 #include <cstddef>
 
-#include "attention.hpp"
 #include "lockstep/models/decoder.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "rope.hpp"
+#include "models/attention.hpp"
+#include "models/rope.hpp"
 
 namespace lockstep::models {
 

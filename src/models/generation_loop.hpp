@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "generation_settings.hpp"
-#include "logits_processors.hpp"
+#include "models/generation_settings.hpp"
+#include "models/logits_processors.hpp"
 
 namespace lockstep::models {
 

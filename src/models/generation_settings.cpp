@@ -1,4 +1,4 @@
-#include "generation_settings.hpp"
+#include "models/generation_settings.hpp"
 
 #include <fmt/format.h>
 

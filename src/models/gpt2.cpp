@@ -1,94 +1,19 @@
+#include "lockstep/models/gpt2.hpp"
+
 #include <fmt/core.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "attention.hpp"
-#include "config_file.hpp"
-#include "families.hpp"
+#include <cmath>
+
 #include "lockstep/core/error.hpp"
-#include "lockstep/models/gpt2.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "model_origin.hpp"
-
-namespace lockstep::models {
-namespace {
-
-/// The fields that Lockstep knows, except "architectures".
-nlohmann::ordered_json known_fields(const Gpt2Config& config) {
-  nlohmann::ordered_json json = {{"activation_function", config.activation_function},
-                                 {"attn_pdrop", config.attn_pdrop},
-                                 {"bos_token_id", config.bos_token_id},
-                                 {"embd_pdrop", config.embd_pdrop},
-                                 {"eos_token_id", token_ids(config.eos_token_id)},
-                                 {"initializer_range", config.initializer_range},
-                                 {"layer_norm_epsilon", config.layer_norm_epsilon},
-                                 {"model_type", "gpt2"},
-                                 {"n_embd", config.n_embd},
-                                 {"n_head", config.n_head},
-                                 {"n_inner", nullptr},
-                                 {"n_layer", config.n_layer},
-                                 {"n_positions", config.n_positions},
-                                 {"resid_pdrop", config.resid_pdrop},
-                                 {"vocab_size", config.vocab_size}};
-  if (config.n_inner > 0) json["n_inner"] = config.n_inner;
-  if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
-  return json;
-}
-
-}  // namespace
-
-Gpt2Config Gpt2Config::from_file(const std::filesystem::path& path) {
-  const ConfigFile file(path);
-  file.require_type("gpt2");
-  Gpt2Config config;
-  file.number("vocab_size", config.vocab_size);
-  file.number("n_positions", config.n_positions);
-  file.number("n_embd", config.n_embd);
-  file.number("n_layer", config.n_layer);
-  file.number("n_head", config.n_head);
-  file.number("n_inner", config.n_inner);
-  file.choice("activation_function", config.activation_function, kActivations);
-  file.real("resid_pdrop", config.resid_pdrop, 1);
-  file.real("embd_pdrop", config.embd_pdrop, 1);
-  file.real("attn_pdrop", config.attn_pdrop, 1);
-  file.real("layer_norm_epsilon", config.layer_norm_epsilon, 1);
-  file.real("initializer_range", config.initializer_range, 10);
-  file.number("bos_token_id", config.bos_token_id, 0);
-  const auto generation = ConfigFile::of_generation(path);
-  generation.number("bos_token_id", config.bos_token_id, 0);
-  generation.tokens("eos_token_id", config.eos_token_id);
-  generation.number("pad_token_id", config.pad_token_id, -1);
-  // How some files say that there is none.
-  if (config.pad_token_id == -1) config.pad_token_id.reset();
-  file.require("scale_attn_weights", true);
-  file.require("scale_attn_by_inverse_layer_idx", false);
-  file.require("add_cross_attention", false);
-  file.require("tie_word_embeddings", true);
-  file.require_multiple("n_embd", config.n_embd, "n_head", config.n_head);
-  config.origin = read_origin(path, known_fields(config));
-  return config;
-}
-
-std::string Gpt2Config::to_json() const {
-  return config_text(origin.get(), "GPT2LMHeadModel", known_fields(*this));
-}
-
-ModelConfig model_config_of(const Gpt2Config& config) {
-  return {.model_type = "gpt2",
-          .vocab_size = config.vocab_size,
-          .max_position_embeddings = config.n_positions,
-          .pad_token_id = config.pad_token_id,
-          .bos_token_id = config.bos_token_id,
-          .eos_token_id = config.eos_token_id};
-}
-
-}  // namespace lockstep::models
+#include "models/attention.hpp"
+#include "models/load_weights.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -238,7 +163,7 @@ class Gpt2BodyImpl : public torch::nn::Module {
   LayerNorm norm_{nullptr};
 };
 
-Gpt2LMHeadModelImpl::Gpt2LMHeadModelImpl(const Gpt2Config& config) : config_(config) {
+Gpt2LMHeadModelImpl::Gpt2LMHeadModelImpl(const Gpt2Config& config) : FamilyModel(config) {
   check(config);
   transformer_ = register_module("transformer", std::make_shared<Gpt2BodyImpl>(config));
 }
@@ -262,8 +187,6 @@ at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, 
   return transformer_->forward(input_ids, {.mask = causal_mask_after(begin, attention_mask), .cache = &cache},
                                positions_after(begin, input_ids, attention_mask, 0));
 }
-
-ModelConfig Gpt2LMHeadModelImpl::model_config() const { return model_config_of(config_); }
 
 Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder, PretrainedReport* report) {
   Gpt2LMHeadModel model(Gpt2Config::from_file(folder));

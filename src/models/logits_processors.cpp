@@ -1,4 +1,4 @@
-#include "logits_processors.hpp"
+#include "models/logits_processors.hpp"
 
 #include <ATen/ATen.h>
 

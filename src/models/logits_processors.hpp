@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "generation_settings.hpp"
+#include "models/generation_settings.hpp"
 
 namespace lockstep::models {
 

@@ -1,4 +1,4 @@
-#include "model_origin.hpp"
+#include "models/model_origin.hpp"
 
 #include "core/input_file.hpp"
 #include "core/json.hpp"
@@ -56,6 +56,17 @@ void add_modules(Files& files, const fs::path& folder) {
   }
 }
 
+/// The model's tokens of generate(), as generation_config.json has them.
+Json tokens_of(const ModelConfig& config) {
+  const auto json = [](const std::optional<std::int64_t>& token) { return token ? Json(*token) : Json(); };
+  return {{"bos_token_id", json(config.bos_token_id)},
+          {"eos_token_id", token_ids(config.eos_token_id)},
+          {"pad_token_id", json(config.pad_token_id)},
+          {"decoder_start_token_id", json(config.decoder_start_token_id)},
+          {"forced_bos_token_id", json(config.forced_bos_token_id)},
+          {"forced_eos_token_id", json(config.forced_eos_token_id)}};
+}
+
 }  // namespace
 
 std::shared_ptr<const ModelOrigin> read_origin(const fs::path& path, Json known) {
@@ -111,11 +122,12 @@ std::string config_text(const ModelOrigin* origin, const std::string& architectu
   return json_text(file, 2) + "\n";
 }
 
-Json generation_fields(const ModelOrigin& origin, const Json& tokens) {
+Json generation_fields(const ModelOrigin& origin, const ModelConfig& now) {
+  const Json tokens = tokens_of(now);
   Json fields = origin.generation.is_null() ? origin.config : origin.generation;
-  for (const auto& [field, now] : tokens.items()) {
+  for (const auto& [field, token] : tokens.items()) {
     const auto before = origin.known.find(field);
-    if (now != (before == origin.known.end() ? Json() : *before)) fields[field] = now;
+    if (token != (before == origin.known.end() ? Json() : *before)) fields[field] = token;
   }
   return fields;
 }

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lockstep/models/pretrained_model.hpp"
+
 namespace lockstep::models {
 
 /// The folder that a model came from, as far as save_pretrained() keeps it.
@@ -34,8 +36,8 @@ std::shared_ptr<const ModelOrigin> read_origin(const std::filesystem::path& path
 std::string config_text(const ModelOrigin* origin, const std::string& architecture,
                         const nlohmann::ordered_json& now);
 
-/// The fields of generation_config.json, or of config.json if there is none, for a model whose tokens of
-/// generate() are now `tokens`, by the names of their fields: those that changed are replaced.
-nlohmann::ordered_json generation_fields(const ModelOrigin& origin, const nlohmann::ordered_json& tokens);
+/// The fields of generation_config.json, or of config.json if there is none, for a model of this
+/// configuration: the tokens of generate() that changed since are replaced.
+nlohmann::ordered_json generation_fields(const ModelOrigin& origin, const ModelConfig& now);
 
 }  // namespace lockstep::models

@@ -1,4 +1,4 @@
-#include "rope.hpp"
+#include "models/rope.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/core.h>

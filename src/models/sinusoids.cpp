@@ -1,4 +1,4 @@
-#include "sinusoids.hpp"
+#include "models/sinusoids.hpp"
 
 #include <ATen/ATen.h>
 

@@ -12,7 +12,7 @@ import sys
 import tree
 
 # Folders and sources that are not yet taken apart. The list only shrinks.
-NOT_YET = ["launch", "src/checkpoint", "src/comm", "src/core/option_parser.cpp", "src/models",
+NOT_YET = ["launch", "src/checkpoint", "src/comm", "src/core/option_parser.cpp",
            "src/parallel/activation_checkpoint.cpp", "src/train"]
 
 _SPECIFIER = re.compile(r"\[\[.*?\]\]|\balignas\s*\([^()]*\)|__attribute__\s*\(\(.*?\)\)", re.DOTALL)

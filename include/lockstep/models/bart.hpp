@@ -72,6 +72,8 @@ struct BartConfig {
   static BartConfig from_file(const std::filesystem::path& path);
   /// The text of a config.json of the family's model for conditional generation.
   std::string to_json() const;
+  /// What programs ask of it.
+  ModelConfig model_config() const;
 };
 
 class BartBodyImpl;
@@ -80,7 +82,7 @@ class BartBodyImpl;
 /// al., 2020) and of the families above, with the parameter names of Hugging Face's
 /// BartForConditionalGeneration, MBartForConditionalGeneration, M2M100ForConditionalGeneration and
 /// MarianMTModel. Encoder, decoder and head share one token embedding, which is saved once.
-class BartForConditionalGenerationImpl : public Seq2SeqLMImpl {
+class BartForConditionalGenerationImpl : public FamilyModel<Seq2SeqLMImpl, BartConfig> {
  public:
   /// New weights, normal with init_std. Throws UsageError if the sizes do not fit each other.
   explicit BartForConditionalGenerationImpl(const BartConfig& config = {});
@@ -93,16 +95,10 @@ class BartForConditionalGenerationImpl : public Seq2SeqLMImpl {
   void set_first_tokens(std::optional<std::int64_t> decoder_start_token_id,
                         std::optional<std::int64_t> forced_bos_token_id) override;
 
-  const BartConfig& config() const noexcept { return config_; }
-  ModelConfig model_config() const override;
-  std::string config_json() const override { return config_.to_json(); }
-  std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
-
  private:
   /// Logits of decoder states.
   at::Tensor head(const at::Tensor& states) const;
 
-  BartConfig config_;
   std::shared_ptr<BartBodyImpl> model_;
   at::Tensor final_logits_bias_;
 };

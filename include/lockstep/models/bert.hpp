@@ -54,6 +54,8 @@ struct BertConfig {
   /// The text of a config.json, with the class names as id2label and label2id. `architecture` is the class of
   /// the weights in Python. Throws UsageError if id2label does not name num_labels classes.
   std::string to_json(const std::string& architecture) const;
+  /// What programs ask of it.
+  ModelConfig model_config() const;
 };
 
 class BertEmbeddingsImpl;
@@ -80,7 +82,7 @@ class BertModelImpl : public TextEncoderImpl {
                             const at::Tensor& position_ids = {}) override;
 
   const BertConfig& config() const noexcept { return config_; }
-  ModelConfig model_config() const override;
+  ModelConfig model_config() const override { return config_.model_config(); }
   std::string config_json() const override { return config_.to_json("BertModel"); }
   std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
 
@@ -103,7 +105,7 @@ class BertForSequenceClassificationImpl : public SequenceClassifierImpl {
 
   void set_id2label(std::vector<std::string> names) override;
   const BertConfig& config() const noexcept { return config_; }
-  ModelConfig model_config() const override;
+  ModelConfig model_config() const override { return config_.model_config(); }
   std::string config_json() const override { return config_.to_json("BertForSequenceClassification"); }
   std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
 

@@ -139,12 +139,16 @@ struct DecoderConfig {
   static std::vector<std::string> model_types();
   /// The defaults of a family's class in transformers. Throws UsageError for an unknown family.
   static DecoderConfig of(const std::string& model_type);
+  /// A new model of the family `config.model_type`. Throws UsageError for sizes that do not fit each other.
+  static DecoderConfig of(const ModelConfig& config, const ModelSizes& sizes);
   /// Reads config.json, or the one in a folder, in the spelling of transformers 4 or 5. Throws DataError,
   /// which names file and field, if it is of another model, if a field is out of range, and for features that
   /// are not implemented.
   static DecoderConfig from_file(const std::filesystem::path& path);
   /// The text of a config.json of the family's ...ForCausalLM.
   std::string to_json() const;
+  /// What programs ask of it.
+  ModelConfig model_config() const;
 };
 
 class DecoderBodyImpl;
@@ -156,7 +160,7 @@ class DecoderBodyImpl;
 ///
 /// Dynamic scaling and longrope depend on the longest position of a batch, as in transformers, where dynamic
 /// scaling also remembers earlier, longer batches; here it does not.
-class DecoderForCausalLMImpl : public CausalLMImpl {
+class DecoderForCausalLMImpl : public FamilyModel<CausalLMImpl, DecoderConfig> {
  public:
   /// New weights, normal with initializer_range. Throws UsageError if the sizes do not fit each other.
   explicit DecoderForCausalLMImpl(const DecoderConfig& config);
@@ -167,15 +171,9 @@ class DecoderForCausalLMImpl : public CausalLMImpl {
   at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                 const at::Tensor& attention_mask = {}) override;
 
-  const DecoderConfig& config() const noexcept { return config_; }
-  ModelConfig model_config() const override;
-  std::string config_json() const override { return config_.to_json(); }
-  std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
-
  private:
   at::Tensor logits_of(const at::Tensor& states);
 
-  DecoderConfig config_;
   std::shared_ptr<DecoderBodyImpl> model_;
   /// Null if it is the embedding.
   std::shared_ptr<torch::nn::LinearImpl> head_;

@@ -46,13 +46,15 @@ struct Gpt2Config {
   static Gpt2Config from_file(const std::filesystem::path& path);
   /// The text of a config.json of a GPT2LMHeadModel.
   std::string to_json() const;
+  /// What programs ask of it.
+  ModelConfig model_config() const;
 };
 
 class Gpt2BodyImpl;
 
 /// GPT-2 (Radford et al., 2019) with its language-model head, with the parameter names of Hugging Face's
 /// GPT2LMHeadModel. The head shares the token embedding's weights, which are saved once.
-class Gpt2LMHeadModelImpl : public CausalLMImpl {
+class Gpt2LMHeadModelImpl : public FamilyModel<CausalLMImpl, Gpt2Config> {
  public:
   /// New weights, initialized as in Python's class. Throws UsageError if the sizes do not fit each other.
   explicit Gpt2LMHeadModelImpl(const Gpt2Config& config = {});
@@ -63,13 +65,7 @@ class Gpt2LMHeadModelImpl : public CausalLMImpl {
   at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                 const at::Tensor& attention_mask = {}) override;
 
-  const Gpt2Config& config() const noexcept { return config_; }
-  ModelConfig model_config() const override;
-  std::string config_json() const override { return config_.to_json(); }
-  std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
-
  private:
-  Gpt2Config config_;
   std::shared_ptr<Gpt2BodyImpl> transformer_;
 };
 TORCH_MODULE(Gpt2LMHeadModel);

@@ -51,13 +51,15 @@ struct OptConfig {
   static OptConfig from_file(const std::filesystem::path& path);
   /// The text of a config.json of an OPTForCausalLM.
   std::string to_json() const;
+  /// What programs ask of it.
+  ModelConfig model_config() const;
 };
 
 class OptBodyImpl;
 
 /// OPT (Zhang et al., 2022) with its language-model head, with the parameter names of Hugging Face's
 /// OPTForCausalLM. The head shares the token embedding's weights, which are saved once.
-class OptForCausalLMImpl : public CausalLMImpl {
+class OptForCausalLMImpl : public FamilyModel<CausalLMImpl, OptConfig> {
  public:
   /// New weights, normal with init_std. Throws UsageError if the sizes do not fit each other.
   explicit OptForCausalLMImpl(const OptConfig& config = {});
@@ -68,13 +70,7 @@ class OptForCausalLMImpl : public CausalLMImpl {
   at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                 const at::Tensor& attention_mask = {}) override;
 
-  const OptConfig& config() const noexcept { return config_; }
-  ModelConfig model_config() const override;
-  std::string config_json() const override { return config_.to_json(); }
-  std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
-
  private:
-  OptConfig config_;
   std::shared_ptr<OptBodyImpl> model_;
 };
 TORCH_MODULE(OptForCausalLM);

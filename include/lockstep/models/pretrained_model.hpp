@@ -44,6 +44,7 @@ struct ModelConfig {
 
 struct KeyValueCache;
 struct ModelOrigin;
+struct ModelSizes;
 
 /// A model that has a folder in Hugging Face's form: its weights and its configuration. The base of the four
 /// tasks below, by which programs use a model of any family; AutoModel and its kin create them.
@@ -155,6 +156,21 @@ class TextEncoderImpl : public PreTrainedModelImpl {
                                     const at::Tensor& position_ids = {}) = 0;
 };
 TORCH_MODULE(TextEncoder);
+
+/// The base of a family's model for the task `Task`, whose configuration is a `Config`.
+template <std::derived_from<PreTrainedModelImpl> Task, class Config>
+class FamilyModel : public Task {
+ public:
+  const Config& config() const noexcept { return config_; }
+  ModelConfig model_config() const override { return config_.model_config(); }
+  std::string config_json() const override { return config_.to_json(); }
+  std::shared_ptr<const ModelOrigin> origin() const override { return config_.origin; }
+
+ protected:
+  explicit FamilyModel(Config config) : config_(std::move(config)) {}
+
+  Config config_;
+};
 
 /// Continues `input_ids`, int64 [rows, tokens]: see GenerationConfig. Rows of different lengths are padded in
 /// front, with 0 in `attention_mask` (undefined: no padding): each row's text is then the one that it has

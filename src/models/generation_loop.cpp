@@ -1,4 +1,4 @@
-#include "lockstep/models/generation.hpp"
+#include "models/generation_loop.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -7,9 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "beam_search.hpp"
-#include "generation_loop.hpp"
 #include "lockstep/core/error.hpp"
+#include "models/beam_search.hpp"
 
 namespace lockstep::models {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "core/json.hpp"
 #include "core/json_text.hpp"
-#include "generation_settings.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
+#include "models/generation_settings.hpp"
 
 namespace lockstep::models {
 namespace {

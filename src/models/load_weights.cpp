@@ -1,0 +1,13 @@
+#include "models/load_weights.hpp"
+
+#include <utility>
+
+namespace lockstep::models {
+void load_weights(PreTrainedModelImpl& model, const fs::path& folder, const PretrainedNames& names,
+                  PretrainedReport* report) {
+  auto found = load_pretrained(folder, parallel::named_state_of(model), names);
+  model.set_renames(found.renames);
+  if (report) *report = std::move(found);
+}
+
+}  // namespace lockstep::models
