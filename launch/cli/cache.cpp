@@ -1,10 +1,11 @@
+#include "cli/cache.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.hpp"
 #include "core/byte_size.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"

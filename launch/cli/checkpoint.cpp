@@ -1,10 +1,11 @@
+#include "cli/checkpoint.hpp"
+
 #include <fmt/core.h>
 
 #include <filesystem>
 #include <ostream>
 
 #include "checkpoint/tensor_files.hpp"
-#include "cli/commands.hpp"
 #include "core/byte_size.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"

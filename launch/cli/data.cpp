@@ -1,10 +1,11 @@
 // Commands that prepare a job's data once, and copy them to each node.
+#include "cli/data.hpp"
+
 #include <fmt/core.h>
 
 #include <csignal>
 #include <filesystem>
 
-#include "cli/commands.hpp"
 #include "core/byte_size.hpp"
 #include "core/host_name.hpp"
 #include "core/runtime/stop_signals.hpp"

@@ -1,4 +1,6 @@
 // Commands that show where the ranks of a job are: now, and from their traces.
+#include "cli/diagnose.hpp"
+
 #include <fmt/core.h>
 
 #include <cerrno>
@@ -6,7 +8,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.hpp"
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
 #include "core/runtime/process_handle.hpp"
@@ -15,7 +16,9 @@
 #include "process/process_facts.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/words.hpp"
-#include "trace/trace.hpp"
+#include "trace/chrome_trace.hpp"
+#include "trace/rank_trace.hpp"
+#include "trace/trace_report.hpp"
 
 namespace lockstep::launch {
 namespace {

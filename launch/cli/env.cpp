@@ -1,3 +1,5 @@
+#include "cli/env.hpp"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -13,7 +15,6 @@
 #include <set>
 #include <thread>
 
-#include "cli/commands.hpp"
 #include "core/byte_size.hpp"
 #include "core/cpu_set.hpp"
 #include "core/cuda_driver.hpp"

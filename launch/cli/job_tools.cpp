@@ -1,9 +1,11 @@
 // Commands that run a program of Lockstep, installed beside the launcher: as every rank of a job, or in place
 // of the launcher.
+#include "cli/job_tools.hpp"
+
 #include <memory>
 #include <utility>
 
-#include "cli/commands.hpp"
+#include "cli/run.hpp"
 #include "config/launch_config.hpp"
 #include "core/option_values.hpp"
 #include "process/words.hpp"

@@ -4,7 +4,15 @@
 #include <filesystem>
 #include <iostream>
 
-#include "cli/commands.hpp"
+#include "cli/cache.hpp"
+#include "cli/checkpoint.hpp"
+#include "cli/data.hpp"
+#include "cli/diagnose.hpp"
+#include "cli/env.hpp"
+#include "cli/job_tools.hpp"
+#include "cli/new.hpp"
+#include "cli/run.hpp"
+#include "cli/slurm.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
 #include "process/worker_process.hpp"

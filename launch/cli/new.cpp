@@ -1,8 +1,9 @@
+#include "cli/new.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 
-#include "cli/commands.hpp"
 #include "core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"

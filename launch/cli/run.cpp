@@ -1,3 +1,5 @@
+#include "cli/run.hpp"
+
 #include <unistd.h>
 
 #include <chrono>
@@ -6,7 +8,6 @@
 #include "agent/agent.hpp"
 #include "agent/open_coordinator.hpp"
 #include "agent/worker_spec.hpp"
-#include "cli/commands.hpp"
 #include "config/launch_config.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "failure/error_file.hpp"

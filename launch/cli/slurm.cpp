@@ -1,3 +1,5 @@
+#include "cli/slurm.hpp"
+
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,7 +10,6 @@
 #include <set>
 #include <string_view>
 
-#include "cli/commands.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
 #include "process/worker_process.hpp"
@@ -35,8 +36,7 @@ std::string script_of(const OptionTable<SlurmOptions>::Parsed& parsed) {
 }
 
 int print_script(const Words& words, std::ostream& out, std::ostream&) {
-  if (const auto parsed = parse_or_help(slurm_option_table(), words, out))
-    out << script_of(*parsed);
+  if (const auto parsed = parse_or_help(slurm_option_table(), words, out)) out << script_of(*parsed);
   return 0;
 }
 

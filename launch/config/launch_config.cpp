@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "config/devices.hpp"
+#include "config/rendezvous_config.hpp"
 #include "core/byte_size.hpp"
 #include "core/cluster/scheduler_info.hpp"
 #include "core/cluster/slurm_step.hpp"

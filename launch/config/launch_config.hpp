@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "config/run_options.hpp"
@@ -123,17 +122,6 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment);
 /// Throws UsageError if the step contradicts the command line, or if there is none for `--rdzv-backend
 /// slurm`.
 void complete_from_slurm(const Parsed& parsed, const Environment& environment, LaunchConfig& config);
-
-// Parts of make_config. All throw UsageError.
-
-/// How the nodes find each other. Adds a notice for each option that is accepted but has no effect.
-void set_rendezvous(const Parsed& parsed, LaunchConfig& config);
-
-/// Parses "host", "host:port", "[IPv6]" or "[IPv6]:port"; `default_port` if there is no port.
-net::HostPort parse_endpoint(const std::string& text, std::uint16_t default_port);
-
-/// "N" or "MIN:MAX".
-std::pair<int, int> parse_nodes(const std::string& text);
 
 /// The path of a program of Lockstep, such as "lockstep-test", beside this launcher. Throws UsageError that
 /// says how to get it if it is missing.

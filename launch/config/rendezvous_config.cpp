@@ -1,3 +1,5 @@
+#include "config/rendezvous_config.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <map>
 #include <tuple>
 
-#include "config/launch_config.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"

@@ -1,11 +1,11 @@
+#include "trace/chrome_trace.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-
-#include "trace/trace.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -1,3 +1,5 @@
+#include "trace/rank_trace.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
-#include "trace/trace.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -1,11 +1,11 @@
+#include "trace/trace_report.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
 #include <ranges>
 #include <set>
-
-#include "trace/trace.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -7,12 +7,12 @@
 #include <iterator>
 #include <set>
 
-#include "checkpoint_rotation.hpp"
+#include "checkpoint/checkpoint_rotation.hpp"
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/shallow_json.hpp"
 #include "core/atomic_directory.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "manifest.hpp"
-#include "shallow_json.hpp"
 
 namespace lockstep {
 namespace {
@@ -145,6 +145,8 @@ std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOption
 
 }  // namespace
 
+std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{}", kPrefix, step); }
+
 std::optional<std::int64_t> step_in_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   std::int64_t step = 0;
@@ -153,8 +155,6 @@ std::optional<std::int64_t> step_in_name(const std::string& name) {
   if (parsed.ec != std::errc() || parsed.ptr != end || step < 0) return std::nullopt;
   return step;
 }
-
-std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{}", kPrefix, step); }
 
 void write_checkpoint(const fs::path& path, CheckpointInfo info,
                       const std::function<FileDigests(const fs::path&)>& write) {

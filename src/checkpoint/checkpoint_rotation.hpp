@@ -1,18 +1,14 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <filesystem>
 #include <functional>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "core/atomic_directory.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 
 namespace lockstep {
-
-/// The step in a name that checkpoint_name() returned; empty for any other name.
-std::optional<std::int64_t> step_in_name(const std::string& name);
 
 /// Removes the oldest folders until total_limit is met, or only those that must be kept are left. `path`
 /// returns the folder of an entry.

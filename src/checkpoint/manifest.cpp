@@ -1,13 +1,13 @@
-#include "manifest.hpp"
+#include "checkpoint/manifest.hpp"
 
 #include <fmt/core.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/shallow_json.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
-#include "shallow_json.hpp"
 
 namespace lockstep::manifest {
 namespace {

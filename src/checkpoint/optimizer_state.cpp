@@ -7,9 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/optimizer_fields.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
-#include "optimizer_fields.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "safetensors_file.hpp"
+#include "checkpoint/safetensors_file.hpp"
 
 #include <algorithm>
 

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <string>
 
+#include "checkpoint/safetensors_header.hpp"
 #include "core/input_file.hpp"
-#include "safetensors_header.hpp"
 
 namespace lockstep::safetensors {
 

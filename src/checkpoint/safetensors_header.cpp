@@ -1,4 +1,4 @@
-#include "safetensors_header.hpp"
+#include "checkpoint/safetensors_header.hpp"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <tuple>
 
 #include "checkpoint/dtypes.hpp"
+#include "checkpoint/safetensors_json.hpp"
 #include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
-#include "safetensors_json.hpp"
 
 namespace lockstep::safetensors {
 namespace {

@@ -1,4 +1,4 @@
-#include "safetensors_json.hpp"
+#include "checkpoint/safetensors_json.hpp"
 
 #include <fmt/core.h>
 

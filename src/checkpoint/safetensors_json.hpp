@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "safetensors_header.hpp"
+#include "checkpoint/safetensors_header.hpp"
 
 namespace lockstep::safetensors {
 

@@ -1,9 +1,9 @@
-#include "shards.hpp"
+#include "checkpoint/shards.hpp"
 
 #include <fmt/core.h>
 
+#include "checkpoint/shallow_json.hpp"
 #include "core/json_text.hpp"
-#include "shallow_json.hpp"
 
 namespace lockstep::shards {
 namespace {

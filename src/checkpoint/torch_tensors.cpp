@@ -1,9 +1,10 @@
+#include "checkpoint/torch_tensors.hpp"
+
 #include <ATen/ATen.h>
 
 #include <memory>
 
 #include "checkpoint/tensor_dtypes.hpp"
-#include "checkpoint/tensor_source.hpp"
 #include "checkpoint/torch_file.hpp"
 
 namespace lockstep {
@@ -27,10 +28,6 @@ TensorSource torch_open(const std::filesystem::path& path) {
     source.forms.emplace(name, at::empty(tensor.sizes, options_of(tensor).device(at::kMeta)));
   source.get_tensor = [file](const std::string& name) { return read(*file, file->tensors().at(name)); };
   return source;
-}
-
-TensorSource open_tensors(const std::filesystem::path& path) {
-  return is_torch_file(path) ? torch_open(path) : safe_open(path);
 }
 
 }  // namespace lockstep

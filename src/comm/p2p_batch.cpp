@@ -1,14 +1,10 @@
-#include <fmt/core.h>
+#include "comm/p2p_batch.hpp"
 
-#include <utility>
+#include <cstddef>
+#include <exception>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "comm/errors.hpp"
-#include "comm/in_order.hpp"
-#include "comm/process_group_impl.hpp"
-#include "lockstep/core/error.hpp"
-
-namespace lockstep {
-namespace comm {
+namespace lockstep::comm {
 namespace {
 
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
@@ -59,47 +55,4 @@ std::vector<WorkPointer> start_batch(c10d::Backend& backend, const std::vector<P
   return start_each(backend, operations);
 }
 
-}  // namespace comm
-
-std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) const {
-  if (operations.empty()) return {};
-  const at::Tensor& first = operations.front().tensor;
-  for (const auto& operation : operations) {
-    impl_->check_message("batch_isend_irecv", operation);
-    if (operation.tensor.device() == first.device()) continue;
-    throw UsageError(
-        fmt::format("batch_isend_irecv: all tensors of a batch must be on one device, got {} and {}: "
-                    "make a batch for each",
-                    first.device().str(), operation.tensor.device().str()));
-  }
-  Operation batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
-  std::vector<P2POp> ordered = operations;
-  std::vector<std::function<void()>> write_backs;
-  for (auto& operation : ordered) {
-    const comm::InOrder in_order(operation.tensor);
-    operation.tensor = in_order.tensor;
-    write_backs.push_back(comm::is_receive(operation) ? in_order.write_back : nullptr);
-  }
-  const auto started = comm::translated([&] { return comm::start_batch(impl_->backend_of(first), ordered); },
-                                        [&] { return batch.describe(); });
-  std::vector<Work> works;
-  works.reserve(started.size());
-  for (std::size_t i = 0; i < started.size(); ++i) {
-    Operation operation = batch;
-    std::function<void()> finish;
-    if (started.size() == operations.size()) {
-      operation.tensor = operations[i].tensor;
-      finish = std::move(write_backs[i]);
-    } else {
-      finish = [write_backs] {
-        for (const auto& write_back : write_backs)
-          if (write_back) write_back();
-      };
-    }
-    operation.number = static_cast<std::int64_t>(started[i]->getSequencenumber());
-    works.emplace_back(std::make_shared<Work::Impl>(started[i], std::move(operation), std::move(finish)));
-  }
-  return works;
-}
-
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -1,54 +1,26 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <vector>
+#include <utility>
 
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/cuda/nccl_communicators.hpp"
 #include "comm/diagnostics/operation_tracker.hpp"
+#include "comm/errors.hpp"
 #include "comm/group_key_value_store.hpp"
 #include "comm/join_group.hpp"
+#include "comm/operation.hpp"
+#include "comm/work_impl.hpp"
 #include "coordination/barrier.hpp"
 #include "lockstep/comm/process_group.hpp"
 
 namespace lockstep {
-
-namespace comm {
-
-/// Starts a batch of operations whose order, on this rank and on the others, does not matter. A backend that
-/// coalesces (NCCL) combines them into one operation. Other backends start the receives first and poll them
-/// before each send, which may wait for space at the receiver. *Local*.
-std::vector<c10::intrusive_ptr<c10d::Work>> start_batch(c10d::Backend& backend,
-                                                        const std::vector<P2POp>& operations);
-
-}  // namespace comm
-
-/// Describes the operation of a Work. Small, because the text is only needed if the operation fails.
-struct Operation {
-  const char* name;
-  /// Counts the group's collectives, or its messages, from 1; equal on all ranks that make the same calls in
-  /// the same order. 0: not started yet.
-  std::int64_t number;
-  std::shared_ptr<const std::string> who;
-  at::Tensor tensor;
-
-  std::string describe() const;
-};
-
-/// An operation to wait for, and what to do afterwards.
-class Work::Impl {
- public:
-  c10::intrusive_ptr<c10d::Work> work;
-  Operation operation;
-  /// Runs once, in the thread of the first wait(), after the operation has succeeded.
-  std::function<void()> finish;
-  std::mutex mutex = {};
-  bool waited = false;
-};
 
 /// What other ranks can see of this rank.
 struct Connections {
@@ -77,8 +49,8 @@ struct NcclParent {
 struct ProcessGroup::Impl {
   /// `origin` is the program's store, `group_store` the same with this group's key prefix. A subgroup gets
   /// `diagnostics` from its parent; the outermost group creates them.
-  Impl(const GroupInfo& group_members, std::string group_path, const Store& origin,
-       const Store& group_store, const ProcessGroupOptions& group_options,
+  Impl(const GroupInfo& group_members, std::string group_path, const Store& origin, const Store& group_store,
+       const ProcessGroupOptions& group_options,
        std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr, const NcclParent& nccl_parent = {});
   ~Impl();
   Impl(const Impl&) = delete;
@@ -98,6 +70,11 @@ struct ProcessGroup::Impl {
   void check_rank(const char* operation, const char* role, int other) const;
   /// Throws UsageError if the arguments of a message are invalid.
   void check_message(const char* operation, const P2POp& message) const;
+
+  /// The group's NCCL backend; null if it has none.
+  c10::intrusive_ptr<c10d::Backend> nccl_backend() const;
+  /// Takes part in the split of NCCL's communicator for a group without this rank.
+  void sit_out_split(const NcclParent& parent) const;
   /// How the NCCL communicators of the group and its subgroups end.
   comm::NcclCommunicators::End nccl_end() const;
 
@@ -110,5 +87,19 @@ struct ProcessGroup::Impl {
   std::atomic<std::int64_t> groups{0};
   std::atomic<std::int64_t> namespaces{0};
 };
+
+template <class Start>
+Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, const Start& start,
+                                std::function<void()> finish) {
+  Operation operation{.name = name, .number = 0, .who = who, .tensor = tensor};
+  auto work =
+      comm::translated([&] { return start(backend_of(tensor)); }, [&] { return operation.describe(); });
+  operation.number = static_cast<std::int64_t>(work->getSequencenumber());
+  return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
+}
+
+/// Waits for the work that the device was given. CUDA's own call has no timeout, and a kernel that waits for
+/// a lost rank never ends: throws TimeoutError, with `who` and the device, after `limit`.
+void wait_for_device(const std::string& who, const at::Device& device, std::chrono::milliseconds limit);
 
 }  // namespace lockstep

@@ -1,24 +1,12 @@
 #include "lockstep/comm/work.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "comm/errors.hpp"
-#include "comm/process_group_impl.hpp"
+#include "comm/work_impl.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep {
-
-std::string Operation::describe() const {
-  std::string text = fmt::format("{}: {}", *who, name);
-  if (number > 0) text += fmt::format(" #{}", number);
-  if (tensor.defined()) {
-    text += fmt::format(" ({} [{}], {})", c10::toString(tensor.scalar_type()),
-                        fmt::join(tensor.sizes(), ", "), tensor.device().str());
-  }
-  return text + " failed";
-}
 
 Work::Work(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "broadcast_tensors.hpp"
+#include "checkpoint/safetensors_source.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/state/sharded_state.hpp"
 

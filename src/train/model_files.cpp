@@ -4,8 +4,9 @@
 #include <regex>
 #include <set>
 
-#include "../checkpoint/shards.hpp"
 #include "../parallel/module_agreement.hpp"
+#include "checkpoint/safetensors_source.hpp"
+#include "checkpoint/shards.hpp"
 #include "core/file_system.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/atomic_file.hpp"

@@ -14,7 +14,7 @@ import tree
 
 ENVIRONMENT = os.path.join("src", "core", "environment.cpp")
 GETENV = re.compile(r"\b(?:secure_getenv|getenv|__environ|environ)\b")
-OPTION_PARSER = os.path.join("src", "core", "option_parser.cpp")
+OPTION_PARSER = os.path.join("src", "core", "options_parser.cpp")
 HOST_NAME = os.path.join("src", "core", "host_name.hpp")
 STRANGERS = [{"data", "parallel"}, {"datasets", "parallel"}]
 

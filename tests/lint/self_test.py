@@ -116,7 +116,7 @@ class Arrows(MadeUpTree):
         self.assertIn("launch/agent/agent.cpp:1: launch/cli is on top", self.only_problem(arrows.problems))
 
     def test_cxxopts_has_one_door(self):
-        self.give(src__core__option_parser_cpp="#include <cxxopts.hpp>\n")
+        self.give(src__core__options_parser_cpp="#include <cxxopts.hpp>\n")
         self.no_problem(arrows.problems)
         self.give(trainers__t_cpp="#include <cxxopts.hpp>\n")
         self.assertIn("trainers/t.cpp:1: cxxopts.hpp belongs in", self.only_problem(arrows.problems))

@@ -44,6 +44,9 @@ constexpr const char* kManifestFileName = "manifest.json";
 /// The name of the checkpoint of a step: "checkpoint-120".
 std::string checkpoint_name(std::int64_t step);
 
+/// The step in a name that checkpoint_name() returned; empty for any other name.
+std::optional<std::int64_t> step_in_name(const std::string& name);
+
 /// Sizes and checksums of files, by name.
 using FileDigests = std::map<std::string, FileDigest>;
 

@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/safetensors_source.hpp"
 #include "checkpoint/tensor_source.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
 #include "train/broadcast_tensors.hpp"

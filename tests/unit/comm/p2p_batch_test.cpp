@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "comm/process_group_impl.hpp"
+#include "comm/p2p_batch.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/ranks.hpp"
 

@@ -7,7 +7,7 @@
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/shards.hpp"
 #include "checkpoint/tensor_files.hpp"
-#include "cli/commands.hpp"
+#include "cli/checkpoint.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"

@@ -6,6 +6,7 @@
 #include "agent/worker_spec.hpp"
 #include "config/devices.hpp"
 #include "config/launch_config.hpp"
+#include "config/rendezvous_config.hpp"
 #include "launcher_process.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/commands.hpp"
+#include "cli/env.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "cli/commands.hpp"
+#include "cli/new.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 #include "unit/launch/launcher_process.hpp"

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "config/launch_config.hpp"
+#include "config/rendezvous_config.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::launch {

@@ -7,7 +7,9 @@
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
-#include "trace/trace.hpp"
+#include "trace/chrome_trace.hpp"
+#include "trace/rank_trace.hpp"
+#include "trace/trace_report.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -7,6 +7,7 @@
 #include "comm/backend/operation_queue.hpp"
 #include "comm/errors.hpp"
 #include "comm/in_order.hpp"
+#include "comm/p2p_batch.hpp"
 #include "comm/process_group_impl.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "lockstep/core/error.hpp"
@@ -61,36 +62,6 @@ void wait_for(const Start& start) {
 }
 
 }  // namespace
-
-template <class Start>
-Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, const Start& start,
-                                std::function<void()> finish) {
-  Operation operation{.name = name, .number = 0, .who = who, .tensor = tensor};
-  auto work =
-      comm::translated([&] { return start(backend_of(tensor)); }, [&] { return operation.describe(); });
-  operation.number = static_cast<std::int64_t>(work->getSequencenumber());
-  return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
-}
-
-/// Bypasses c10d's dispatcher, which costs more than a small operation and has nothing to select here.
-c10d::Backend& ProcessGroup::Impl::backend_of(const at::Tensor& tensor) const {
-  return *connections->group->getBackend(tensor.device().type());
-}
-
-void ProcessGroup::Impl::check_rank(const char* operation, const char* role, int other) const {
-  if (other >= 0 && other < members.size()) return;
-  throw UsageError(fmt::format("{}: {} {} is not a rank of this group: expected 0 to {}", operation, role,
-                               other, members.size() - 1));
-}
-
-void ProcessGroup::Impl::check_message(const char* operation, const P2POp& message) const {
-  const bool receives = message.op == P2POp::Op::irecv;
-  comm::check_in_one_piece(operation, message.tensor);
-  check_rank(operation, receives ? "source" : "destination", message.peer);
-  if (message.peer != members.rank) return;
-  throw UsageError(fmt::format("{}: rank {} cannot {} itself", operation, members.rank,
-                               receives ? "receive from" : "send to"));
-}
 
 Work ProcessGroup::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {
   if (!tensor.is_sparse()) comm::check_in_one_piece("all_reduce", tensor);
@@ -249,6 +220,47 @@ int ProcessGroup::recv_any_source(const at::Tensor& tensor, int tag) const {
       ordered.write_back);
   work.wait();
   return work.source_rank();
+}
+
+std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) const {
+  if (operations.empty()) return {};
+  const at::Tensor& first = operations.front().tensor;
+  for (const auto& operation : operations) {
+    impl_->check_message("batch_isend_irecv", operation);
+    if (operation.tensor.device() == first.device()) continue;
+    throw UsageError(
+        fmt::format("batch_isend_irecv: all tensors of a batch must be on one device, got {} and {}: "
+                    "make a batch for each",
+                    first.device().str(), operation.tensor.device().str()));
+  }
+  Operation batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
+  std::vector<P2POp> ordered = operations;
+  std::vector<std::function<void()>> write_backs;
+  for (auto& operation : ordered) {
+    const comm::InOrder in_order(operation.tensor);
+    operation.tensor = in_order.tensor;
+    write_backs.push_back(operation.op == P2POp::Op::irecv ? in_order.write_back : nullptr);
+  }
+  const auto started = comm::translated([&] { return comm::start_batch(impl_->backend_of(first), ordered); },
+                                        [&] { return batch.describe(); });
+  std::vector<Work> works;
+  works.reserve(started.size());
+  for (std::size_t i = 0; i < started.size(); ++i) {
+    Operation operation = batch;
+    std::function<void()> finish;
+    if (started.size() == operations.size()) {
+      operation.tensor = operations[i].tensor;
+      finish = std::move(write_backs[i]);
+    } else {
+      finish = [write_backs] {
+        for (const auto& write_back : write_backs)
+          if (write_back) write_back();
+      };
+    }
+    operation.number = static_cast<std::int64_t>(started[i]->getSequencenumber());
+    works.emplace_back(std::make_shared<Work::Impl>(started[i], std::move(operation), std::move(finish)));
+  }
+  return works;
 }
 
 // ---- Blocking forms
