@@ -27,18 +27,19 @@ bool saved_or_succeeded(const ProcessFailure& record) {
 // all of them arrive, and none says "I was first". Their order is that in which the nodes' reports reached
 // the coordinator, not that of the failures, and times are of no use, because clocks of hosts differ.
 //
-// So a record is weighed by what only its own rank can know: by which signal it died, whether it has a
-// message of its own, and whether it says itself that it only lost another rank (is_secondary, from its error
-// file). The words of a message are never interpreted: a program may print anything. The first report counts,
-// unless its weight is low and another one's is higher:
+// So each record is weighed by itself: how the rank ended (by a signal, by the OOM killer, or not at all in a
+// hang), whether it left a message of its own, and whether it says that it only lost another rank
+// (is_secondary, from its error file). The words of a message are never interpreted: a program may print
+// anything. The first report counts, unless its weight is low and another one's is higher:
 //
-//     weight of the first report   overruled by
+//     weight of the first report   is overruled by
 //     crash, own_error             nothing: whatever came later may be a consequence
 //     silent                       a crash: a rank may exit without a word because it lost its peer
 //     secondary, stopped           silent, own_error or crash; the heaviest, and the first of equals
 //
-// A rank that its launcher stopped has the lowest weight, unless it left a message of its own. If nothing but
-// victims reported, the first of them is named: some rank has to be.
+// A crash is also a hang, and a kill by the OOM killer. A rank that its launcher stopped has the lowest
+// weight, like one that succeeded, unless it left a message. If only victims reported, the first of them is
+// named: some rank has to be.
 
 /// How likely a failure is the cause of others, in ascending order. `stopped`: it ended without a message
 /// after it was asked to.

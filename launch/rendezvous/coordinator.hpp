@@ -75,27 +75,40 @@ class CoordinatorActions {
 ///     ---------  -----------------------------------------  ----------------------------------  ----------
 ///     gathering  enough nodes, and no pause or last call    assign ranks, send Assignment       running
 ///                join_timeout without min_nodes             report who is missing               finishing
-///                our own node is asked to end               Finish                              finishing
-///                another node is asked to end, or is lost   release it, count again             gathering
+///                our own node is asked to end               Finish 128 + signal                 finishing
+///                another node is asked to end               release it                          gathering
+///                a node is lost                             count the others again              gathering
 ///     running    a rank fails                               StopRound at once: failure          stopping
-///                a node is lost                             StopRound at once: node_lost        stopping
+///                a node is lost whose ranks run             StopRound at once: node_lost        stopping
 ///                a node joins, and there is room            StopRound: membership               stopping
-///                a node is asked to end; enough remain      StopRound: membership               stopping
-///                a node is asked to end; otherwise          StopRound with its signal: end      stopping
+///                a node joins otherwise                     Notice: it is a spare               running
+///                a spare or ended node is asked to end      release it                          running
+///                another one is; enough remain              StopRound: membership               stopping
+///                any other request to end                   StopRound with its signal: end      stopping
 ///                all ranks succeeded                        Finish 0                            finishing
+///                all succeeded or saved their state         Finish kPreemptedExitCode           finishing
+///                torchrun's agents are lost, or too late    report, Finish 1                    finishing
 ///     stopping   a reason that is later in Reason           replaces the reason, StopRound      stopping
+///                a node joins                               it takes part in the next round     stopping
 ///                all ended: membership                      -                                   gathering
-///                all ended: failure                         report; restart if one is left      gathering
+///                all ended: failure                         report; restart if one is left,     gathering
 ///                                                           otherwise Finish                    finishing
 ///                all ended: node_lost, a rank failed first  as for failure
 ///                all ended: node_lost, enough remain        pause                               gathering
 ///                all ended: node_lost, otherwise            report; restart, otherwise Finish   as above
-///                all ended: end                             Finish 128 + signal                 finishing
+///                all ended: end                             Finish 128 + signal, or             finishing
+///                                                           kPreemptedExitCode (see below)
 ///     finishing  a node joins                               Reject                              finishing
 ///                all left, or close_timeout                 dismiss the rest                    finished()
 ///
-/// A silent node is lost after keep_alive_timeout, in every phase. If the ranks saved their state and exited
-/// because they were asked to (preempted), the job finishes with that code instead of 0 or 128 + signal.
+/// In every phase, a node whose options do not fit is rejected, and so is any node once the job is asked to
+/// end. A launcher on another host that is silent for keep_alive_timeout is lost. A node that is lost when
+/// its ranks have ended, or that waits as a spare, is forgotten: nothing else follows. A hang is no event of
+/// its own: the coordinator reports it (HangFound), and a node then reports the failure of a rank.
+///
+/// If all ranks succeeded or saved their state and exited because they were asked to (preempted), the job
+/// finishes with kPreemptedExitCode instead of 128 + signal. A job with torchrun agents, which cannot be told
+/// to start again, is not restarted after a failure.
 class Coordinator {
  public:
   using Time = net::Deadline;
