@@ -127,23 +127,23 @@ void Lease::beat_until_end(std::chrono::milliseconds beat) {
 LeaseAcquirer::LeaseAcquirer(fs::path folder, LeaseOptions options)
     : folder_(std::move(folder)), options_(options) {}
 
-/// Takes the lease if nobody has it, with nothing but exclusive creation of files (O_EXCL), which network
-/// file systems have, too. Locks of the kernel are missing on some of them, or end silently with a
-/// connection.
+/// Takes the lease if nobody has it. The only tool is exclusive creation of files (O_EXCL), which network
+/// file systems support: locks of the kernel are missing on some of them, or end silently with a connection.
 ///
-/// A lease is a file with a number in its name; the highest one counts. Its holder touches it
-/// (beat_until_end) and gives up when it sees a higher one. Two steps could race:
+/// A lease is a file with a number in its name; the highest one counts. Its holder touches it and gives up
+/// when it sees a higher one (beat_until_end). Two processes could race:
 ///
 ///   - Two take over one stale lease n: both create n + 1, and exclusive creation lets one succeed.
 ///   - A slow process finds n stale, and creates n + 1 long after another took over, worked and removed
 ///     all. By then file n is gone, or is that of a live holder which found no lease and began again at 1.
-///     So the token in file n is compared once more after the creation, and who finds no lease and creates
-///     1 looks again for a higher number. Who sees another holder withdraws; its own file is removed with
-///     its Lease.
+///     So whoever takes over compares the token in file n once more after the creation, and whoever finds
+///     no lease and creates 1 looks again for a higher number. A process that sees another holder then
+///     returns null; the destructor of its Lease removes its file.
 ///
-/// Stale means: the process is known to be dead (same host, same boot), or the file has not changed for
-/// `stale_after` while this process watched. Ages are never computed from the file's time, because the clocks
-/// of hosts and of the file server differ.
+/// Stale means: the process is known to be dead (same host, boot and pid namespace), or nothing is known
+/// about it and the file has not changed for `stale_after` while this process watched and was not paused
+/// itself. A process known to be alive is never stale. Ages are not computed from the file's time, because
+/// the clocks of hosts and of the file server differ.
 std::unique_ptr<Lease> LeaseAcquirer::try_take() {
   file_system::make_folders(folder_);
   const std::uint64_t last = highest(folder_);

@@ -85,8 +85,8 @@ class AllReduce {
     }
   }
 
-  /// One step of the pipeline. A message is larger than a staging area, so it goes through in chunks, and a
-  /// chunk needs three stages with a barrier between each two: every rank stages it, each rank reduces its
+  /// One step of the pipeline. A message may be larger than a staging area, so it goes through in chunks, and
+  /// a chunk needs three stages with a barrier between each two: every rank stages it, each rank reduces its
   /// own slice of it, every rank collects the slices of the others. One barrier serves three chunks at a
   /// time:
   ///
@@ -99,8 +99,8 @@ class AllReduce {
   /// r; this rank's own place is free, and takes its result for the others to collect. So the result of chunk
   /// i - 1 and the input of chunk i are in one area at a time, at different places. The areas alternate from
   /// step to step (StepSync): what a rank reads in step i was written in step i - 1, and is overwritten in
-  /// step i + 1, after the barrier that all ranks pass when they have read it. n chunks take n + 2 steps and
-  /// n + 1 barriers: the last step only reads.
+  /// step i + 1, after the barrier that ends step i, which all ranks reach only when they have read it.
+  /// n chunks take n + 2 steps and n + 1 barriers: the last step only reads.
   void pipeline_step(std::size_t i) {
     const std::size_t chunks = chunks_.count();
     if (i >= 2) collect(i - 2);

@@ -28,17 +28,17 @@ class PeerLost : public CommunicationError {
 ///
 /// Reading needs no second barrier, because each rank has two areas and alternates between them:
 ///
-///     rank 0   write A   | step 1 |  read A, write B  | step 2 |  read B, write A  | step 3 |
-///     rank 1   write A   | step 1 |  read A ....................... write B | step 2 | ...
+///     rank 0   write A  | step 1 |  read A, write B, wait .....  | step 2 |  read B, write A  | step 3 |
+///     rank 1   write A  | step 1 |  read A ............ write B  | step 2 |  read B, write A  | step 3 |
 ///
 /// Rank 0 may be past step 1 and write B while rank 1 still reads rank 0's A. It writes A again only after
 /// step 2, which rank 1 publishes only when it has read A. Invariant: no rank is more than one step ahead of
 /// another, so two areas are enough.
 ///
-/// Publishing is one atomic store to the rank's own cache line, and waiting is a load of each other's: a step
-/// without contention costs no system call. Who waits spins for a while, then sleeps on a futex; who
-/// publishes wakes sleepers only if there are any. A sleeper wakes every kSlice to ask whether the ranks that
-/// are missing still live (LivenessCheck).
+/// Publishing is one atomic store to the rank's own cache line, and waiting is loads of the others': a step
+/// without contention costs no system call. A rank that waits spins for a while, then sleeps on a futex; the
+/// last rank to publish wakes the sleepers, if there are any. A sleeper wakes every kSlice (50 ms) to check
+/// whether the missing ranks are still alive (LivenessCheck).
 ///
 /// The first step of a collective also verifies it: every rank compares the calls of all ranks, so that all
 /// get the same error if they differ, before any result is written. After an error the group is unusable:

@@ -24,20 +24,22 @@
 namespace lockstep {
 
 /// The file by which a rank tells its launcher, without a system call, that it makes progress. Written by one
-/// process at a time, through a mapping; its threads take turns by `sequence`. Other processes use read(2)
-/// instead of mapping it, because truncating the file would kill a process that has it mapped.
+/// process at a time, through a mapping. An odd `sequence` means that one of its threads is writing: another
+/// thread then drops its own beat instead of waiting. Other processes use read(2) instead of mapping the
+/// file, because truncating it would kill a process that has it mapped.
 ///
 /// The writer may be killed or stopped between any two stores, and a reader must never wait for it, nor take
-/// a mixture of two beats for one. So a beat has two records in turn, by the parity of its count:
+/// a mixture of two beats for one. So beats are written to two records in turn, by the parity of their count:
 ///
 ///     beat 6   records[0] = 6      records[1] = 5      either may be read
 ///     beat 7   records[0] = 6      records[1] = ...    being written: its checksum does not fit yet
 ///              records[0] = 6      records[1] = 7      either may be read
 ///
 /// A reader copies the page, drops records whose checksum does not fit, and takes the one with the higher
-/// count. If the writer was so fast that both are torn, it reads again. The checksum is over the whole
-/// record, so the stores need no order among each other. Fields outside the records are single words, each
-/// atomic by itself. In shared memory every field is accessed through field().
+/// count. If the writer was so fast that both are torn, it reads again, at most kMaxReads times. The checksum
+/// is over the whole record, so the stores need no order among each other. Fields outside the records are
+/// single words, each atomic by itself. In the mapping they are accessed through field(), except for `magic`,
+/// which never changes.
 struct Heartbeat::Page {
   /// The content of a beat.
   struct Beat {

@@ -25,19 +25,22 @@ class StoreFull : public BadRequest {
 // broken, hostile, or 10,000 ranks at once. None of them may make the launcher, and with it the job, run out
 // of memory. Hence one budget for all that clients make the server keep, with these rules:
 //
-// - A Reservation is grown before the memory is allocated, by capacities, not sizes, plus an overhead for
-//   each object. It lies beside the bytes that it pays for, and its destructor returns it. So no path, of
-//   errors or otherwise, can forget to.
+// - A Reservation is grown before anything is stored, by the capacity of strings rather than their size, plus
+//   an overhead for each object. It lies beside the bytes that it pays for, and its destructor returns it. So
+//   no path, of errors or otherwise, can forget to.
 // - Received bytes are paid for, not announced ones: a request that promises 8 MiB costs what has arrived, up
 //   to twice that. A lying length costs nothing.
 // - A value is shared by the table and by the replies under way (Value). It is paid for once, until the last
 //   of them is gone: an overwritten value stays reserved while a slow client still reads it.
-// - Replies are paid for, too. From a client that does not read its own, no further request is read
-//   (SendBuffer), and it is closed after ServerOptions::request_time.
-// - What does not fit throws StoreFull before anything changes. That closes the connection that asked, and
-//   nothing else: the client whose request was one too many pays, not the job.
+// - Replies are paid for, too. From a client with more than 256 KiB of unread replies, no further request is
+//   read (ClientSession::is_congested), and a client that reads none for ServerOptions::request_time is
+//   closed.
+// - What does not fit throws StoreFull before the table changes (a multi_set keeps the pairs before). That
+//   closes the connection that asked, and nothing else: the client whose request was one too many pays, not
+//   the job.
 //
-// Connections are limited by number, by the same reasoning (Server::Loop::make_room).
+// Not in the budget: what one read returns (64 KiB), as only one is processed at a time, and the connections
+// themselves, which are limited by number for the same reason (Server::Loop::make_room).
 
 /// The limit of a server's memory for data from clients. Memory is reserved here before data is stored. Not
 /// thread-safe: protected by the server's lock.
