@@ -31,15 +31,16 @@ GradientCheck::GradientCheck(const ProcessGroup& group, const std::vector<NamedT
   }
 }
 
-/// All ranks must report the same finding, though each may have several or none, and it must cost one number.
-/// So a finding is packed into one word, whose maximum over all ranks is the one to report:
+/// All ranks must report the same finding, though each may have several or none, and must exchange no more
+/// than one integer each. So a finding is packed into a word, whose maximum over all ranks is reported:
 ///
 ///     63              32 31               0
 ///     [ ranks - rank    | names - number  ]      0: no finding
 ///
 /// Both halves are 1 or more, and larger for lower ranks and for parameters that were registered earlier: the
-/// maximum is the first bad parameter of the first rank that has one, whatever the order in which buckets
-/// become ready. describe() unpacks it. The all-reduce starts with the last bucket and ends beside it.
+/// maximum is the first bad parameter of the lowest rank that has one, whatever the order in which buckets
+/// become ready. The all-reduce of the word starts with the last bucket and overlaps with that bucket's own;
+/// conclude() waits for it after backward, and describe() unpacks it.
 void GradientCheck::look(const GradientBucket& bucket) {
   if (bucket.index == 0) finding_ = 0;
   if (!all_finite(bucket.buffer)) {

@@ -255,18 +255,19 @@ at::Tensor GradientState::weight_so_far(const at::Tensor& weight) {
 /// backward knows only its own sum and weight, and the total is known with the last one.
 ///
 /// Gradients are divided before they are sent, not after: sums over thousands of tokens would overflow in
-/// float16, and mislead hooks that keep the errors of earlier steps. So the loss is multiplied by 1 / weight
-/// of the window so far; ranks times that, because DistributedDataParallel divides by the number of ranks.
-/// With weights w1, w2, ... the window goes
+/// float16, and mislead hooks that keep the errors of earlier steps. So the loss is multiplied by ranks / W,
+/// where W is the weight of the window so far over all ranks, and `ranks` makes up for the division by their
+/// number in DistributedDataParallel. With n micro-batches of weights w1, ..., wn, the window goes
 ///
-///     backward 1     g = g1                      (not sent, not divided: divided_by_ is undefined)
-///     backward n     g = g * ranks / W + gn * ranks / W,   W = w1 + ... + wn over all ranks
+///     backward k < n   g = g + gk                            (not sent, not divided)
+///     backward n       g = g * ranks / W + gn * ranks / W    W = w1 + ... + wn over all ranks; sent
 ///
-/// where the earlier part is rescaled by what it was divided by before (divided_by_) over W. If each
-/// micro-batch is sent (sync_each_batch), divided_by_ is the W of the one before. With sharded parameters the
-/// earlier micro-batches are reduced within the last backward and cannot be scaled before it: there the sums
-/// are sent as they are and divided at the end (backward_of_sharded). What other backwards, without a weight,
-/// have computed is not touched; the two kinds cannot be mixed in one window (demand_kind).
+/// If each micro-batch is sent (sync_each_batch), backward k is g = g * W' / W + gk * ranks / W, where W' is
+/// the W of the one before (divided_by_; undefined while g is a sum). Without weights_of_all_ranks, W is this
+/// rank's own weight, and 1 stands for `ranks`. With sharded parameters the earlier micro-batches are reduced
+/// within the last backward and cannot be scaled before it: there the sums are sent as they are and divided
+/// at the end (backward_of_sharded). Scaling applies to all gradients of the models, so a window cannot mix
+/// losses with and without a weight (demand_kind).
 void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
   demand_kind(true);
   if (inside_ && ++weighted_losses_ > 1 && std::max(length_, done_) > 1) {

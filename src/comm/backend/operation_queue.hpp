@@ -16,12 +16,19 @@ namespace lockstep::comm {
 /// While such an object exists, its thread waits for each operation right after adding it, and so runs it
 /// itself: waking a worker and being woken by it would cost more than many operations. Scopes nest. *Local*.
 ///
-/// It is a thread's own flag and no argument, because c10d's interface is between the caller and the queue:
-/// `backend->allreduce(tensors)` has no place for "I wait for it at once". The same is true of
-/// OperationLabel, by which DistributedDataParallel names a bucket for messages and traces. Both say
-/// something of the calls that their thread makes now, and neither may leak into what that thread runs on
-/// behalf of others: while it runs an operation, or what follows one (`when_done`), the flag is off, since an
-/// operation added there is waited for by nobody yet, and a worker has to run it.
+/// It is a flag of the thread and no argument, because c10d's interface lies between the caller and the
+/// queue: `backend->allreduce(tensors)` cannot say "I wait for it at once". The same is true of
+/// OperationLabel, by which DistributedDataParallel names a bucket for messages and traces:
+///
+///     CallerWaits waits;                   sets the flag
+///     backend->allreduce(tensors)          c10d: no argument for it
+///     OperationQueue::add()                reads the flag: no worker is woken
+///     work->wait()                         runs the operation here; the flag is off meanwhile
+///
+/// Both describe the calls that their thread makes now. The flag must not apply to what that thread runs on
+/// behalf of others: while it runs an operation, or what follows one (`when_done`), it is off, because nobody
+/// waits yet for an operation that is added there, and a worker has to run it. The label needs no such care
+/// in an operation, because it is read where an operation is created.
 class CallerWaits {
  public:
   /// `waits`: false for code inside such a scope that may not wait.

@@ -266,14 +266,14 @@ void FullySharded::finish_backward() {
   // Frees what was prefetched for a backward that did not happen.
   for_each_group([](ParameterGroup& group) { group.reshard(false); });
 
-  // A parameter without a gradient on any rank gets none, because an optimizer would change it even with
-  // zeros.
   // Which earlier forwards are known depends on how long a rank keeps their graphs.
   for (const auto& call : calls_)
     if (call.begin >= last_began_) order_ = c10::hash_combine(order_, call.unit);
   order_ = c10::hash_combine(order_, units_.size());
   for (const auto& entry : parameters)
     order_ = c10::hash_combine(order_, static_cast<std::size_t>(entry.tensor.requires_grad()));
+  // A parameter without a gradient on any rank gets none, because an optimizer would change it even with
+  // zeros.
   std::vector<std::uint8_t> used;
   for_each_group([&](ParameterGroup& group) {
     used.insert(used.end(), group.had_gradient().begin(), group.had_gradient().end());

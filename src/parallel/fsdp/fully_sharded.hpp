@@ -55,23 +55,26 @@ struct ParameterLocation {
 /// forward say when a forward begins and ends. Of a backward, autograd announces only the beginning: a hook
 /// on the outputs of each forward. Its end is concluded. A counter (`clock_`) gives each forward an interval:
 ///
-///     clock   0    1    2    3    4    5    6    7
-///     root    [---------------------------------]
-///     layer 0      [----]
-///     layer 1                [-------------]
-///     layer 0 again                [----]            (shared weights, or a recomputation)
+///     clock           0    1    2    3    4    5    6    7
+///     root            [----------------------------------]
+///     layer 0              [----]
+///     layer 1                        [--------------]
+///     layer 0 again                       [----]           (layer 1 calls it: shared weights)
+///
+/// A recomputation in backward is a forward, too, with a later interval.
 ///
 /// The engine runs nodes in the reverse order of their creation. So when the backward of call c begins, the
 /// nodes of every forward that began after c's end have run, and other units that are in their backward end
 /// it now (post_backward), unless one of their forwards contains c or is inside it. A unit with an earlier
-/// forward still to come (its begin is before c's end) is only resharded; with the last one its gradients are
-/// complete and are reduce-scattered. What is left ends in a callback of the engine (finish_backward).
+/// forward, whose backward is still to come, is only resharded; with the last one its gradients are complete
+/// and are reduce-scattered. What is left ends in a callback of the engine (finish_backward).
 ///
-/// Ranks gather in the order in which their hooks run, without agreeing first: a collective for that before
-/// each unit would cost more than the unit. If two ranks call units in different orders, they gather each
-/// other's weights. So each rank hashes its order, and one all-reduce at the end of the backward compares the
-/// hashes (append_order_hash), together with which parameters had a gradient on any rank: a parameter without
-/// one must keep none, because an optimizer would move it even with zeros.
+/// Ranks gather in the order in which their hooks run, without agreeing first: a round trip before each unit
+/// would delay its gather. If two ranks call units in different orders, they gather each other's weights. So
+/// each rank hashes its order, and one all-reduce at the end of the backward compares the hashes
+/// (append_order_hash), together with which parameters had a gradient on any rank: a parameter without one
+/// must keep none, because an optimizer would move it even with zeros. A rank on a GPU that used all its
+/// parameters reads the answer one backward later, so that the host does not wait for this one.
 class FullySharded : public std::enable_shared_from_this<FullySharded> {
  public:
   FullySharded(const std::vector<NamedTensor>& all, const std::vector<NamedUnit>& named,
