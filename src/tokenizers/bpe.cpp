@@ -203,11 +203,15 @@ void Bpe::add_merges(const Merges& merges, const std::string& file) {
 /// If no merge of the table has such a pair, no token ever spans the gap, and what is left of it cannot
 /// affect what is right of it: merges apply by rank within each side, in the same order as in the whole. So
 /// the set of (last character of left, first character of right) over all merges (`neighbours_`) says where
-/// to cut; part_end() looks pairs up.
+/// to split; part_end() looks pairs up.
 ///
-/// Three things break the argument, and then there is no cut: unknown characters, which are fused with later
-/// ones, so never next to one; a continuing prefix or end suffix, which depends on the position in the word;
-/// and unknown characters without any token, which shift all offsets.
+///     merges        a b, ab c        neighbours_   (a, b), (b, c)
+///     word          a b c a b        split at      a b c | a b        (c, a) is in no merge
+///
+/// Four things break the argument. A continuing prefix or end suffix depends on the position in the word, and
+/// unknown characters without any token shift all offsets: such models have no parts at all. An unknown
+/// character may be fused with later ones, so there is no split next to one. And with ignore_merges, a word
+/// that is a token remains whole.
 void Bpe::find_parts(const Merges& merges) {
   const bool all_bytes = settings_.byte_fallback && std::ranges::count(fallback_, kNone) == 0;
   has_parts_ =

@@ -316,18 +316,18 @@ class CachedRun {
 
 }  // namespace
 
-// The result of a map is a row of files, its shards. Their bounds are a grid over the source's rows:
+// The result of a map is a sequence of files, its shards. Their bounds are a grid over the source's rows:
 //
 //     batches   |----|----|----|----|----|----|----|----|--|
 //     shards    |--------------|--------------|------------|
 //
-// It depends on the source and on the options alone, never on the number of ranks, workers or hosts, so that
-// the same shards result whoever computes them: a job that was killed with 8 ranks goes on with 3 and finds
-// the finished ones, and another job with other numbers can take over. Shards are whole batches,
-// because the function sees batches: another bound would change what it is called with. About 64 of them keep
-// all workers busy to the end and lose little in a kill; at least 1,000 rows, below which a file costs more
-// than its rows; at most 100,000, so that progress shows. Which rank computes which shard is decided while
-// they run (claims), and does not matter for the result.
+// The grid depends on the number of rows and on the options alone (both are part of the cache key), never on
+// the number of ranks, workers or hosts, so that the same shards result whoever computes them: a job that was
+// killed with 8 ranks continues with 3 and finds the finished ones, and another job with other numbers can
+// take over. Shards are whole batches, because the function sees batches: another bound would change what it
+// is called with. About 64 shards keep all workers busy to the end and lose little in a kill; at least 1,000
+// rows, below which a file costs more than its rows; at most 100,000, so that progress shows. Which rank
+// computes which shard is decided while they run (claim), and does not matter for the result.
 std::vector<ShardTask> shard_grid(std::int64_t rows, std::int64_t batch_rows, std::int64_t shard_rows) {
   const std::int64_t usual = std::clamp(divided_up(rows, kUsualShards), kFewestRows, kMostRows);
   // More than all rows are all rows; the sums below must not overflow.

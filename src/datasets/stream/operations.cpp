@@ -216,21 +216,20 @@ struct Slot {
 };
 
 /// Draws rows from a buffer in random order. The state contains no rows, of which the buffer may hold
-/// gigabytes. It has four values: how many rows were drawn and read, and a position of the source with the
-/// number of its next row.
+/// gigabytes. It has four values: how many rows were drawn (`drawn`) and read (`read`), and a position of the
+/// source (`source`) with the number of its next row (`from`).
 ///
 /// Which slot is drawn depends on the seed and on the buffer's length alone, never on a row's content. So
-/// load() plays the draws again with numbers in place of rows: it fills the buffer with 0, 1, 2, ... and
-/// draws as often as before, which leaves the same numbers at the same places and the generator in the same
-/// state. Then the rows of these numbers are read, from a position that is not after the oldest of them:
+/// load() replays the draws with numbers in place of rows: it fills the buffer with 0, 1, 2, ... and draws as
+/// often as before, which leaves the same numbers in the same slots and the generator in the same state. Then
+/// the rows of these numbers are read, from a position that is not after the oldest of them:
 ///
 ///     numbers    0 ........ from ...... oldest ........ read
 ///     source     |          ^ position  ^ in the buffer ^ next to be read
 ///     load()     (numbers)  (skipped)   (kept if in the buffer)
 ///
-/// An old row may stay in the buffer for long, so positions are recorded every quarter of a buffer, and those
-/// before the one that the oldest row needs are dropped. A state that says nothing of the draws (`drawn`) is
-/// older: all that was read had been drawn.
+/// An old row may stay in the buffer for long, so positions are recorded while rows are read, a quarter of a
+/// buffer apart (at least 64 rows), and those before the one that the oldest row needs are dropped.
 class ShufflePass final : public RowPass {
  public:
   ShufflePass(PassPointer source, std::int64_t buffer_size, std::uint64_t seed)
