@@ -262,7 +262,7 @@ void Agent::on_hang(const HangFound& hang) {
   const auto is_here = [this](int rank) { return round_->has_rank(rank); };
   if (hang.rank && is_here(*hang.rank) && round_->mark_hung(*hang.rank, hang.text)) {
     send(RankFailed{spec_.assignment.round, round_->first_failure()});
-    console_.say("the job has hung for {} (--heartbeat-timeout): it is ended", format_seconds(hang.limit));
+    console_.say("the job has hung for {} (--heartbeat-timeout): ending it", format_seconds(hang.limit));
     return stop_after_stacks();
   }
   // Another node ends the job; the stacks of these ranks are printed before they are stopped.

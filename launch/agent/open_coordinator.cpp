@@ -91,7 +91,7 @@ std::string place_of_host(const LaunchConfig& config, const net::HostPort& endpo
       !is_own_endpoint(config).value_or(true)) {
     return fmt::format(
         "This node ({}) has --node-rank {} and so hosts the job, on port {}, "
-        "but --master-addr {} is no address of this host. "
+        "but --master-addr {} is not an address of this host. "
         "If another host is node 0, give this one its own --node-rank",
         host_name(), config.node_rank.value_or(0), endpoint.port, endpoint.host);
   }

@@ -213,8 +213,8 @@ void Round::hand_over_held() {
       waiting[key.second].push_back(spec_.assignment.first_rank + worker.local_rank);
   }
   for (const auto& [number, ranks] : waiting)
-    forwarder_.console().say("{} waits until {} {} a handler for it, as it would end {}", signal_name(number),
-                             rank_list(ranks), ranks.size() == 1 ? "has" : "have",
+    forwarder_.console().say("{} is held back until {} {} a handler for it, because it would end {}",
+                             signal_name(number), rank_list(ranks), ranks.size() == 1 ? "has" : "have",
                              ranks.size() == 1 ? "the rank" : "them");
 }
 
@@ -300,9 +300,8 @@ void Round::report_saved_ranks() {
     if (!worker.status) running.push_back(spec_.assignment.first_rank + worker.local_rank);
   }
   if (!running.empty())
-    forwarder_.console().say(
-        "{} saved the state and exited (code {}); {} still run on this node, and the job waits",
-        rank_list(saved), kPreemptedExitCode, rank_list(running));
+    forwarder_.console().say("{} saved the state and exited (code {}); the job waits for {} on this node",
+                             rank_list(saved), kPreemptedExitCode, rank_list(running));
   saved_report_ = net::Deadline::max();
 }
 
@@ -326,7 +325,7 @@ void Round::on_shutdown_deadline() {
     return;
   }
   forwarder_.console().say(
-      "processes still run {} after they were asked to stop: they are killed (--shutdown-timeout)",
+      "processes are still running {} after they were asked to stop: killing them (--shutdown-timeout)",
       format_seconds(config_.shutdown_timeout));
   kill();
 }

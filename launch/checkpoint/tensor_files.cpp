@@ -142,7 +142,7 @@ std::string difference_text(const StoredTensor& one, const StoredTensor& other) 
   if (different == 0) return "";
   return fmt::format("{} of {} elements differ{}{}", different, bytes_of(one) / width,
                      reader == nullptr ? "" : fmt::format(", by up to {:.6g}", largest),
-                     has_nan ? ", and some are not a number" : "");
+                     has_nan ? ", and some are NaN" : "");
 }
 
 /// Values to compare by name, and the file or folder that they are from.

@@ -161,7 +161,7 @@ Entries chosen(const Entries& all, const CacheOptions& options) {
 }
 
 int list(const Words& words, std::ostream& out, std::ostream&) {
-  auto parsed = parse_or_help(table_of("ls", "Lists the cache's entries, the one used last first.")
+  auto parsed = parse_or_help(table_of("ls", "Lists the cache's entries, the most recently used first.")
                                   .add("json", &CacheOptions::json, "Print JSON, for programs."),
                               words, out);
   if (!parsed) return 0;
@@ -173,7 +173,7 @@ int list(const Words& words, std::ostream& out, std::ostream&) {
 int explain(const Words& words, std::ostream& out, std::ostream&) {
   auto parsed = parse_or_help(
       table_of("explain",
-               "Tells what an entry was made from and, for several entries of one name, which of it changed.")
+               "Shows what an entry was made from and, for several entries of one name, which of it changed.")
           .add("json", &CacheOptions::json, "Print JSON, for programs.")
           .rest("KEY|NAME", &CacheOptions::names, "Keys, beginnings of keys, or names.", true),
       words, out);

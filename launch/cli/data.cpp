@@ -125,7 +125,7 @@ StagingResult stage(const StageOptions& options) {
   if (options.list.empty() && options.folders.empty()) throw UsageError("expected SRC, or --list FILE.");
   if (options.folders.size() > most) {
     throw formatted<UsageError>("'{}' was not expected: give {}.", options.folders[most],
-                                most == 2 ? "SRC and DEST" : "DEST, for the list names the sources");
+                                most == 2 ? "SRC and DEST" : "only DEST, as the list names the sources");
   }
   const StopSignals signals({SIGINT, SIGTERM});
   return options.list.empty() ? stage_one(options) : stage_list(options);

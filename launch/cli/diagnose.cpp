@@ -39,7 +39,7 @@ OptionTable<StacksOptions> stacks_options() {
 
 void check_is_launcher(pid_t process) {
   if (!is_ours(process))
-    throw formatted<UsageError>("process {}: no process of this user has that number.", process);
+    throw formatted<UsageError>("process {}: no process of this user has that id.", process);
   const std::string program = program_of(process);
   if (blocks_signal(process, stacks_request()) && program.ends_with("lockstep")) return;
   throw formatted<UsageError>(
@@ -71,7 +71,7 @@ int request(const fs::path& folder, std::ostream& out) {
   // The ranks create the folder only when they write.
   file_system::make_folders(folder);
   write_atomically(folder / "request", "");
-  out << fmt::format("asked; the traces are in {} in about a second\n", folder.string());
+  out << fmt::format("requested; the traces will be in {} in about a second\n", folder.string());
   return 0;
 }
 
@@ -85,9 +85,10 @@ int stacks_command(const Words& words, std::ostream& out, std::ostream&) {
   const ProcessHandle handle(process);
   check_is_launcher(process);
   if (!handle.signal(stacks_request())) {
-    throw formatted<Error>("process {}: the launcher cannot be asked: {}.", process, std::strerror(errno));
+    throw formatted<Error>("process {}: cannot send the request to the launcher: {}.", process,
+                           std::strerror(errno));
   }
-  out << "asked; the stacks are on the standard error of process " << process << '\n';
+  out << "requested; the stacks appear on the standard error of process " << process << '\n';
   return 0;
 }
 

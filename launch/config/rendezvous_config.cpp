@@ -132,9 +132,9 @@ void read_item(std::string_view item, LaunchConfig& config) {
   } else if (key == "read_timeout" || key == "heartbeat_timeout") {
     number_of(item, value);
     config.notices.push_back(fmt::format(
-        "--rdzv-conf: '{}' is not needed, as no launcher waits for a single answer of another", key));
+        "--rdzv-conf: '{}' is not needed, as no launcher waits for a reply to a single request", key));
   } else {
-    config.notices.push_back(fmt::format("--rdzv-conf: '{}' means nothing here{}", key,
+    config.notices.push_back(fmt::format("--rdzv-conf: '{}' has no effect here{}", key,
                                          key == "rank" ? ", give --node-rank" : " and is ignored"));
   }
 }

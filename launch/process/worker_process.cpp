@@ -50,7 +50,7 @@ SpawnError exec_error(const std::string& program, int error) {
   const std::string head = fmt::format("cannot start '{}': ", program);
   if (error == ENOENT && program.find('/') != std::string::npos && access(program.c_str(), F_OK) == 0) {
     return {
-        head + "the file is there, but the interpreter that its first line (or its ELF header) names is not.",
+        head + "the file exists, but the interpreter that its first line (or its ELF header) names does not.",
         127};
   }
   if (error == ENOENT) {

@@ -78,7 +78,7 @@ void Coordinator::on_rank_failed(const Node& node, const RankFailed& failed) {
   if (phase_ == Phase::stopping && reason_ != Reason::failure && reason_ != Reason::node_lost) return;
   keep_failure(failed.failure);
   if (phase_ != Phase::running) return;
-  if (nodes_.size() > 1) notify("a rank failed on " + node.text() + ": all ranks are stopped");
+  if (nodes_.size() > 1) notify("a rank failed on " + node.text() + ": stopping all ranks");
   stop(Reason::failure, SIGTERM);
 }
 
@@ -309,9 +309,11 @@ void Coordinator::pass_on_stacks(const Node& from, const Stacks& stacks) {
   Node* requester = find(stacks.requester);
   if (requester == nullptr) return;
   if (requester->stacks_passed + stacks.text.size() > kMostStacks) {
-    actions_.send(requester->id,
-                  Notice{fmt::format("the stacks of {} are left out, as there are many: ask its own launcher",
-                                     from.text())});
+    actions_.send(
+        requester->id,
+        Notice{fmt::format(
+            "the stacks of {} are left out, as they are too long: request them from its own launcher",
+            from.text())});
   } else {
     requester->stacks_passed += stacks.text.size();
     actions_.send(requester->id, Report{stacks.text});

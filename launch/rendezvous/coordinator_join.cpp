@@ -100,8 +100,8 @@ void Coordinator::compare_arguments(const Node& node) {
   for (const auto& other : nodes_) {
     if (other.id == node.id || other.info.program.empty() || other.info.role != node.info.role) continue;
     if (other.info.arguments == node.info.arguments || node.info.program.empty()) return;
-    return notify("{} gives {} other arguments: '{}'; host {} gives '{}'", node.text(), node.info.program,
-                  shorten_text(node.info.arguments, kMostArguments), other.info.host,
+    return notify("{} starts {} with other arguments: '{}'; host {} with '{}'", node.text(),
+                  node.info.program, shorten_text(node.info.arguments, kMostArguments), other.info.host,
                   shorten_text(other.info.arguments, kMostArguments));
   }
 }

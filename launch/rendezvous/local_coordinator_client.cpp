@@ -114,7 +114,7 @@ void LocalCoordinatorClient::guard_store(const std::function<void()>& action) {
 
 void LocalCoordinatorClient::receive(Peer& peer, Time now) {
   for (const auto& message : peer.connection.receive<NodeMessage>()) on_message(peer, message, now);
-  if (!peer.joined && now >= peer.since + kJoinTime) peer.connection.close("did not say who it is");
+  if (!peer.joined && now >= peer.since + kJoinTime) peer.connection.close("did not identify itself");
 }
 
 void LocalCoordinatorClient::on_message(Peer& peer, const NodeMessage& message, Time now) {
@@ -126,7 +126,7 @@ void LocalCoordinatorClient::on_message(Peer& peer, const NodeMessage& message, 
     peer.joined = true;
     coordinator_.on_join(peer.id, *node, now);
   } else {
-    peer.connection.close("did not say who it is");
+    peer.connection.close("did not identify itself");
   }
 }
 

@@ -44,7 +44,7 @@ void MessageConnection::send_text(const std::string& text) {
   const std::uint32_t length = htonl(static_cast<std::uint32_t>(text.size()));
   outgoing_.append(reinterpret_cast<const char*>(&length), kHeader) += text;
   flush();
-  if (outgoing_.size() > kMostUnsent) why_closed_ = "does not read what it is sent";
+  if (outgoing_.size() > kMostUnsent) why_closed_ = "does not read its messages";
 }
 
 void MessageConnection::flush() {
@@ -58,7 +58,7 @@ void MessageConnection::flush() {
       const int error = errno;
       // What the peer sent before it left can still be read.
       read_all();
-      if (!closed()) why_closed_ = std::string("cannot be reached any more: ") + std::strerror(error);
+      if (!closed()) why_closed_ = std::string("can no longer be reached: ") + std::strerror(error);
     }
   }
   if (waits_to_send_ == outgoing_.empty()) {
@@ -87,7 +87,7 @@ void MessageConnection::read_all() {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != EINTR) {
-      why_closed_ = std::string("cannot be reached any more: ") + std::strerror(errno);
+      why_closed_ = std::string("can no longer be reached: ") + std::strerror(errno);
     }
   }
 }
@@ -98,7 +98,7 @@ std::optional<std::string> MessageConnection::take_text() {
   std::memcpy(&length, incoming_.data(), kHeader);
   length = ntohl(length);
   if (length > kLongestMessage)
-    throw formatted<DataError>("a message of {} bytes, more than any of this protocol.", length);
+    throw formatted<DataError>("a message of {} bytes, more than the protocol allows.", length);
   if (incoming_.size() < kHeader + length) return std::nullopt;
   std::string text = incoming_.substr(kHeader, length);
   incoming_.erase(0, kHeader + length);
@@ -115,7 +115,7 @@ std::vector<Message> MessageConnection::receive() {
       if (auto message = decode<Message>(*text)) messages.push_back(*std::move(message));
     }
   } catch (const DataError& error) {
-    why_closed_ = std::string("sent something that is not understood: ") + error.what();
+    why_closed_ = std::string("sent an invalid message: ") + error.what();
     incoming_.clear();
   }
   return messages;

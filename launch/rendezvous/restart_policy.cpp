@@ -26,10 +26,11 @@ RestartPolicy::Decision RestartPolicy::after(milliseconds lived, std::optional<s
   if (!progressed && step) ++fruitless_;
   if (left_ == 0) return {};
   if (backoff_.count() > 0 && fruitless_ >= kMostFruitless) {
-    return {false, milliseconds(0),
-            fmt::format("{} attempts in a row got no further than step {}: it is not started again, though "
-                        "{} restart(s) are left",
-                        fruitless_, best_step_, left_)};
+    return {
+        false, milliseconds(0),
+        fmt::format("{} attempts in a row got no further than step {}: the job is not restarted, although "
+                    "{} restart(s) are left",
+                    fruitless_, best_step_, left_)};
   }
   --left_;
   ++used_;

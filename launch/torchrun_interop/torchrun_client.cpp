@@ -38,7 +38,7 @@ std::vector<std::int64_t> read_numbers(const std::string& text) {
     if (value.is_number_integer()) numbers.push_back(value.get<std::int64_t>());
   }
   if (numbers.size() != 4)
-    throw DataError("torchrun's agent has assigned ranks in a form that is not understood: " + text);
+    throw DataError("torchrun's agent has assigned ranks in an unknown format: " + text);
   return numbers;
 }
 

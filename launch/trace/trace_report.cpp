@@ -21,7 +21,7 @@ std::string milliseconds(double seconds) { return fmt::format("{:.3f} ms", secon
 
 /// The rank's last operation and its state.
 std::string last_of(const RankTrace& trace) {
-  if (trace.operations.empty()) return "has done nothing";
+  if (trace.operations.empty()) return "has started no operation";
   const TracedOperation& last = trace.operations.back();
   const char* state = last.state == "completed" ? "ended" : last.state == "failed" ? "failed in" : "is in";
   return fmt::format("{} {} of {}", state, last.text(), last.group);
@@ -37,7 +37,7 @@ std::string ranks_text(const std::vector<RankTrace>& traces) {
                         trace.reason);
   }
   if (silent.empty()) return text;
-  return text + list(silent) + " wrote no trace: killed, stopped, or on another folder\n";
+  return text + list(silent) + " wrote no trace: killed, stopped, or with another folder\n";
 }
 
 std::string fingerprints_of(const MergedCollective& collective) {
@@ -63,7 +63,7 @@ std::string first_trouble(const MergedCollective& collective) {
 
 std::string groups_text(const std::vector<MergedCollective>& merged) {
   struct Group {
-    std::string end = "no collective that all have ended";
+    std::string end = "no collective that all ranks have completed";
     std::string trouble;
   };
   std::map<std::string, Group> groups;
@@ -71,7 +71,8 @@ std::string groups_text(const std::vector<MergedCollective>& merged) {
     Group& group = groups[collective.group];
     if (group.trouble.empty()) group.trouble = first_trouble(collective);
     if (collective.is_complete() && collective.has_ended())
-      group.end = "the last collective that all have ended is " + collective.by_rank.begin()->second->text();
+      group.end = "the last collective that all ranks have completed is " +
+                  collective.by_rank.begin()->second->text();
   }
   std::string text;
   for (const auto& [name, group] : groups)

@@ -106,7 +106,7 @@ TEST(AStoppedRank, IsNamedByTheBarrier) {
   const int together = count_lines_with(job.err, "lockstep run: ranks 0-1 were killed by SIGTERM") +
                        count_lines_with(job.err, "lockstep run: ranks 1-2 were killed by SIGTERM");
   EXPECT_EQ(alone + together, 1) << job.err;
-  EXPECT_EQ(count_lines_with(job.err, "they are killed (--shutdown-timeout)"), 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "killing them (--shutdown-timeout)"), 0) << job.err;
 }
 
 }  // namespace

@@ -127,9 +127,9 @@ TEST(Traces, TellWhoComesLate) {
   const Finished report =
       launch::launch({"trace", folder.file("traces"), "--chrome", folder.file("chrome.json")});
   EXPECT_EQ(report.status, 0) << report.err;
-  EXPECT_TRUE(
-      contains_all(report.out, {"group world: the last collective that all have ended is all_reduce #5",
-                                "group world/sub/1", "for rank 1\n", "came last"}));
+  EXPECT_TRUE(contains_all(report.out,
+                           {"group world: the last collective that all ranks have completed is all_reduce #5",
+                            "group world/sub/1", "for rank 1\n", "came last"}));
   const auto chrome = nlohmann::json::parse(launch::read_file(folder.file("chrome.json")));
   std::set<std::string> names;
   for (const auto& event : chrome.at("traceEvents")) names.insert(event.at("name").get<std::string>());

@@ -10,7 +10,7 @@ TEST(ARankThatHangs, IsNamedAndEndsTheJobWithItsStacks) {
   EXPECT_EQ(job.status, 124);
   EXPECT_EQ(count_lines_with(job.err, "FAILED: rank 1 (local rank 1, pid "), 1) << job.err;
   EXPECT_TRUE(contains_all(job.err, {"last seen in forward, step 4; ranks 0, 2 wait in backward, step 4 for ",
-                                     "(--heartbeat-timeout): it is ended", "stacks of rank 0 (pid ",
+                                     "(--heartbeat-timeout): ending it", "stacks of rank 0 (pid ",
                                      "stacks of rank 2 (pid ", "probe::hangs("}));
 }
 

@@ -204,7 +204,7 @@ TEST_F(Hosts, HostThatIsNotTheMasterMustGiveItsOwnNodeRank) {
   EXPECT_TRUE(
       has(end.err,
           "This node (node1) has --node-rank 0 and so hosts the job, on port 29500, but --master-addr "
-          "10.77.0.1 is no address of this host. If another host is node 0, give this one its own "
+          "10.77.0.1 is not an address of this host. If another host is node 0, give this one its own "
           "--node-rank; run on the others"));
   // Two on one host: the one that comes second cannot listen.
   const Words both = static_job(0) + Words{"--rdzv-conf", "timeout=5", "true"};

@@ -377,7 +377,7 @@ TEST(Coordinator, AnotherProgramIsRefusedAndOtherArgumentsAreReported) {
   third.arguments = "--lr 2";
   job.coordinator.on_join(3, third, job.now);
   EXPECT_EQ(job.dismissed, std::vector<NodeId>{1});
-  EXPECT_NE(job.words(0).find("other arguments: '--lr 2'; host a gives '--lr 1'"), std::string::npos)
+  EXPECT_NE(job.words(0).find("other arguments: '--lr 2'; host a with '--lr 1'"), std::string::npos)
       << job.words(0);
 }
 

@@ -148,7 +148,7 @@ TEST(Launcher, RankThatIgnoresSigtermIsKilled) {
                    "if [ $RANK = 1 ]; then while [ ! -e " + pid + " ]; do sleep 0.01; done; exit 5; fi; " +
                        "trap '' TERM; " + note_pid(pid) + "while :; do sleep 0.1; done"));
   EXPECT_EQ(result.status, 5);
-  EXPECT_NE(result.err.find("they are killed (--shutdown-timeout)"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("killing them (--shutdown-timeout)"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("SIGKILL (Killed) after it was asked to stop"), std::string::npos) << result.err;
   EXPECT_TRUE(await_end(await_number(pid)));
 }

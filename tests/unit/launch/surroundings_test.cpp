@@ -51,7 +51,7 @@ TEST(Surroundings, AUserSignalWaitsForItsHandler) {
   launcher.signal(SIGUSR1);
   const Finished end = launcher.wait();
   EXPECT_EQ(end.status, 85) << end.err;
-  EXPECT_TRUE(has_once(end.err, "SIGUSR1 waits until rank 0 has a handler for it"));
+  EXPECT_TRUE(has_once(end.err, "SIGUSR1 is held back until rank 0 has a handler for it"));
 }
 
 /// A shell blocks all signals around the start of each child, of which this one starts many.
@@ -84,7 +84,7 @@ TEST(Surroundings, AUserSignalReachesAProgramThatBlocksItForGood) {
   launcher.signal(SIGUSR1);
   const Finished end = launcher.wait();
   EXPECT_EQ(end.status, 85) << end.err;
-  EXPECT_EQ(end.err.find("waits until"), std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find("is held back"), std::string::npos) << end.err;
 }
 
 /// The daemon leaves its rank's session only after the rank's end.

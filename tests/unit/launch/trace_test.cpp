@@ -63,7 +63,7 @@ TEST(Trace, NamesWhoNeverArrived) {
   write(folder, 0, {operation(1, 0, 2), operation(2, 3, 0)});
   write(folder, 1, json::array({operation(1, 1, 2)}));
   EXPECT_TRUE(contains_all(report_of(folder),
-                           {"the last collective that all have ended is all_reduce #1",
+                           {"the last collective that all ranks have completed is all_reduce #1",
                             "never arrived at collective #2: rank 1; in all_reduce #2: rank 0",
                             "rank 0 on node0: is in all_reduce #2 of world (written for: a test)"}));
 }

@@ -49,9 +49,10 @@ TEST(RestartPolicy, GivesUpAfterThreeAttemptsWithoutProgress) {
   EXPECT_TRUE(fails(policy, 5, 8).again);
   const auto last = fails(policy, 5, 10);
   EXPECT_FALSE(last.again);
-  EXPECT_EQ(last.reason,
-            "3 attempts in a row got no further than step 10: it is not started again, though 6 restart(s) "
-            "are left");
+  EXPECT_EQ(
+      last.reason,
+      "3 attempts in a row got no further than step 10: the job is not restarted, although 6 restart(s) "
+      "are left");
 }
 
 TEST(RestartPolicy, WithoutPausesTheNumberOfRestartsAloneDecides) {
@@ -309,7 +310,8 @@ TEST(StacksCommand, IsNotDelayedByAHangingDebugger) {
   const Finished end = job.wait();
   EXPECT_EQ(end.status, 128 + SIGTERM);
   EXPECT_NE(end.err.find("stacks of rank 0"), std::string::npos) << end.err;
-  EXPECT_EQ(end.err.find("processes still run"), std::string::npos) << "the end of the job waits for it";
+  EXPECT_EQ(end.err.find("processes are still running"), std::string::npos)
+      << "the end of the job waits for it";
 }
 
 TEST(FailureReport, IsPrintedDespiteAHangingDebugger) {
