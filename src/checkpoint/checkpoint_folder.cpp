@@ -26,12 +26,12 @@ constexpr std::string_view kPrefix = "checkpoint-";
 [[noreturn]] void fail_without_manifest(const fs::path& folder) {
   std::error_code failure;
   if (!fs::is_directory(folder, failure))
-    throw DataError(fmt::format("'{}' is no checkpoint: there is no such folder.", folder.string()));
+    throw DataError(fmt::format("'{}' is not a checkpoint: there is no such folder.", folder.string()));
   const auto inside = list_checkpoints(folder);
   const auto last =
       std::ranges::max_element(inside, {}, [](const Checkpoint& each) { return each.info.step; });
   throw DataError(fmt::format(
-      "'{}' is no checkpoint: it has no {}.{}", folder.string(), kManifestFileName,
+      "'{}' is not a checkpoint: it has no {}.{}", folder.string(), kManifestFileName,
       last == inside.end() ? "" : fmt::format(" The last one in it is '{}'.", last->path.string())));
 }
 

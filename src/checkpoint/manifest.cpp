@@ -64,7 +64,7 @@ void check_form(const json& document, const std::string& name) {
   json rest = document;
   rest.erase(kOwnChecksum);
   if (document.at(kOwnChecksum) != checksum_of(rest))
-    throw DataError(name + " does not fit its own checksum: it was changed or damaged.");
+    throw DataError(name + " does not match its own checksum: it was changed or damaged.");
 }
 
 }  // namespace

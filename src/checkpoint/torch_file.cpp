@@ -271,7 +271,7 @@ std::map<std::string, TorchTensor> read_archive(const std::filesystem::path& pat
   if (const auto* order = archive.find(folder + "byteorder");
       order != nullptr && order->bytes < kNameLength &&
       read_text(archive.file(), archive.find_data(*order), order->bytes) != "little")
-    fail(path, "a machine with another order of bytes wrote it");
+    fail(path, "it was written on a machine with another byte order");
 
   std::map<std::string_view, const ZipRecord*> by_name;
   for (const auto& record : records) by_name[record.name] = &record;
@@ -355,14 +355,14 @@ std::map<std::string, TorchTensor> read_legacy(const std::filesystem::path& path
   };
   const Pickle magic = next();
   if (magic.root().kind != Kind::big_integer || magic.root().text != kMagic)
-    fail(path, "it is a pickle, but does not begin with the number of torch.save");
+    fail(path, "it is a pickle, but does not begin with torch.save's magic number");
   const Pickle version = next();
   if (version.root().number != kLegacyVersion)
     fail(path, fmt::format("its format is {}, not {}", version.root().number, kLegacyVersion));
   const Pickle machine = next();
   for (std::size_t i = 0; i + 1 < machine.root().items.size(); i += 2) {
     if (machine.root().items[i]->text == "little_endian" && machine.root().items[i + 1]->number != 1)
-      fail(path, "a machine with another order of bytes wrote it");
+      fail(path, "it was written on a machine with another byte order");
   }
   const Pickle object = next();
   const Pickle keys = next();

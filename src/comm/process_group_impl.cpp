@@ -226,12 +226,11 @@ void ProcessGroup::Impl::sit_out_split(const NcclParent& parent) const {
 }
 
 void wait_for_device(const std::string& who, const at::Device& device, std::chrono::milliseconds limit) {
-  comm::made_within(
-      limit,
-      fmt::format("{}: {} has not finished within {} ms what it was given to do. An operation that "
-                  "another rank has not started, or a kernel that does not end, holds it up.",
-                  who, device.str(), limit.count()),
-      [index = device.index()] { comm::cuda_plugin().synchronize(index); });
+  comm::made_within(limit,
+                    fmt::format("{}: {} has not finished its queued work within {} ms. An operation that "
+                                "another rank has not started, or a kernel that does not end, blocks it.",
+                                who, device.str(), limit.count()),
+                    [index = device.index()] { comm::cuda_plugin().synchronize(index); });
 }
 
 }  // namespace lockstep

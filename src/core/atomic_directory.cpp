@@ -60,11 +60,11 @@ AtomicDirectory::~AtomicDirectory() { discard(); }
 void AtomicDirectory::commit() {
   if (temporary_.empty())
     throw UsageError(fmt::format("the folder '{}' was committed already.", path_.string()));
-  fail_for(sync_folder(temporary_), "bringing it to the disk failed");
-  fail_for(take_name(), "giving it its name failed");
+  fail_for(sync_folder(temporary_), "flushing it to the disk failed");
+  fail_for(take_name(), "renaming it failed");
   discard();  // The replaced folder, if any.
   fail_for(sync_folder(parent_of(path_)),
-           "it is in place, but bringing the folder above it to the disk failed");
+           "it is in place, but flushing the folder above it to the disk failed");
 }
 
 /// Returns errno, or 0. Afterwards `temporary_` is the replaced folder, or empty.

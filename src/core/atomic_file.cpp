@@ -50,15 +50,15 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 
 FileDigest AtomicFile::commit() {
   require_open();
-  if (uninterrupted([&] { return ::fsync(descriptor_); }) < 0) fail("bringing it to the disk failed", errno);
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) < 0) fail("flushing it to the disk failed", errno);
   // Network file systems may report a failed write only here. The descriptor is closed even if close fails.
   const int closed = ::close(descriptor_) < 0 ? errno : 0;
   descriptor_ = -1;
   if (closed != 0 && closed != EINTR) fail("closing it failed", closed);
-  if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("giving it its name failed", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("renaming it failed", errno);
   temporary_.clear();
   const int error = sync_folder(parent_of(path_));
-  if (error != 0) fail("it is in place, but bringing its folder to the disk failed", error);
+  if (error != 0) fail("it is in place, but flushing its folder to the disk failed", error);
   return {written_, checksum_.value()};
 }
 

@@ -28,7 +28,8 @@ std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ce
 
 double known(std::int64_t number, const char* what, const Duration& duration) {
   if (number > 0) return static_cast<double>(number);
-  throw UsageError(fmt::format("the duration {} means nothing here: {} is not known", duration.text(), what));
+  throw UsageError(
+      fmt::format("the duration {} cannot be used here: {} is not known", duration.text(), what));
 }
 
 }  // namespace

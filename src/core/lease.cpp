@@ -211,7 +211,7 @@ std::unique_ptr<Lease> acquire_lease(const fs::path& folder, std::chrono::millis
       "the folder '{}' is in use by {}. Two jobs must not write into one folder: end that job, or "
       "name another folder.",
       folder.string(),
-      holder.token.empty() ? "a process that left no name"
+      holder.token.empty() ? "an unknown process"
                            : fmt::format("process {} on {}", holder.process.pid, holder.process.host)));
 }
 

@@ -49,7 +49,7 @@ void check_options(const DataLoaderOptions& options) {
       (options.batch_size != 1 || options.shuffle || options.drop_last || options.sampler)) {
     throw UsageError(
         "DataLoader: batch_sampler makes the batches; batch_size, shuffle, drop_last and sampler cannot be "
-        "given beside it.");
+        "given with it.");
   }
 }
 
@@ -76,7 +76,7 @@ void check_same(const char* what, const std::string& saved, const std::string& h
   if (saved == here) return;
   throw UsageError(
       fmt::format("the saved loader position belongs to another order: its {} is {}, this loader's is {}. "
-                  "Continue with the same data set, sampler and seed, or start the epoch anew.",
+                  "Continue with the same data set, sampler and seed, or restart the epoch.",
                   what, saved, here));
 }
 

@@ -90,10 +90,10 @@ std::uint64_t data_bytes(const std::vector<std::int64_t>& shape, std::size_t ele
 
 void check_size(const InputFile& file, std::uint64_t header, std::uint64_t data, const std::string& name) {
   if (file.size() - header == data) return;
-  fail(name, fmt::format(
-                 "its header claims {} data bytes from byte {} on, but the file has {}{}", data, header,
-                 file.size() - header,
-                 file.size() - header < data ? ": it may be truncated" : ": there is more behind the data"));
+  fail(name, fmt::format("its header claims {} data bytes from byte {} on, but the file has {}{}", data,
+                         header, file.size() - header,
+                         file.size() - header < data ? ": it may be truncated"
+                                                     : ": there are more bytes after the data"));
 }
 
 /// Reverses the bytes of every element, in place.
@@ -117,7 +117,7 @@ at::Tensor read_gzip(const std::filesystem::path& path, const std::string& name)
     fail(name, fmt::format("its header claims {} data bytes, more than can be in a file of its size", bytes));
   auto tensor = at::empty(shape, at::TensorOptions().dtype(type));
   file.read(tensor.mutable_data_ptr(), bytes);
-  if (!file.at_end()) fail(name, "there is more behind the data");
+  if (!file.at_end()) fail(name, "there are more bytes after the data");
   swap_elements(tensor);
   return tensor;
 }

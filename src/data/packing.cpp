@@ -36,7 +36,7 @@ void check_sequences(const Example& example, std::size_t place, const Example& f
   std::int64_t length = -1;
   if (example.names().size() > first.names().size())
     throw DataError(
-        fmt::format("cannot pack sample number {}: it has columns that the first one has not.", place));
+        fmt::format("cannot pack sample number {}: it has columns that the first one does not have.", place));
   for (const auto& name : first.names()) {
     const at::Tensor tensor = example.contains(name) ? example[name] : at::Tensor();
     const bool sequence = tensor.defined() && tensor.dim() == 1;

@@ -42,7 +42,7 @@ std::optional<at::Device> gpu(int index) {
   const int count = cuda_device_count();
   if (index >= count || index < -1) {
     throw UsageError(
-        fmt::format("CompiledModel: CUDA device {} was asked for, but this process can use {}. The first is "
+        fmt::format("CompiledModel: CUDA device {} was requested, but this process can use {}. The first is "
                     "number 0; -1 is the current one",
                     index, count));
   }

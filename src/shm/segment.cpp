@@ -75,8 +75,8 @@ std::shared_ptr<Segment> Segment::open(net::FileDescriptor descriptor, std::size
   const bool sealed = (fcntl(descriptor.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!sealed || static_cast<std::size_t>(facts.st_size) != size) {
     throw CommunicationError(
-        fmt::format("a peer's shared memory is not what it says: expected {} sealed bytes, but it has {}{}",
-                    size, facts.st_size, sealed ? "" : " and no seals"));
+        fmt::format("a peer's shared memory is not valid: expected {} sealed bytes, but it has {}{}", size,
+                    facts.st_size, sealed ? "" : " and no seals"));
   }
   std::shared_ptr<Segment> segment(new Segment(std::move(descriptor), size, 0));
   segment->descriptor_.reset();

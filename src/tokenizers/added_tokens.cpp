@@ -116,12 +116,12 @@ void AddedTokens::check(const Node& node, const AddedToken& token, std::optional
                         std::uint32_t next) const {
   const auto name = fmt::format("the added token '{}' ", token.content.substr(0, 100));
   if (token.content.empty()) node.fail("an added token without text");
-  if (by_content_.contains(token.content)) node.fail(name + "is there twice");
+  if (by_content_.contains(token.content)) node.fail(name + "is given twice");
   if (by_id_.contains(token.id)) node.fail(name + "has the id of another added token");
   if (token.id == known.value_or(next)) return;
   node.fail(fmt::format(
       "{}has the id {}, but {}{}", name, token.id,
-      known ? "the vocabulary gives it " : "the next id behind the vocabulary and the other added tokens is ",
+      known ? "the vocabulary gives it " : "the next id after the vocabulary and the other added tokens is ",
       known.value_or(next)));
 }
 

@@ -188,7 +188,7 @@ void Bpe::add_merges(const Merges& merges, const std::string& file) {
     const auto& [left, right] = merges[rank];
     if (right.size() < prefix) {
       fail(file,
-           fmt::format("merge {} (from 0) goes on a word without '{}'", rank, settings_.continuing_prefix));
+           fmt::format("merge {} (from 0) continues a word without '{}'", rank, settings_.continuing_prefix));
     }
     merges_.add(require(left, rank, file), require(right, rank, file),
                 {static_cast<std::uint32_t>(rank), require(left + right.substr(prefix), rank, file)});

@@ -9,7 +9,8 @@ namespace {
 
 void check_version(const Node& document) {
   const auto version = document.text("version", "1.0");
-  if (version != "1.0") document.fail(fmt::format("the version '{}' is not known: 1.0 is", version));
+  if (version != "1.0")
+    document.fail(fmt::format("the version '{}' is not supported: expected 1.0", version));
 }
 
 }  // namespace

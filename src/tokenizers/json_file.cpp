@@ -63,7 +63,7 @@ std::optional<Node> Node::find(const std::string& field) const {
 }
 
 std::size_t Node::size() const {
-  if (!json_->is_array()) fail(std::string("a list is needed, but it is ") + json_->type_name());
+  if (!json_->is_array()) fail(std::string("expected a list, but it is ") + json_->type_name());
   return json_->size();
 }
 
@@ -79,12 +79,12 @@ std::vector<Node> Node::elements() const {
 }
 
 const std::string& Node::text() const {
-  if (!json_->is_string()) fail(std::string("a text is needed, but it is ") + json_->type_name());
+  if (!json_->is_string()) fail(std::string("expected a text, but it is ") + json_->type_name());
   return json_->get_ref<const std::string&>();
 }
 
 bool Node::flag() const {
-  if (!json_->is_boolean()) fail(std::string("true or false is needed, but it is ") + json_->type_name());
+  if (!json_->is_boolean()) fail(std::string("expected true or false, but it is ") + json_->type_name());
   return json_->get<bool>();
 }
 
@@ -93,21 +93,21 @@ std::uint32_t Node::number() const {
   const bool negative =
       json_->is_number_integer() && !json_->is_number_unsigned() && json_->get<std::int64_t>() < 0;
   if (!json_->is_number_integer() || negative || json_->get<std::uint64_t>() > kMost) {
-    fail("an integer from 0 to 2147483647 is needed, but it is " +
+    fail("expected an integer from 0 to 2147483647, but it is " +
          (json_->is_number() ? json_text(*json_) : std::string(json_->type_name())));
   }
   return json_->get<std::uint32_t>();
 }
 
 double Node::real() const {
-  if (!json_->is_number()) fail(std::string("a number is needed, but it is ") + json_->type_name());
+  if (!json_->is_number()) fail(std::string("expected a number, but it is ") + json_->type_name());
   const auto number = json_->get<double>();
-  if (!std::isfinite(number)) fail("a finite number is needed");
+  if (!std::isfinite(number)) fail("expected a finite number");
   return number;
 }
 
 const json& Node::object() const {
-  if (!json_->is_object()) fail(std::string("an object is needed, but it is ") + json_->type_name());
+  if (!json_->is_object()) fail(std::string("expected an object, but it is ") + json_->type_name());
   return *json_;
 }
 
@@ -130,7 +130,7 @@ char32_t Node::character() const {
   const auto& whole = text();
   std::size_t end = 0;
   const auto code = whole.empty() ? char32_t{0} : next_character(whole, end);
-  if (whole.empty() || end != whole.size()) fail("a single character is needed, not '" + whole + "'");
+  if (whole.empty() || end != whole.size()) fail("expected a single character, not '" + whole + "'");
   return code;
 }
 

@@ -70,7 +70,7 @@ void PostProcessor::add(const Node& node) {
 /// After special tokens are added, trimming would treat them as the first tokens: no file does that.
 void PostProcessor::add_trim(const Node& node) {
   if (!node.flag("trim_offsets", true)) return;
-  if (has_template_) node.fail("a post-processor that trims offsets behind another one is not supported");
+  if (has_template_) node.fail("a post-processor that trims offsets after another one is not supported");
   trims_.push_back(node.flag("add_prefix_space", true));
 }
 

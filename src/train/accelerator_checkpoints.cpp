@@ -56,9 +56,9 @@ LatestCheckpoint latest_from(const json& document) {
 void report_skipped(const LatestCheckpoint& latest) {
   const auto say = [](const std::string& text) { std::cerr << "lockstep: " + text + "\n" << std::flush; };
   for (const auto& entry : latest.passed_over)
-    say("'" + entry.path.string() + "' is passed over: " + entry.reason);
+    say("'" + entry.path.string() + "' is skipped: " + entry.reason);
   if (latest.weights_only.empty()) return;
-  say("the training begins anew: '" + latest.weights_only.front().string() +
+  say("the training starts over: '" + latest.weights_only.front().string() +
       "' has only weights (save_only_model)");
 }
 

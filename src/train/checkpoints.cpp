@@ -44,7 +44,7 @@ void rotate(const CheckpointOptions& options, const std::string& protect,
                         .protect = protect},
                        bad);
   } catch (const Error& error) {
-    say(std::string("old checkpoints stay: ") + error.what());  // The new one is safe.
+    say(std::string("old checkpoints were not removed: ") + error.what());  // The new one is safe.
   }
 }
 

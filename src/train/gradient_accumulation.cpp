@@ -76,7 +76,7 @@ GradientAccumulation::GradientAccumulation(const ProcessGroup& group, const Acce
   if (options.fsdp_plugin && options.fsdp_plugin->mixed_precision_policy &&
       options.mixed_precision != MixedPrecision::no) {
     throw UsageError(
-        "fsdp_plugin has a mixed_precision_policy beside mixed_precision: the one computes in its dtype, the "
+        "fsdp_plugin has a mixed_precision_policy beside mixed_precision: one computes in its dtype, the "
         "other by autocast; leave one of them out");
   }
 }

@@ -94,7 +94,8 @@ GradientState::GradientState(const ProcessGroup& group, const AcceleratorOptions
   check_steps(steps_);
   if (options.fsdp_plugin && !options_.weights_of_all_ranks) {
     throw UsageError(
-        "gradient accumulation: fsdp_plugin keeps no gradients of a rank's own to be weighed: leave "
+        "gradient accumulation: fsdp_plugin keeps no gradients of a single rank that could be weighted: "
+        "leave "
         "weights_of_all_ranks on.");
   }
   if (options.mixed_precision == MixedPrecision::fp16)
@@ -223,7 +224,7 @@ void GradientState::demand_kind(bool weighted) {
   }
   if (weighted_.value_or(weighted) != weighted) {
     throw UsageError(
-        "backward(loss) and backward(sum, weight) cannot be mixed in one accumulation window: the one is a "
+        "backward(loss) and backward(sum, weight) cannot be mixed in one accumulation window: one is a "
         "mean, the other a sum.");
   }
   weighted_ = weighted;

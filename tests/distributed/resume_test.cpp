@@ -114,7 +114,7 @@ TEST(ADamagedCheckpoint, IsPassedOverAndNamed) {
   write_bytes(newest, bytes);
   const Finished job = run_probe_in(folder, 2, {});
   EXPECT_EQ(job.status, 0) << job.err;
-  EXPECT_EQ(count_lines_with(job.err, "checkpoint-49' is passed over: "), 1) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "checkpoint-49' is skipped: "), 1) << job.err;
   EXPECT_EQ(count_lines_with(job.out, "resumed from " + (folder / "checkpoints/checkpoint-42").string()), 1)
       << job.out;
   // The first run ended after one epoch.

@@ -48,7 +48,7 @@ OperationTracker::OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Sco
       group_(diagnostics_->recorder->add_group({scope_.group_name, scope_.members.names, backend})) {
   if (scope_.members.size() == 1) return;
   if (diagnostics_->options.check != CollectiveCheckLevel::detail) {
-    if (backend == "gloo") advice_ = ". LOCKSTEP_DEBUG=detail verifies that the ranks call the same";
+    if (backend == "gloo") advice_ = ". LOCKSTEP_DEBUG=detail verifies that all ranks make the same calls";
     return;
   }
   check_ = std::make_unique<CollectiveCheck>(store.with_prefix("check/" + backend), scope_.members,

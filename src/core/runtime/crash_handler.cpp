@@ -147,7 +147,7 @@ std::string_view text_of_exception(char* demangled) {
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {
-    return demangled == nullptr ? "an exception" : "an exception that says nothing about itself";
+    return demangled == nullptr ? "an exception" : "an exception of an unknown type";
   }
 }
 

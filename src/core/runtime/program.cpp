@@ -55,7 +55,7 @@ Failure failure_in_flight() {
   } catch (const std::exception& error) {
     return {"exception", without_trace(error.what()), 1};
   } catch (...) {
-    return {"exception", "of a type that says nothing about itself", 1};
+    return {"exception", "of an unknown type", 1};
   }
 }
 

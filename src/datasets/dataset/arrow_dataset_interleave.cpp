@@ -55,7 +55,7 @@ void check_probabilities(std::span<const double> probabilities, const Sources& s
   if (probabilities.size() != sources.lengths.size() || !(std::fabs(sum - 1) < kTolerance)) {
     throw UsageError(
         fmt::format("interleave needs a probability of 0 or more for each of the {} data sets, adding up to "
-                    "1; came {} that add up to {}.",
+                    "1; got {} that add up to {}.",
                     sources.lengths.size(), probabilities.size(), sum));
   }
   for (std::size_t source = 0; source < probabilities.size(); ++source) {

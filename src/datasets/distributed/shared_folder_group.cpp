@@ -84,7 +84,7 @@ int SharedFolderProbe::find_leader() {
 
 void SharedFolderProbe::wait_for_all() {
   if (token_.empty()) return;
-  session_.await_all(kLooked, "ranks that have not come yet");
+  session_.await_all(kLooked, "ranks that have not arrived yet");
 }
 
 }  // namespace lockstep

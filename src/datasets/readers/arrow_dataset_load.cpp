@@ -48,7 +48,7 @@ FileFormat format_by_content(const Path& path) {
   const auto packing = readers::packing_of_content(text);
   if (!packing.empty() && !readers::is_packed(path)) {
     throw DataError("'" + path.string() + "' is compressed, which its name does not say: let it end in '" +
-                    packing + "', behind the ending of what is in it.");
+                    packing + "', after the ending of what is in it.");
   }
   throw DataError("'" + path.string() +
                   "': neither its name nor its first bytes tell what it is. Say so in LoadOptions::format.");

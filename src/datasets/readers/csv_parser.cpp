@@ -82,7 +82,7 @@ void CsvParser::read_cell(Cell& cell) {
   while (!at_end() && !at_line_end() && text_[place_] != delimiter_) ++place_;
   cell.text = text_.substr(begin, place_ - begin);
   if (is_careful() && cell.text.find(quote_) != std::string::npos)
-    fail("a quote is inside of a cell, behind a row that is broken");
+    fail("a quote is inside of a cell, after a broken row");
 }
 
 void CsvParser::read_quoted(Cell& cell) {

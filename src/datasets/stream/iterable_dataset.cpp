@@ -95,8 +95,8 @@ void check_same_pass(const Json& saved, const Json& here) {
     if (saved.value(name, Json()) == value) continue;
     throw UsageError(fmt::format(
         "the saved position belongs to another pass of a stream: its {} is {}, here it is {}. Continue "
-        "with the same files and operations and the same numbers of ranks and workers, or begin the "
-        "epoch anew.",
+        "with the same files and operations and the same numbers of ranks and workers, or restart the "
+        "epoch.",
         name, json_text(saved.value(name, Json())), json_text(value)));
   }
 }

@@ -159,17 +159,17 @@ bool TarReader::read_header(Header& header) {
   }
   if (std::all_of(block.begin(), block.end(), [](char byte) { return byte == 0; })) return false;
   if (!is_whole(block, text_of(header.checksum)))
-    fail(member_.empty() ? "it does not begin with a header" : "no header comes behind it");
+    fail(member_.empty() ? "it does not begin with a header" : "no header follows it");
   return true;
 }
 
 bool TarReader::take_extension(const Header& header, Extension& extension) {
   constexpr std::string_view kOnesThatExtend = "LKxgXS";
   if (kOnesThatExtend.find(header.type) == std::string_view::npos) return false;
-  if (header.type == 'S') fail("the member behind it is sparse, which is not read");
+  if (header.type == 'S') fail("the member after it is sparse, which is not read");
   const auto size = number_of(header.size);
   if (!size || *size > kMostText)
-    fail("the header behind it claims a long name or records of impossible length");
+    fail("the header after it claims a long name or records of impossible length");
   auto text = read_text(*size);
   if (header.type == 'L') extension.name = text.substr(0, text.find('\0'));
   // Links are skipped, and so are the defaults of all members ('g'), which have no name.
@@ -185,18 +185,18 @@ void TarReader::take_records(std::string_view records, Extension& extension) {
     const auto begin = static_cast<std::size_t>(digits - records.data()) + 1;
     if (error != std::errc() || length > records.size() || length <= begin || records[begin - 1] != ' ' ||
         records[length - 1] != '\n')
-      fail("the pax header behind it is damaged");
+      fail("the pax header after it is damaged");
     const auto record = records.substr(begin, length - begin - 1);
     records.remove_prefix(length);
     const auto equals = record.find('=');
-    if (equals == std::string_view::npos) fail("the pax header behind it is damaged");
+    if (equals == std::string_view::npos) fail("the pax header after it is damaged");
     const auto name = record.substr(0, equals);
     const auto value = record.substr(equals + 1);
     if (name == "path") extension.name = value;
-    if (name.starts_with("GNU.sparse.")) fail("the member behind it is sparse, which is not read");
+    if (name.starts_with("GNU.sparse.")) fail("the member after it is sparse, which is not read");
     if (name != "size") continue;
     extension.size = parse_number<std::uint64_t>(value);
-    if (!extension.size) fail("the pax header behind it is damaged");
+    if (!extension.size) fail("the pax header after it is damaged");
   }
 }
 
@@ -242,7 +242,7 @@ void TarReader::check_name(const std::string& name) const {
 
 std::string TarReader::read_text(std::uint64_t size) {
   std::string text(size + padding_of(size), '\0');
-  if (!fill(text.data(), text.size())) fail("the file ends in the header behind it: half of a shard");
+  if (!fill(text.data(), text.size())) fail("the file ends in the header after it: half of a shard");
   text.resize(size);
   return text;
 }

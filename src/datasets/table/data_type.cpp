@@ -149,10 +149,10 @@ DataType DataType::temporal(TypeKind kind, std::string unit, std::string zone) {
 DataType DataType::decimal(int bytes, std::int32_t precision, std::int32_t scale) {
   const std::int32_t most = bytes == 16 ? 38 : 76;
   if ((bytes != 16 && bytes != 32) || precision < 1 || precision > most) {
-    throw UsageError(
-        fmt::format("a decimal has 16 bytes for 1 to 38 digits or 32 bytes for up to 76, but {} bytes and {} "
-                    "digits came.",
-                    bytes, precision));
+    throw UsageError(fmt::format(
+        "a decimal has 16 bytes for 1 to 38 digits or 32 bytes for up to 76, but got {} bytes and {} "
+        "digits.",
+        bytes, precision));
   }
   if (bytes == 16) return {TypeKind::decimal128, arrow::decimal128(precision, scale)};
   return {TypeKind::decimal256, arrow::decimal256(precision, scale)};

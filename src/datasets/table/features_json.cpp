@@ -138,7 +138,7 @@ Feature parse(const OrderedJson& json, const std::string& place, const DataType*
     const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;
     return Feature::list(parse(json.front(), place + "[]", element, depth + 1));
   }
-  fail(place, "a feature is needed, but it is " + std::string(json.type_name()));
+  fail(place, "expected a feature, but it is " + std::string(json.type_name()));
 }
 
 OrderedJson json_of(const Feature& feature);
@@ -183,7 +183,7 @@ OrderedJson json_of(const Feature& feature) {
 
 Features Features::from_json(std::string_view text, const std::vector<Field>& fields) {
   const auto json = json_tree::parse<OrderedJson>(text, "the features");
-  if (!json.is_object()) fail("the whole", "an object is needed");
+  if (!json.is_object()) fail("the whole", "expected an object");
   const auto stored = DataType::struct_(fields);
   std::vector<std::pair<std::string, Feature>> items;
   try {

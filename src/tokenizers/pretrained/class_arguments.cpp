@@ -70,7 +70,8 @@ void ClassArguments::set(const PretrainedOptions& options) {
   for (const auto& [name, token] : options.special_tokens) {
     if (!name.ends_with("_token")) {
       throw UsageError(fmt::format(
-          "special_tokens: '{}' is no name of a special token: these end in _token, like pad_token.", name));
+          "special_tokens: '{}' is not the name of a special token: these end in _token, like pad_token.",
+          name));
     }
     put(name, std::optional(token));
   }

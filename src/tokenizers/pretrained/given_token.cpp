@@ -23,7 +23,7 @@ void AddedList::take(const Node& added_tokens) {
     auto token = read_given_token(node);
     const auto id = node["id"].number();
     if (contains(token.content))
-      node.fail("the added token '" + token.content.substr(0, 100) + "' is there twice");
+      node.fail("the added token '" + token.content.substr(0, 100) + "' is given twice");
     places_.emplace(token.content, entries_.size());
     largest_ = std::max(largest_.value_or(id), id);
     entries_.push_back({std::move(token), id});

@@ -13,7 +13,8 @@ namespace lockstep::metrics {
 
 void Accuracy::update(std::int64_t correct, std::int64_t samples) {
   if (correct < 0 || correct > samples) {
-    throw UsageError(fmt::format("Accuracy: {} right answers of {} samples cannot be.", correct, samples));
+    throw UsageError(
+        fmt::format("Accuracy: {} right answers of {} samples are impossible.", correct, samples));
   }
   correct_ += correct;
   samples_ += samples;
@@ -25,7 +26,7 @@ double Accuracy::compute() const {
 }
 
 void Perplexity::update(double loss_sum, std::int64_t tokens) {
-  if (tokens < 0) throw UsageError(fmt::format("Perplexity: {} tokens cannot be.", tokens));
+  if (tokens < 0) throw UsageError(fmt::format("Perplexity: {} tokens are impossible.", tokens));
   loss_sum_ += loss_sum;
   tokens_ += tokens;
 }

@@ -24,12 +24,12 @@ void check_length(const Args& args) {
   demand(args.max_steps != 0, "max_steps is 0: leave it at -1 to train for num_train_epochs");
   demand(!args.max_duration || args.max_steps < 0,
          "max_duration and max_steps both say how long to train: give one of them");
-  demand(
-      !args.max_duration ||
-          (args.max_duration->unit() != Duration::Unit::share && !args.max_duration->is_zero()),
-      "max_duration must be steps, epochs, samples or seconds, and more than 0; a share is one of nothing");
+  demand(!args.max_duration ||
+             (args.max_duration->unit() != Duration::Unit::share && !args.max_duration->is_zero()),
+         "max_duration must be steps, epochs, samples or seconds, and more than 0; a share (dur) has no "
+         "total to refer to");
   demand(args.global_batch_size == 0 || args.gradient_accumulation_steps == 1,
-         "global_batch_size settles gradient_accumulation_steps: give one of them");
+         "global_batch_size determines gradient_accumulation_steps: give one of them");
 }
 
 void check_precision(const Args& args) {
@@ -43,7 +43,7 @@ void check_fsdp(const Args& args) {
   demand(!args.bf16_full_eval && !args.fp16_full_eval,
          "bf16_full_eval and fp16_full_eval change weights in place, which fsdp has sharded: leave them off");
   demand(args.average_tokens_across_devices,
-         "fsdp keeps no gradients of a rank's own: leave average_tokens_across_devices on");
+         "fsdp keeps no gradients of a single rank: leave average_tokens_across_devices on");
 }
 
 void check_schedule(const Args& args) {

@@ -226,11 +226,10 @@ bool EvaluationRun::has_metrics(double labelled, double batches) const {
   if (!impl_.parts.compute_metrics || impl_.args.prediction_loss_only) return false;
   if (labelled == batches) return true;
   if (labelled == 0) return false;
-  throw UsageError(
-      fmt::format("Trainer: {} of the {} batches of {} have labels, the others do not, so that there are no "
-                  "metrics of all: "
-                  "give all samples labels, or name the columns with labels in label_names",
-                  labelled, batches, prefix_));
+  throw UsageError(fmt::format(
+      "Trainer: {} of the {} batches of {} have labels, the others do not, so there are no "
+      "metrics for all of them: give all samples labels, or name the columns with labels in label_names",
+      labelled, batches, prefix_));
 }
 
 /// Updates the metrics with all samples on rank 0 only: their own exchange sums over ranks.

@@ -22,7 +22,7 @@ class FunctionMetrics final : public EvaluationMetrics {
   }
   /// compute() passes an exception to the other ranks.
   void update(const Batch& outputs, const Batch& batch) override {
-    failure_ = "an exception that says nothing about itself";
+    failure_ = "an exception of an unknown type";
     try {
       values_ = function_({outputs, batch});
     } catch (const std::exception& error) {

@@ -100,7 +100,7 @@ TEST(CheckpointFolder, SaysWhatIsDamaged) {
   fs::remove(path / "model.safetensors");
   EXPECT_THROWS(verify_checkpoint(path), DataError, "model.safetensors'", "No such file");
   fs::remove(path / kManifestFileName);
-  EXPECT_THROWS(verify_checkpoint(path), DataError, "is no checkpoint", "it has no manifest.json");
+  EXPECT_THROWS(verify_checkpoint(path), DataError, "is not a checkpoint", "it has no manifest.json");
 }
 
 TEST(CheckpointFolder, FallsBackToTheNewestThatIsWhole) {
@@ -128,8 +128,8 @@ TEST(CheckpointFolder, IsFreeToHaveNone) {
 TEST(CheckpointFolder, AnOutputFolderInPlaceOfACheckpointIsToldOf) {
   const TemporaryFolder folder;
   EXPECT_THROWS(verify_checkpoint(folder / "none"), DataError,
-                "none' is no checkpoint: there is no such folder");
-  EXPECT_THROWS(verify_checkpoint(folder.path()), DataError, "is no checkpoint: it has no manifest.json.");
+                "none' is not a checkpoint: there is no such folder");
+  EXPECT_THROWS(verify_checkpoint(folder.path()), DataError, "is not a checkpoint: it has no manifest.json.");
   for (const std::int64_t step : {8, 10, 9}) write_step(folder.path(), step);
   EXPECT_THROWS(verify_checkpoint(folder.path()), DataError, "The last one in it is '",
                 (folder / "checkpoint-10").string() + "'");

@@ -106,7 +106,7 @@ TEST(AtomicFile, SaysWhyItCannotBeWritten) {
   EXPECT_THROWS(AtomicFile(folder.path() / ""), UsageError, "folder");
   AtomicFile onto_folder(folder / "taken");
   std::filesystem::create_directory(folder / "taken");
-  EXPECT_THROWS(onto_folder.commit(), Error, "giving it its name", "Is a directory");
+  EXPECT_THROWS(onto_folder.commit(), Error, "renaming it", "Is a directory");
   EXPECT_EQ(folder.files(), Files{"taken"});
 }
 

@@ -164,7 +164,7 @@ TEST(GroupTexts, RefusesSamplesThatAreNotAlike) {
   EXPECT_THROWS(group_texts({ids, {{"input_ids", at::ones({1})}}}, {.block_size = 2}), DataError, "number 1",
                 "'input_ids'", "Float", "Long");
   EXPECT_THROWS(group_texts({ids, {{"input_ids", tensor({1})}, {"mask", tensor({1})}}}, {.block_size = 2}),
-                DataError, "number 1", "columns that the first one has not");
+                DataError, "number 1", "columns that the first one does not have");
 }
 
 TEST(GroupTexts, JoinsAndCuts) {

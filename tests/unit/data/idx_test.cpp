@@ -62,7 +62,8 @@ TEST(Idx, RefusesATruncationAtEveryByteAndAnythingBehindTheEnd) {
   EXPECT_EQ(complaint(kSmall), "");
   EXPECT_TRUE(
       testing::contains_all(complaint(kSmall.substr(0, 20)), {"x.idx", "12 data bytes", "byte 12", "has 8"}));
-  EXPECT_TRUE(testing::contains_all(complaint(kSmall + "x"), {"12 data bytes", "has 13", "more behind"}));
+  EXPECT_TRUE(
+      testing::contains_all(complaint(kSmall + "x"), {"12 data bytes", "has 13", "more bytes after"}));
 }
 
 /// kSmall as `gzip` writes it.

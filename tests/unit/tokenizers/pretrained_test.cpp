@@ -139,18 +139,18 @@ TEST(TokenizerPretrained, NamesFileAndFieldOfWhatIsWrong) {
   refuse("tokenizer_config.json", R"({"padding_side": "up"})", "padding_side", "'up'");
   refuse("tokenizer_config.json", R"({"model_max_length": "long"})", "model_max_length", "a number");
   refuse("tokenizer_config.json", R"({"model_max_length": -1})", "model_max_length", "negative");
-  refuse("tokenizer_config.json", R"({"pad_token": 3})", "pad_token", "an object is needed");
+  refuse("tokenizer_config.json", R"({"pad_token": 3})", "pad_token", "expected an object");
   refuse("tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "a"}}})",
          "added_tokens_decoder", "'x'");
   refuse("tokenizer_config.json", R"({"added_tokens_decoder": {"0": {"content": "new"}}})",
          "added_tokens_decoder", "'new'", "id 0");
   refuse("tokenizer_config.json", R"({"split_special_tokens": 1})", "split_special_tokens", "true or false");
-  refuse("tokenizer_config.json", "[]", "an object is needed");
+  refuse("tokenizer_config.json", "[]", "expected an object");
   refuse("tokenizer_config.json", "{", "not valid JSON");
-  refuse("special_tokens_map.json", R"({"pad_token": 3})", "pad_token", "a text is needed");
+  refuse("special_tokens_map.json", R"({"pad_token": 3})", "pad_token", "expected a text");
   refuse("added_tokens.json", R"({"ab": 17})", "'ab'", "17");
   refuse("added_tokens.json", R"({"ab": "x"})", "ab", "integer");
-  refuse("config.json", R"({"model_type": 1})", "model_type", "a text is needed");
+  refuse("config.json", R"({"model_type": 1})", "model_type", "expected a text");
 }
 
 TEST(TokenizerPretrained, RefusesClassesByName) {

@@ -68,7 +68,7 @@ TEST(TokenizerFile, NamesThePlaceOfWhatIsWrong) {
   refuse("/model/vocab/ab", -1, "model.vocab.ab", "-1");
   refuse("/model/vocab/ab", 0, "model.vocab", "have the same id 0");
   refuse("/model/vocab/ab", 2'000'000'000, "model.vocab", "2000000000");
-  refuse("/model/vocab", json::array(), "model.vocab", "an object is needed");
+  refuse("/model/vocab", json::array(), "model.vocab", "expected an object");
   refuse("/model/unk_token", "[NO]", "[NO]", "token of unknown words");
   refuse("/added_tokens", {{{"id", 9}, {"content", "new"}}}, "added_tokens[0]", "next id");
   refuse("/added_tokens", {{{"id", 2}, {"content", "ab"}}}, "added_tokens[0]", "the vocabulary gives it 1");

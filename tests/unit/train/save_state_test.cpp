@@ -234,7 +234,7 @@ TEST(LoadLatestState, PassesOverWhatIsDamagedOnEveryRank) {
     if (accelerator.is_main_process()) ::testing::internal::CaptureStderr();
     const auto latest = accelerator.load_latest_state(folder.path());
     if (accelerator.is_main_process()) {
-      EXPECT_TRUE(contains_all(::testing::internal::GetCapturedStderr(), {"checkpoint-2' is passed over"}));
+      EXPECT_TRUE(contains_all(::testing::internal::GetCapturedStderr(), {"checkpoint-2' is skipped"}));
     }
     EXPECT_EQ(latest.checkpoint->info.step, 1);
     ASSERT_EQ(latest.passed_over.size(), 1U);

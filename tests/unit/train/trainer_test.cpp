@@ -227,7 +227,7 @@ TEST(Trainer, BeginsAnewBesideWeightsAlone) {
   args.num_train_epochs = 4;
   const Outcome again = train_once(1, args, 0, /*count=*/44);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(testing::contains_all(said, {"begins anew", "checkpoint-", "save_only_model"})) << said;
+  EXPECT_TRUE(testing::contains_all(said, {"starts over", "checkpoint-", "save_only_model"})) << said;
   EXPECT_EQ(again.output.global_step, 24);
   EXPECT_EQ(again.state.log_history.front().step, 2);
   fs::remove(fs::path(args.output_dir) / "checkpoint-6/model.safetensors");

@@ -100,7 +100,7 @@ const std::vector<Contradiction>& contradictions() {
       {[](A& a) { a.bf16_full_eval = a.fp16_full_eval = true; }, "bf16_full_eval and fp16_full_eval"},
       {[](A& a) { a.max_steps = 0; }, "max_steps is 0"},
       {[](A& a) { a.max_steps = 5, a.max_duration = "3ep"; }, "max_duration and max_steps"},
-      {[](A& a) { a.max_duration = 0.5; }, "a share is one of nothing"},
+      {[](A& a) { a.max_duration = 0.5; }, "a share (dur) has no total to refer to"},
       {[](A& a) { a.max_duration = "60sec"; }, "learning rate"},
       {[](A& a) { a.global_batch_size = 64, a.gradient_accumulation_steps = 2; }, "global_batch_size"},
       {[](A& a) { a.lr_scheduler_kwargs = "[1]"; }, "JSON object"},

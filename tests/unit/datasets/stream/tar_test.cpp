@@ -142,7 +142,7 @@ TEST_F(Tar, HostileHeadersAreErrors) {
   EXPECT_TRUE(contains_all(error(std::string(2048, 'x')), {"does not begin with a header"}));
   auto damaged = tar_of({{"1.jpg", "a"}, {"2.jpg", "b"}});
   damaged[1024 + 3] = 'X';
-  EXPECT_TRUE(contains_all(error(damaged), {"1.jpg", "no header comes behind it"}));
+  EXPECT_TRUE(contains_all(error(damaged), {"1.jpg", "no header follows it"}));
   EXPECT_TRUE(
       contains_all(error(tar_of({{"1.jpg", "a", '0', "77777777777"}})), {"1.jpg", "8589934591 bytes"}));
   const std::string huge("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12);
