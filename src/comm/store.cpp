@@ -122,7 +122,7 @@ c10::intrusive_ptr<c10d::Store> join(const World& world, std::vector<net::Addres
   const net::WaitingNotice notice(
       fmt::format("rank {}", world.rank),
       fmt::format("for the job's store at {}:{} (MASTER_ADDR, MASTER_PORT), where "
-                  "nothing answers yet; {} is to host it",
+                  "nothing answers yet; {} should host it",
                   world.master_addr, world.master_port, world.use_agent_store ? "the launcher" : "rank 0"));
   try {
     return comm::make_tcp_store_adapter(std::move(addresses), options, timeout, std::move(hosted));

@@ -158,7 +158,7 @@ class Folders(unittest.TestCase):
         lenient = subprocess.run(words, capture_output=True, text=True, timeout=100)
         self.assertEqual(lenient.returncode, 0, lenient.stderr)
         self.assertIn("test accuracy 1.0000", lenient.stdout)
-        self.assertIn("passed over 1 image(s)", lenient.stderr)
+        self.assertIn("skipped 1 image(s)", lenient.stderr)
         self.assertIn("bad.jpg", lenient.stderr)
 
     def test_folders_that_are_none(self):

@@ -29,7 +29,7 @@ models::GenerationConfig with_folder(const Options& options) {
 /// --seed alone is allowed without sampling: scripts pass it to every program.
 void refuse_flags_of_samples(const Options& options) {
   const auto refuse = [](const char* name) {
-    throw lockstep::UsageError(fmt::format("--{} is for draws: it needs --do-sample.", name));
+    throw lockstep::UsageError(fmt::format("--{} is for sampling: it needs --do-sample.", name));
   };
   if (options.temperature) refuse("temperature");
   if (options.top_k) refuse("top-k");

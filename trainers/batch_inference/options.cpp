@@ -64,9 +64,8 @@ const lockstep::OptionTable<Options>& option_table() {
                "Number of beams; 1: greedy search. Default: the folder's, or 1.", at_least(1))
           .add("do-sample", &Options::do_sample,
                "For text-generation: sample tokens instead of taking the most probable one. The sample of a "
-               "row depends only on --seed and the row's number. Default: as the folder says, which "
-               "--no-do-sample "
-               "outweighs.")
+               "row depends only on --seed and the row's number. Default: as the folder says; "
+               "--no-do-sample overrides it.")
           .add("temperature", &Options::temperature,
                "For --do-sample: divides the logits; values below 1 favor probable tokens. Default: the "
                "folder's, "

@@ -47,7 +47,7 @@ void print_bad_images(const Accelerator& accelerator, const Images& images) {
   for (const auto& folder : images.folders) {
     const auto bad = folder->bad_images();
     if (bad.empty()) continue;
-    std::string text = fmt::format("rank {}: passed over {} image(s) that cannot be read:\n",
+    std::string text = fmt::format("rank {}: skipped {} image(s) that cannot be read:\n",
                                    accelerator.process_index(), bad.size());
     for (const auto& [index, what] : bad) text += fmt::format("  {}\n", what);
     fmt::print(stderr, "{}", text);

@@ -24,7 +24,7 @@ namespace models = lockstep::models;
 std::int64_t special(const Tokenizer& tokenizer, const char* name, const Options& options) {
   if (const auto id = tokenizer.token_to_id(name)) return *id;
   throw lockstep::DataError("the tokenizer " + options.tokenizer + " has no token " + name +
-                            ": <s>, <pad> and </s> are needed where the model says nothing of them.");
+                            ": <s>, <pad> and </s> are needed if the model does not name others.");
 }
 
 /// The configuration of a new model.

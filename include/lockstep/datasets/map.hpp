@@ -146,7 +146,7 @@ Code code_of(const Setup& setup, const Function& function) {
 template <class Function>
 constexpr void require_no_captures() {
   static_assert(!holds_values<Function>,
-                "a function with captured values needs MapOptions with `parameters` that say them, or with a "
+                "a function with captured values needs MapOptions with `parameters` that contain them, or a "
                 "`version`: no key can show them. A lambda without captures and a pointer to a function need "
                 "neither.");
 }

@@ -253,11 +253,11 @@ void CacheEntryWriter::check_room(const ShardTask& task, std::uint64_t bytes) {
   if (::statvfs(entry_.c_str(), &disk) < 0) return;
   const auto room = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
   if (needed <= room) return;
-  throw Error(
-      fmt::format("{}: the rest of the result needs about {} bytes, judged by its first part, but the disk "
-                  "under '{}' has only {} left. Make room ('lockstep cache clear'), or set LOCKSTEP_CACHE to "
-                  "a folder elsewhere; what was computed so far is kept.",
-                  work_.what, needed, entry_.parent_path().string(), room));
+  throw Error(fmt::format(
+      "{}: the rest of the result needs about {} bytes, estimated from its first part, but the disk "
+      "under '{}' has only {} left. Make room ('lockstep cache clear'), or set LOCKSTEP_CACHE to "
+      "a folder elsewhere; what was computed so far is kept.",
+      work_.what, needed, entry_.parent_path().string(), room));
 }
 
 void CacheEntryWriter::finish(double seconds) const {

@@ -46,8 +46,8 @@ void check_captures(const mapping::Code& code, const MapOptions& options, const 
   if (!code.captures || options.version || !parameters.empty()) return;
   throw UsageError(fmt::format(
       "map '{}': the function or its setup captures values, and no key can show them: with other values the "
-      "old result would be found. Say them in `parameters` (R\"({{\"threshold\": 0.5}})\"), or give a "
-      "`version` and raise it with them; a lambda without captures needs neither.",
+      "old result would be found. Put them into `parameters` (R\"({{\"threshold\": 0.5}})\"), or give a "
+      "`version` and increase it when they change; a lambda without captures needs neither.",
       options.name));
 }
 
