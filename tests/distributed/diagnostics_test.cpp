@@ -120,7 +120,7 @@ TEST(UnverifiedCalls, ThatDifferSayHowToFindOut) {
 
 // ---- Traces
 
-TEST(Traces, TellWhoComesLate) {
+TEST(Traces, TellWhichRankArrivesLate) {
   const ScratchFolder folder;
   const Finished job = run_probe(3, {"traced", folder.file("traces")});
   ASSERT_EQ(job.status, 0) << job.err;

@@ -75,8 +75,8 @@ TEST(Examples, MapWithRank) {
   data << "text\n";
   for (int i = 0; i < 50; ++i) data << "sentence number " << i << "\n";
   data.close();
-  const Words words = {
-      example("map_with_rank"), "--data", folder.file("texts.csv"), "--max-new-tokens", "8", "--folder"};
+  const Words words = {example("map_with_rank"), "--data", folder.file("texts.csv"),
+                       "--max-new-tokens",       "8",      "--folder"};
   const auto run = [&](const std::string& name, int ranks) {
     Words all = words;
     all.push_back(folder.file(name));
@@ -146,7 +146,7 @@ TEST(Examples, Ddp) {
   }
 }
 
-TEST(Examples, AccelerateGoesOnWithTheSameBits) {
+TEST(Examples, AccelerateResumesWithTheSameBits) {
   const ScratchFolder folder;
   const auto lines = lines_of(output_in(folder, "accelerate", 2));
   ASSERT_EQ(lines.size(), 3U);

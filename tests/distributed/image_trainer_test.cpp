@@ -115,7 +115,7 @@ const std::string kAugmented = "--random-crop-padding 4 --horizontal-flip --norm
 
 /// Including augmentation and running means of batch normalization: the same bits with a different number of
 /// workers after the middle of an epoch, and the same test images on one rank and on two.
-TEST_F(Cifar, AResNetLearnsAndGoesOnInTheMiddleOfAnEpochWithTheSameBits) {
+TEST_F(Cifar, AResNetLearnsAndResumesInTheMiddleOfAnEpochWithTheSameBits) {
   write_cifar();
   const Words training = words(
       "--model resnet18 --learning-rate 5e-4 --batch-size 8 --epochs 2 --checkpoint-every 3 --keep-last 0 " +
@@ -143,7 +143,7 @@ TEST_F(Cifar, AResNetLearnsAndGoesOnInTheMiddleOfAnEpochWithTheSameBits) {
   EXPECT_EQ(lines_with(tested.out, "test accuracy"), lines_with(whole.out, "test accuracy"));
 }
 
-TEST_F(Cifar, AKilledTrainingGoesOnAsIfNothingHadBeen) {
+TEST_F(Cifar, AKilledTrainingResumesAsIfUninterrupted) {
   write_cifar(200);
   const Words training =
       words("--learning-rate 1e-3 --batch-size 4 --epochs 2 --num-workers 1 " + kAugmented);

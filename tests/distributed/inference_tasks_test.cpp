@@ -196,7 +196,7 @@ TEST_F(InferenceTasks, TextClassificationGivesTheModelsNames) {
   }
 }
 
-TEST_F(InferenceTasks, TextGenerationGoesOnFromEachTextAlike) {
+TEST_F(InferenceTasks, TextGenerationContinuesEachTextTheSameWay) {
   const Lines lines = lines_of_task("text-generation");
   EXPECT_EQ(differing_twins(lines), 0);
   EXPECT_NE(texts_in(lines), std::vector<std::string>(static_cast<std::size_t>(kRows)));

@@ -82,7 +82,7 @@ TEST(BatchInference, FourRanksEmbedAsOneProcessDoes) {
   EXPECT_EQ(data.parts("cache4"), before);
 }
 
-TEST(BatchInference, AKilledRunGoesOnWhereItWas) {
+TEST(BatchInference, AKilledRunResumesWithTheMissingRows) {
   if (std::string(LOCKSTEP_MINILM).empty()) GTEST_SKIP() << kSkipped;
   const Embeddings data(320);
   auto killed = start_job(data.words("killed.jsonl", "cache"), 2);

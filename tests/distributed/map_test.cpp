@@ -79,7 +79,7 @@ TEST(MapByRanks, AFailureIsNamedWithItsRow) {
   EXPECT_EQ(count_lines_with(job.err, "FAILED: rank "), 1) << job.err;
 }
 
-TEST(MapByRanks, AKilledJobGoesOnWhereItWas) {
+TEST(MapByRanks, AKilledJobResumesWithTheMissingShards) {
   const TemporaryFolder folder;
   const std::string file = write_rows(folder, 400);
   auto job = start_job(probe(file, {"--pause", "60"}), 4, {}, cache_in(folder, "cache"));

@@ -205,7 +205,7 @@ TEST(SigtermToTheLauncher, LeavesACheckpointWithinTheGrace) {
   expect_to_go_on(folder);
 }
 
-TEST(AnotherNumberOfRanks, GoesOnAfterTheSameSamples) {
+TEST(AnotherNumberOfRanks, ResumesAfterTheSameSamples) {
   const TemporaryFolder folder;
   EXPECT_EQ(run_probe_in(folder, 2, {"--epochs", "1", "--every", "10"}).status, 0);
   const Finished job = run_probe_in(folder, 1, {"--epochs", "2"});

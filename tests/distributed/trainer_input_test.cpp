@@ -61,7 +61,7 @@ TEST(Refused, AnIntervalOfCheckpointsThatAreNotWritten) {
   expect_refusal({"--checkpoint-every", "5", "--checkpoint-dir", "x", "--save-steps", "7"}, 2,
                  {"--checkpoint-every", "--save-steps"});
 }
-TEST(Refused, AModelThatIsNoProgram) {
+TEST(Refused, AModelThatIsNotAProgram) {
   expect_refusal({"--model", kImages}, 1, {"digits-images", "torch.jit.script(model).save"});
 }
 TEST(Refused, NcclOnTheCpu) {

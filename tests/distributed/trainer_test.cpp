@@ -71,7 +71,7 @@ Words results_in(const std::string& out) {
 }
 
 /// The same command line for the first start and the next.
-TEST(ImageClassification, GoesOnAfterItWasStoppedAsIfNothingHadBeen) {
+TEST(ImageClassification, ResumesAfterAStopAsIfUninterrupted) {
   const ScratchFolder folder;
   Words plain = resumable(folder, "plain");
   plain.resize(8);

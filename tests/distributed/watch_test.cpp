@@ -14,7 +14,7 @@ TEST(ARankThatHangs, IsNamedAndEndsTheJobWithItsStacks) {
                                      "stacks of rank 2 (pid ", "probe::hangs("}));
 }
 
-TEST(ARankThatHangs, IsStartedAnewWhereRestartsAreLeft) {
+TEST(ARankThatHangs, IsRestartedWhereRestartsAreLeft) {
   const Finished job =
       run_probe(2, {"hangs", "1"},
                 {"--heartbeat-timeout=2", "--shutdown-timeout=1", "--max-restarts=1", "--restart-backoff=0"});

@@ -48,7 +48,7 @@ TEST(Address, IsWrittenWithItsPort) {
   EXPECT_EQ((HostPort{"::1", 29400}.text()), "[::1]:29400");
 }
 
-TEST(Address, ANameIsNoNumber) {
+TEST(Address, ANameIsNotANumericAddress) {
   for (const char* host : {"", "localhost", "10.0.0", "10.0.0.256", "1::2::3", "[]", "node1:29400"}) {
     if (std::string(host) == "10.0.0") continue;  // An old spelling of 10.0.0.0.
     EXPECT_FALSE(Address::numeric(host, 1)) << host;

@@ -113,7 +113,7 @@ TEST(Leaving, BringsNoRankToItsTimeout) {
   EXPECT_LT(net::Clock::now() - begun, std::chrono::seconds(30));
 }
 
-TEST(Timeouts, NameWhoDidNotCome) {
+TEST(Timeouts, NameTheRanksThatDidNotArrive) {
   std::atomic<int> waiting{0};
   run_group(
       2,
@@ -135,7 +135,7 @@ TEST(Timeouts, NameWhoDidNotCome) {
       [](GroupOptions& options) { options.timeout = std::chrono::milliseconds(300); });
 }
 
-TEST(PeerConnections, OfRanksThatNeverComeIsATimeout) {
+TEST(PeerConnections, ToRanksThatNeverConnectTimeOut) {
   MemoryBootstrapStore store;
   auto options = options_for(0, 2);
   options.join_timeout = std::chrono::milliseconds(100);

@@ -28,7 +28,7 @@ TEST(Spinner, YieldsForATimeWhereRanksOutnumberTheCpus) {
   EXPECT_EQ(tests, 150);
 }
 
-TEST(Spinner, SleepsAtOnceWhereYieldingDoesNotHelpAndTriesAnewNowAndThen) {
+TEST(Spinner, SleepsAtOnceWhereYieldingDoesNotHelpAndRetriesNowAndThen) {
   TestedSpinner spinner(false);
   int tests = 0;
   const auto keeps_the_cpu = [&] {

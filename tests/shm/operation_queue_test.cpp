@@ -170,7 +170,7 @@ TEST(OperationQueue, DoesNotTakeTheCodeThatItRunsForACallerThatWaits) {
   EXPECT_TRUE(CallerWaits::now());
 }
 
-TEST(OperationQueue, RunsAtOnceBehindWhatWasAdded) {
+TEST(OperationQueue, RunsAtOnceAfterQueuedOperations) {
   std::vector<int> order;
   OperationQueue queue;
   for (int i = 0; i < 100; ++i) {

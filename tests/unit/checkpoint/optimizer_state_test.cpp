@@ -120,7 +120,7 @@ OptimizerState through_files(const OptimizerState& state) {
   return {load_file(folder / "x").tensors, json::parse(state.options).dump()};
 }
 
-TEST_P(EveryOptimizer, GoesOnWithTheSameBits) {
+TEST_P(EveryOptimizer, ResumesWithTheSameBits) {
   Model straight(1);
   const auto optimizer = GetParam().make(straight, 0.01);
   straight.train(*optimizer, 3);

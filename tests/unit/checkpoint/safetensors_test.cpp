@@ -104,7 +104,7 @@ TEST(Safetensors, RefusesWhatTheFormatCannotHoldBeforeWriting) {
   EXPECT_EQ(folder.files(), std::vector<std::string>{"m"});
 }
 
-TEST(Safetensors, RefusesATruncationAtEveryByteAndAnythingBehindTheEnd) {
+TEST(Safetensors, RefusesTruncationAtEveryByteAndBytesAfterTheEnd) {
   const TemporaryFolder folder;
   save_file({{"w", at::arange(3, at::kFloat)}, {"b", at::ones({2}, at::kByte)}}, folder / "m", {{"k", "v"}});
   const auto whole = read_bytes(folder / "m");

@@ -136,7 +136,7 @@ TEST(CallsOnGloo, ThatFailUnverifiedNameTheVariable) {
 }
 
 /// A start that fails by its arguments is this rank's own matter, though it has been counted.
-TEST(CallsOnGloo, GoOnAfterAStartThatFailed) {
+TEST(CallsOnGloo, ContinueAfterAStartThatFailed) {
   run_verified(2, [](const ProcessGroup& group) {
     if (group.rank() == 0) {
       std::vector<at::Tensor> inputs{at::ones({2})};

@@ -219,7 +219,7 @@ TEST_P(EveryWorld, BarrierHoldsEveryRankBack) {
   });
 }
 
-TEST(ProcessGroup, ABarrierNamesWhoDidNotCome) {
+TEST(ProcessGroup, ABarrierNamesTheRanksThatDidNotArrive) {
   run_group(4, [&](const ProcessGroup& group) {
     if (group.rank() == 1 || group.rank() == 3) return;
     const auto text = message_of<TimeoutError>([&] { group.barrier(milliseconds(300)); });
@@ -262,7 +262,7 @@ TEST(ProcessGroup, ABarrierNamesWhoLeft) {
   });
 }
 
-TEST(ProcessGroup, RanksThatNeverComeAreNamedAtTheStart) {
+TEST(ProcessGroup, RanksThatNeverJoinAreNamedAtTheStart) {
   const Store store = Store::in_memory();
   try {
     ProcessGroup(0, 3, store, {.join_timeout = milliseconds(200)});

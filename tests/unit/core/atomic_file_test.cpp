@@ -152,7 +152,7 @@ TEST(InputFile, ReadsInPiecesAndKnowsItsSize) {
   EXPECT_THROWS(file.read(text.data(), 3), DataError, "/x'", "ends at byte 5", "2 bytes more");
 }
 
-TEST(InputFile, RefusesWhatIsNoRegularFile) {
+TEST(InputFile, RefusesAnythingButARegularFile) {
   const TemporaryFolder folder;
   EXPECT_THROWS(InputFile(folder / "absent"), DataError, "absent", "No such file");
   EXPECT_THROWS(InputFile(folder.path()), DataError, "not a regular file");

@@ -16,7 +16,7 @@ TEST(CpuSet, IsWrittenAndReadInTheKernelsForm) {
     EXPECT_EQ(cpu_list_text(parse_cpu_list(text)), text);
 }
 
-TEST(CpuSet, OfWhatIsNoListEndsBeforeTheMistake) {
+TEST(CpuSet, OfAnInvalidListEndsBeforeTheMistake) {
   EXPECT_EQ(parse_cpu_list("3,x,5"), (CpuSet{3}));
   EXPECT_EQ(parse_cpu_list("2-"), CpuSet{});
   EXPECT_EQ(parse_cpu_list("0-99999999999"), CpuSet{});

@@ -164,7 +164,7 @@ TEST(Options, UnknownFlagsNameTheNearest) {
   EXPECT_NE(refusal({"--" + std::string(100000, 'e')}).find("unknown flag"), std::string::npos);
 }
 
-TEST(Options, AWordBehindASwitchIsItsValue) {
+TEST(Options, AWordAfterASwitchIsItsValue) {
   const auto resumes = [](const std::vector<std::string>& words) { return parsed(words).resume; };
   EXPECT_TRUE(resumes({"--resume", "True", "--epochs", "3"}));
   EXPECT_FALSE(resumes({"--resume", "false"}));
@@ -182,7 +182,7 @@ TEST(Options, MissingValuesAndStrayWordsAreNamed) {
 }
 
 /// `--standalone true ./trainer` is no program named true, and `--standalone true` alone is.
-TEST(Options, ATruthBehindASwitchIsNoProgram) {
+TEST(Options, ABooleanAfterASwitchIsNotTheProgram) {
   auto table = sample_table().rest("files", &Sample::files, "Files to read.");
   table.grammar({.stop_at_first_positional = true, .environment_prefix = ""});
   const auto files = [&](const std::vector<std::string>& words) { return table.parse(words).options.files; };
@@ -219,7 +219,7 @@ TEST(Options, ArgumentsAreNeitherSplitNorTakenForFlags) {
 }
 
 /// An option may have the name of another one's negation.
-TEST(Options, AnOptionOfItsOwnIsNoNegation) {
+TEST(Options, AnOptionThatBeginsWithNoIsNotANegation) {
   struct Colors {
     bool color = true;
     std::string no_color = "never";

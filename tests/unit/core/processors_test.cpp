@@ -68,7 +68,7 @@ TEST(ProcessorShare, TheQuotaOfAGroupOrOfOneAboveItBinds) {
   EXPECT_EQ(none.share(), allowed());
 }
 
-TEST(ProcessorShare, SlurmsWordComesFirst) {
+TEST(ProcessorShare, SlurmsVariableTakesPrecedence) {
   const Cgroups cgroups("0::/\n");
   EXPECT_EQ(cgroups.share({{"SLURM_CPUS_PER_TASK", "48"}}), 48);
   EXPECT_EQ(cgroups.share({{"SLURM_CPUS_PER_TASK", "many"}}), allowed());

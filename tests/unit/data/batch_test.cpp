@@ -39,7 +39,7 @@ TEST(Batch, RefusesANameTwice) {
   EXPECT_THROWS((Batch{{"x", at::ones({1})}, {"x", at::ones({1})}}), UsageError, "'x'");
 }
 
-TEST(Batch, HasTextsBesideItsTensors) {
+TEST(Batch, HasTextsAsWellAsTensors) {
   Batch batch = two();
   batch.set_texts("name", {"a", "b", "c"});
   batch.set_texts("name", {"x", "y", "z"});

@@ -76,7 +76,7 @@ TEST(BatchSampler, ItsBatchesAreReadAndDealtWhole) {
   EXPECT_EQ(batches_of(uneven), (std::vector<Indices>{{3}, {6}}));
 }
 
-TEST(BatchSampler, GoesOnWhereItWasOnAnotherNumberOfRanks) {
+TEST(BatchSampler, ResumesOnAnotherNumberOfRanks) {
   const auto sampler = std::make_shared<UnevenBatches>();
   DataLoader part = DataLoader(probe(9), {.batch_sampler = sampler}).shard(2, 0);
   EXPECT_EQ(read_some(part, 1), (Indices{0, 1, 2}));

@@ -268,7 +268,7 @@ TEST(DataLoader, OptionsForDevicesDoNothingOnTheCpu) {
   for (auto& batch : loader) EXPECT_TRUE(batch["index"].is_cpu());
 }
 
-TEST(DataLoader, CopiesToACudaDeviceBesideTheHost) {
+TEST(DataLoader, CopiesToACudaDeviceConcurrentlyWithTheHost) {
   LOCKSTEP_NEEDS_GPU();
   const at::Device cuda(at::kCUDA, 0);
   const at::Tensor x = at::arange(1 << 22).view({64, -1});

@@ -55,7 +55,7 @@ TEST(Idx, KeepsEmptyDimensions) {
   EXPECT_EQ(read_idx(folder / "x.idx").sizes(), (std::vector<std::int64_t>{0, 28, 28}));
 }
 
-TEST(Idx, RefusesATruncationAtEveryByteAndAnythingBehindTheEnd) {
+TEST(Idx, RefusesTruncationAtEveryByteAndBytesAfterTheEnd) {
   for (std::size_t length = 0; length < kSmall.size(); ++length) {
     EXPECT_NE(complaint(kSmall.substr(0, length)), "") << length;
   }

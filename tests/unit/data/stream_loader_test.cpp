@@ -312,7 +312,7 @@ TEST(StreamLoader, ADispatchedPassContinuesOnAnotherNumberOfRanks) {
   expect_each_once(all, 24);
 }
 
-TEST(StreamLoader, WhatFailsComesAtItsTurnAndIsToldToTheOtherRanks) {
+TEST(StreamLoader, AFailureIsThrownInOrderAndReachesTheOtherRanks) {
   for (const int workers : {0, 2}) {
     DataLoader loader(tensors(numbers({6, 6}, 4)), {.batch_size = 2, .num_workers = workers});
     Batches batches;

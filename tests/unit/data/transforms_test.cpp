@@ -76,7 +76,7 @@ std::set<std::string> windows_of(const at::Tensor& image, const at::Tensor& resu
   return found;
 }
 
-TEST(ImageTransform, EveryResultIsAWindowOfThePaddedImageAndEveryWindowComes) {
+TEST(ImageTransform, EveryResultIsAWindowOfThePaddedImageAndEveryWindowOccurs) {
   const ImageTransform transform(
       {.crop = {7, 5}, .padding = 1, .flip_probability = 0.5, .mean = kMean, .std = kStd});
   constexpr std::int64_t kRows = 600;

@@ -45,7 +45,7 @@ TEST(ArrowTensorDataset, FollowsTheRowsOfItsDataSet) {
       data.get_batch(indices, std::vector<SampleContext>(2))["label"].equal(at::tensor({9, 7}, at::kLong)));
 }
 
-TEST(ArrowTensorDataset, TextsThatAreNamedComeWithTheBatch) {
+TEST(ArrowTensorDataset, TextsThatAreNamedAreInTheBatch) {
   const ArrowTensorDataset data(sample(), {.columns = {"text", "label"}});
   EXPECT_EQ(data.get(1, {}).texts("text"), std::vector<std::string>{"b"});
   const Indices indices{2, 1};

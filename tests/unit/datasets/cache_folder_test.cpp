@@ -128,7 +128,7 @@ TEST(CacheFolder, WhatIsInUseIsNotRemoved) {
 }
 
 /// Between the look at an entry and its removal.
-TEST(CacheFolder, AReaderThatComesAfterTheLookKeepsTheEntry) {
+TEST(CacheFolder, AReaderThatOpensAfterTheCheckKeepsTheEntry) {
   const TemporaryFolder cache;
   make_entry(cache, manifest_of("k1", "128"));
   const CacheEntry looked_at = list_cache(cache.path()).front();

@@ -169,7 +169,7 @@ TEST(Staging, ADamagedSourceIsNotStaged) {
   EXPECT_EQ(folder.files(), std::vector<std::string>{"entry"}) << "nothing is left";
 }
 
-TEST(Staging, WhatIsNoCopyIsNotReplaced) {
+TEST(Staging, AFolderThatIsNotACopyIsNotReplaced) {
   const TemporaryFolder folder;
   write_saved(folder / "set");
   fs::create_directories(folder / "mine");

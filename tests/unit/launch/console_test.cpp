@@ -131,7 +131,7 @@ TEST(AsyncWriter, DropsLinesWhenNobodyReadsAndSaysHowMany) {
   EXPECT_TRUE(text.ends_with("\nthe launcher's own word\n"));
 }
 
-TEST(AsyncWriter, GoesOnWithoutAReader) {
+TEST(AsyncWriter, ContinuesWithoutAReader) {
   Pipe pipe;
   pipe.close_end(0);
   std::signal(SIGPIPE, SIG_IGN);

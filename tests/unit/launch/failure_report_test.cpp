@@ -309,7 +309,7 @@ TEST(ProcessFailure, TravelsAsJson) {
 }
 
 /// Which has three bytes for each that is none.
-TEST(ProcessFailure, TravelsWithTheLongestTextThatIsNoUtf8) {
+TEST(ProcessFailure, TravelsWithTheLongestTextThatIsNotUtf8) {
   auto record = failed_ranks(1).front();
   record.last_lines = std::string(16 * 1024, '\xff');
   EXPECT_TRUE(decode<NodeMessage>(encode(RankFailed{1, record})));

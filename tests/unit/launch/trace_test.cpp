@@ -122,7 +122,7 @@ TEST(Trace, LeavesOutAGroupThatARankHasForgotten) {
   EXPECT_EQ(merged[0].missing, std::vector<int>{1});
 }
 
-TEST(Trace, MeasuresWhoComesLate) {
+TEST(Trace, MeasuresWhichRankArrivesLate) {
   const TemporaryFolder folder;
   write(folder, 0, {operation(1, 0, 5), operation(2, 10, 17)});
   write(folder, 1, {operation(1, 4, 5), operation(2, 16, 17)});

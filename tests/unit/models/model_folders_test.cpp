@@ -372,7 +372,7 @@ TEST(ModelFolders, AModelTypeThatIsNotKnownListsThoseThatAre) {
 }
 
 /// One door, many families: what a program needs is the same.
-TEST(ModelFolders, EveryFamilyComesThroughItsDoor) {
+TEST(ModelFolders, EveryFamilyLoadsThroughItsAutoClass) {
   std::vector<std::string> causal = DecoderConfig::model_types();
   causal.insert(causal.end(), {"gpt2", "opt"});
   for (const auto& type : causal) {

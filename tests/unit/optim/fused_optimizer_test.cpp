@@ -204,7 +204,7 @@ TEST_P(FusedState, GoesOverFromLibTorchAndBack) {
   expect_handover(GetParam().ours, GetParam().libtorch);
 }
 
-TEST_P(FusedState, GoesOnWithTheSameBits) {
+TEST_P(FusedState, ResumesWithTheSameBits) {
   const auto straight = parameters(), resumed = parameters();
   const auto one = GetParam().ours(tensors_of(straight));
   for (int step = 0; step < 5; ++step) one->step();

@@ -88,7 +88,7 @@ int train_with_checkpoints(lockstep::Accelerator& accelerator,
   return 0;
 }
 
-TEST(CheckpointsPage, ATrainingThatIsStoppedAndGoesOn) {
+TEST(CheckpointsPage, ATrainingThatIsStoppedAndResumes) {
   const FolderOfAPage folder;
   int steps = 0;
   run_accelerators(1, [&](lockstep::Accelerator& accelerator) {

@@ -117,7 +117,7 @@ TEST(CommHook, AnotherOneReplacesIt) {
   });
 }
 
-TEST(CommHook, ItsExceptionsComeOutOfBackward) {
+TEST(CommHook, ItsExceptionsAreThrownByBackward) {
   struct Refusing : SumHook {
     FinishBucket start(const GradientBucket&, const ProcessGroup&) override { throw DataError("no"); }
   };
@@ -200,7 +200,7 @@ TEST(PostLocalSgd, SubgroupsAverageWithinThemselves) {
 }
 
 /// As after a checkpoint: the second pair goes on where the first one was.
-TEST(PostLocalSgd, GoesOnWhereItWas) {
+TEST(PostLocalSgd, ResumesWhereItStopped) {
   run_group(2, [&](const ProcessGroup& group) {
     std::vector<double> weights, others;
     PeriodicModelAverager averager(group, {.period = 3, .warmup_steps = 1});

@@ -355,7 +355,7 @@ TEST(DistributedDataParallel, DifferentDtypesAndMissingParametersAreNamed) {
   });
 }
 
-TEST(DistributedDataParallel, ARankThatCannotTrainIsHeardByAll) {
+TEST(DistributedDataParallel, ARankThatCannotTrainIsAnErrorOnEveryRank) {
   run_group(2, [&](const ProcessGroup& group) {
     torch::nn::Linear net(2, 2);
     for (auto& parameter : net->parameters()) parameter.requires_grad_(group.rank() == 0);

@@ -93,7 +93,7 @@ TEST(FullyShard, ARankHoldsItsShareOfWeightsGradientsAndState) {
   });
 }
 
-TEST(FullyShard, WhatIsWrittenToWholeParametersStays) {
+TEST(FullyShard, ValuesWrittenToFullParametersAreKept) {
   run_group(3, [&](const ProcessGroup& group) {
     auto net = seeded([] { return Net(); });
     auto model = fully_shard(net, group);
@@ -107,7 +107,7 @@ TEST(FullyShard, WhatIsWrittenToWholeParametersStays) {
   });
 }
 
-TEST(FullyShard, TheOptimizersStateIsThatOfAWholeModelAndGoesOnAnywhere) {
+TEST(FullyShard, TheOptimizersStateIsThatOfAWholeModelAndLoadsAnywhere) {
   const auto step = [](auto& model, torch::optim::Optimizer& optimizer, int rank, int number) {
     net_loss(model, rank, number).backward();
     optimizer.step();

@@ -360,7 +360,7 @@ TEST(FullyShard, GradientsThatAreAskedForAreThisRanksOwn) {
   });
 }
 
-TEST(FullyShard, GoesOnAfterAForwardThatThrew) {
+TEST(FullyShard, TrainsAfterAForwardThatThrew) {
   run_group(2, [&](const ProcessGroup& group) {
     auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
     auto plain = fully_shard(one, group), model = fully_shard(other, group);
@@ -375,7 +375,7 @@ TEST(FullyShard, GoesOnAfterAForwardThatThrew) {
   });
 }
 
-TEST(FullyShard, GoesOnAfterABackwardThatThrew) {
+TEST(FullyShard, TrainsAfterABackwardThatThrew) {
   run_group(2, [&](const ProcessGroup& group) {
     auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
     auto plain = fully_shard(one, group), model = fully_shard(other, group);

@@ -72,7 +72,7 @@ bool all_averaged(const ProcessGroup& group, const torch::nn::Module& module) {
   return result;
 }
 
-TEST(ParameterWatch, LoadingIntoAWrappedModuleGoesOnAveraging) {
+TEST(ParameterWatch, AfterLoadingIntoAWrappedModuleGradientsAreStillAveraged) {
   Pair other;
   other->body->weight.data().fill_(0.25);
   std::ostringstream saved;

@@ -244,7 +244,7 @@ TEST_P(OnDevice, ADividedOptimizerIsTheWholeOne) {
 }
 
 /// With dropout, whose random numbers are the device's.
-TEST_P(OnDevice, ACheckpointGoesOnBitForBit) {
+TEST_P(OnDevice, ACheckpointResumesBitForBit) {
   for (const bool asynchronous : {false, true}) {
     const testing::TemporaryFolder folder;
     run(1, [&](Accelerator& accelerator) {
@@ -324,7 +324,7 @@ TEST_P(OnDevice, TheMainProcessGoesFirst) {
 }
 
 /// A missing rank is named, and no rank hangs.
-TEST_P(OnDevice, WhoDoesNotComeIsNamed) {
+TEST_P(OnDevice, RanksThatDoNotArriveAreNamed) {
   run(
       2,
       [&](const Accelerator& accelerator) {

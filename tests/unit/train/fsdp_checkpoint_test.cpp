@@ -20,7 +20,7 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
-TEST(FsdpPlugin, GoesOnWithTheSameBits) {
+TEST(FsdpPlugin, ResumesWithTheSameBits) {
   const TemporaryFolder folder;
   Losses through, again;
   run_accelerators(

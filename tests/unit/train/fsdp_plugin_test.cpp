@@ -220,7 +220,7 @@ Losses train_with(const std::string& fsdp, const fs::path& folder, double epochs
   return losses;
 }
 
-TEST(FsdpArguments, TrainEvaluateSaveAndGoOn) {
+TEST(FsdpArguments, TrainEvaluateSaveAndResume) {
   const TemporaryFolder whole, divided, zero2, resumed;
   const Losses expected = train_with("", whole.path(), 3);
   ASSERT_EQ(expected.size(), 6U);

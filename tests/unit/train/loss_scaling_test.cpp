@@ -215,7 +215,7 @@ TEST_F(OneOptimizer, DoesNotDivideAgainAfterItsStep) {
   EXPECT_TRUE(torch::equal(weight_, torch::full({2}, 0.5)));
 }
 
-TEST_F(OneOptimizer, RefusesWhatNoFactorMends) {
+TEST_F(OneOptimizer, RefusesGradientsOfDifferentScales) {
   const at::Tensor other = torch::zeros({2}).requires_grad_();
   (weight_ * 0.25).sum().backward();
   EXPECT_THROWS(scaling_.step(sgd_), UsageError, "no loss was scaled");

@@ -141,7 +141,7 @@ TEST(Classification, LeavesOutWhatIsIgnored) {
   EXPECT_EQ(metric.accuracy(), 0.5);
 }
 
-TEST(Classification, RefusesWhatIsNoClassAndKeepsItsSums) {
+TEST(Classification, RefusesValuesThatAreNotClassesAndKeepsItsSums) {
   Classification metric(3);
   EXPECT_THROWS(metric.update(Numbers{0, 1}, Numbers{0, 3}), DataError, "label 3 of sample 1", "0 to 2");
   EXPECT_THROWS(metric.update(Numbers{-1}, Numbers{0}), DataError, "prediction -1 of sample 0");

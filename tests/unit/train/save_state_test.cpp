@@ -117,7 +117,7 @@ void flip_byte(const fs::path& path) {
 class SavedAfter : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Steps, SavedAfter, ::testing::Values(1, 5, 12, 17));
 
-TEST_P(SavedAfter, GoesOnWithTheSameBits) {
+TEST_P(SavedAfter, ResumesWithTheSameBits) {
   const TemporaryFolder folder;
   Accelerator first = alone();
   Job straight(first);
@@ -137,7 +137,7 @@ TEST_P(SavedAfter, GoesOnWithTheSameBits) {
 }
 
 /// Without dropout: threads share one random generator, so only processes can test it.
-TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
+TEST(SaveState, ResumesWithTheSameBitsOnTwoRanks) {
   const TemporaryFolder folder;
   run_accelerators(2, [&](Accelerator& accelerator) {
     Job straight(accelerator, 1, false);
@@ -153,7 +153,7 @@ TEST(SaveState, GoesOnWithTheSameBitsOnTwoRanks) {
   EXPECT_TRUE(fs::exists(folder / "state/random_states_1.safetensors"));
 }
 
-TEST(SaveState, AnotherWorldSizeGoesOnAfterTheSameSamples) {
+TEST(SaveState, AnotherWorldSizeResumesAfterTheSameSamples) {
   const TemporaryFolder folder;
   run_accelerators(2, [&](Accelerator& accelerator) {
     Job job(accelerator, 1, false);
@@ -273,7 +273,7 @@ TEST(SaveState, AFullDiskReachesEveryRankAndNobodyHangs) {
 }
 
 /// What training changes while the thread writes is not in the checkpoint.
-TEST(SaveState, WritesBesideTheTraining) {
+TEST(SaveState, WritesWhileTheTrainingContinues) {
   const TemporaryFolder folder;
   run_accelerators(2, [&](Accelerator& accelerator) {
     Job straight(accelerator, 1, false);
@@ -292,7 +292,7 @@ TEST(SaveState, WritesBesideTheTraining) {
   });
 }
 
-TEST(SaveState, AFailureBesideTheTrainingComesOutLater) {
+TEST(SaveState, AFailureOfAnAsynchronousSaveIsThrownLater) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "file", "");
   run_accelerators(2, [&](Accelerator& accelerator) {
@@ -308,7 +308,7 @@ TEST(SaveState, AFailureBesideTheTrainingComesOutLater) {
   });
 }
 
-TEST(Checkpoints, KeepTheBestAndWriteBesideTheTraining) {
+TEST(Checkpoints, KeepTheBestAndAreWrittenWhileTheTrainingContinues) {
   const TemporaryFolder folder;
   Accelerator accelerator = alone();
   Job job(accelerator);
@@ -407,7 +407,7 @@ TEST(Checkpoints, AStopLeavesACheckpointOfThatVeryStep) {
 
 /// Existing work that cannot be resumed is an error instead of a silent new start; a first start prints
 /// nothing.
-TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunIsToBeginAnew) {
+TEST(Checkpoints, ThatAreAllDamagedAreAnErrorUnlessARunStartsOver) {
   const TemporaryFolder folder;
   const auto run = [&](const std::string& resume) {
     Accelerator accelerator = alone();
@@ -473,7 +473,7 @@ TEST(Checkpoints, WithoutAFolderNothingHappens) {
   EXPECT_THROWS(Checkpoints(accelerator, {.keep_last = -1}), UsageError, "0 or more");
 }
 
-TEST(Checkpoints, MayGoOnAfterAFullDisk) {
+TEST(Checkpoints, MayContinueAfterAFullDisk) {
   const TemporaryFolder folder;
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited{};

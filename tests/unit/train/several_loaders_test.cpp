@@ -90,7 +90,7 @@ TEST(SeveralLoaders, AreReadSideBySide) {
 }
 
 /// As in Accelerate, a loader's last batch ends a window. Here its losses are divided by what the window had.
-TEST(SeveralLoaders, AreReadSideBySideTheShorterOneAnew) {
+TEST(SeveralLoaders, AreReadSideBySideTheShorterOneAgain) {
   const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
     auto second = other.begin();
     for (auto first = one.begin(); first != one.end(); ++first) {
@@ -131,7 +131,7 @@ TEST(SeveralLoaders, AreReadInTurnOneBatchAPass) {
   run_two_loaders(30, 30, loop, {4, 4, 4, 4, 4});
 }
 
-TEST(SeveralLoaders, MayBeginAnewInEveryMicroBatch) {
+TEST(SeveralLoaders, MayStartOverInEveryMicroBatch) {
   const auto loop = [](DataLoader& one, DataLoader& other, CountedWindows& windows) {
     for (auto first = one.begin(); first != one.end(); ++first) {
       other.rewind();

@@ -67,7 +67,7 @@ TrainingArguments stream_arguments(const TemporaryFolder& folder, const char* na
   return args;
 }
 
-TEST(StreamTraining, GoesOnInTheMiddleOfAnEpochBitForBit) {
+TEST(StreamTraining, ResumesInTheMiddleOfAnEpochBitForBit) {
   for (const auto& [ranks, dispatch] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
     const TemporaryFolder folder;
     const auto whole = stream_arguments(folder, "whole");
@@ -89,7 +89,7 @@ TEST(StreamTraining, AnEpochIsTheWholeTraining) {
   EXPECT_EQ(train(1, args, 0).logged("epoch"), (std::vector<double>{4.0 / 6, 1.0}));
 }
 
-TEST(StreamTraining, GoesOnOnOtherNumbersOfRanks) {
+TEST(StreamTraining, ResumesOnOtherNumbersOfRanks) {
   const TemporaryFolder folder;
   const auto args = stream_arguments(folder, "parts");
   EXPECT_TRUE(train(2, args, 2).output.preempted);

@@ -100,7 +100,7 @@ TEST(JsonLines, HoldsEverything) {
 }
 
 /// A line that a killed process left half written is removed, and so are steps that run again.
-TEST(JsonLines, GoesOnAfterAKill) {
+TEST(JsonLines, ContinuesAfterAKill) {
   const TemporaryFolder folder;
   for (int step = 1; step <= 4; ++step) make_json_lines_tracker(folder.path())->log({{"x", step}}, step);
   std::ofstream(folder / "metrics.jsonl", std::ios::app) << R"({"step":5,"ti)";
@@ -144,7 +144,7 @@ TEST(Csv, LeavesAForeignTableAlone) {
   EXPECT_EQ(read_bytes(folder / "metrics.csv"), "epoch,loss\n1,2\n");
 }
 
-TEST(TensorBoard, StartsAFileForEachProcessThatGoesOn) {
+TEST(TensorBoard, StartsAFileForEachProcessThatResumes) {
   const TemporaryFolder folder;
   Trackers first({.log_with = {"tensorboard"}, .folder = folder.path()});
   first.log({{"loss", 0.5}}, 5);

@@ -127,7 +127,7 @@ TEST(ChangedArguments, ThatAreTheSameAreNotListed) {
 }
 
 /// The loss is below 1, and the score is above it: as a loss it would never be better.
-TEST(ChangedArguments, WithAnotherMetricTheBestBeginsAnew) {
+TEST(ChangedArguments, WithAnotherMetricTheSearchForTheBestStartsOver) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.eval_strategy = IntervalStrategy::epoch, args.save_strategy = SaveStrategy::epoch;

@@ -328,7 +328,7 @@ void expect_interruption(int ranks, TrainingArguments args, std::int64_t batch, 
   expect_same(whole, resumed);
 }
 
-TEST_P(Evaluations, StopAtASignalAndAreDoneWhenTheTrainingGoesOn) {
+TEST_P(Evaluations, StopAtASignalAndAreDoneWhenTheTrainingResumes) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.metric_for_best_model = "long_loss";
@@ -386,7 +386,7 @@ TEST_P(Evaluations, StopAfterTheLastStepToo) {
 }
 
 /// The step has a checkpoint already, from before the evaluation.
-TEST_P(Evaluations, StopBehindACheckpointOfTheirStep) {
+TEST_P(Evaluations, StopAfterACheckpointOfTheirStep) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.save_strategy = SaveStrategy::steps;

@@ -25,7 +25,7 @@ using testing::train_plainly;
 class Ranks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Trainer, Ranks, ::testing::Values(1, 2));
 
-TEST_P(Ranks, TrainEvaluateAndGoOnInBfloat16) {
+TEST_P(Ranks, TrainEvaluateAndResumeInBfloat16) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.eval_strategy = IntervalStrategy::epoch;

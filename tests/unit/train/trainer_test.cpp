@@ -45,11 +45,11 @@ void check_resume(int ranks, std::int64_t stop_at) {
   expect_same(wanted, resumed);
 }
 
-TEST(Trainer, GoesOnInTheMiddleOfAnEpochBitForBit) {
+TEST(Trainer, ResumesInTheMiddleOfAnEpochBitForBit) {
   check_resume(1, 8);
   check_resume(2, 5);
 }
-TEST(Trainer, GoesOnFromTheEndOfAnEpochBitForBit) {
+TEST(Trainer, ResumesFromTheEndOfAnEpochBitForBit) {
   check_resume(1, 12);
   check_resume(2, 6);
 }
@@ -217,7 +217,7 @@ TEST(Trainer, RefusesWhatIsMissing) {
 }
 
 /// Begins again where save_only_model has left nothing to resume from.
-TEST(Trainer, BeginsAnewBesideWeightsAlone) {
+TEST(Trainer, StartsOverInAFolderWithOnlyWeights) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
   args.save_only_model = true;

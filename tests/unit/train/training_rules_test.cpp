@@ -48,7 +48,7 @@ TEST(Duration, RefusesWhatIsNone) {
   EXPECT_THROWS(Duration("3ep").steps({}), UsageError, "3ep", "the length of an epoch is not known");
 }
 
-TEST(TrainingArguments, ReadsFlagsAndBesideThemAFile) {
+TEST(TrainingArguments, ReadsFlagsAndAFile) {
   const TemporaryFolder folder;
   write_bytes(folder / "run.json",
               R"({"learning_rate": 0.1, "save_steps": 0.25, "warmup_steps": "2ep", "report_to": ["csv"]})");
@@ -76,7 +76,7 @@ struct OwnOptions : TrainingArguments {
   std::string corpus;
 };
 
-TEST(TrainingArguments, StandBesideAProgramsOwnOptions) {
+TEST(TrainingArguments, CombineWithAProgramsOwnOptions) {
   const auto table = OptionTable<OwnOptions>("mine", "Trains.")
                          .include(training_argument_table())
                          .section("data")

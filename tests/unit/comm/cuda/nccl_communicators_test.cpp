@@ -47,7 +47,7 @@ class NcclCommunicatorsEnd : public ::testing::Test {
   std::optional<NcclCommunicators> communicators;
 };
 
-TEST_F(NcclCommunicatorsEnd, ComesAfterAllRanksHaveComeAndTheYoungestGoesFirst) {
+TEST_F(NcclCommunicatorsEnd, BeginsWhenAllRanksHaveArrivedWithTheNewestFirst) {
   make();
   communicators->add(backend("part 1"));
   communicators->add(backend("part 2"));
@@ -56,7 +56,7 @@ TEST_F(NcclCommunicatorsEnd, ComesAfterAllRanksHaveComeAndTheYoungestGoesFirst) 
                             "meet"}));
 }
 
-TEST_F(NcclCommunicatorsEnd, IsAnAbortWhereARankDoesNotCome) {
+TEST_F(NcclCommunicatorsEnd, IsAnAbortWhereARankDoesNotArrive) {
   make(1);
   communicators->add(backend("part"));
   ::testing::internal::CaptureStderr();

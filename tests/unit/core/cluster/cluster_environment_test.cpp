@@ -107,7 +107,7 @@ TEST(SlurmStep, ContradictionsAreNamed) {
 }
 
 /// `srun -n4 --pty bash`: the shell of one task, from which a program is started that is none of the tasks.
-TEST(SlurmStep, AProgramInAnInteractiveShellIsNoTask) {
+TEST(SlurmStep, AProgramInAnInteractiveShellIsNotATask) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const pid_t shell = fork();

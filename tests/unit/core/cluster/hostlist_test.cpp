@@ -42,7 +42,7 @@ TEST(Hostlist, SaysWhatSlurmSays) {
   EXPECT_GE(lists, 300);
 }
 
-TEST(Hostlist, TextBehindTheLastBracketIsAccepted) {
+TEST(Hostlist, TextAfterTheLastBracketIsAccepted) {
   EXPECT_EQ(expanded("m[08-10]-ib"), "m08-ib m09-ib m10-ib");
   EXPECT_EQ(expanded("r[1-2]n[1-2].local,x"), "r1n1.local r1n2.local r2n1.local r2n2.local x");
 }

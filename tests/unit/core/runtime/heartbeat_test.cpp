@@ -144,7 +144,7 @@ TEST_F(HeartbeatFile, IsReadWholeWhileARankBeatsWithoutAPause) {
   rank.join();
 }
 
-TEST_F(HeartbeatFile, AnythingElseIsNoRecord) {
+TEST_F(HeartbeatFile, AnyOtherContentIsNotARecord) {
   EXPECT_FALSE(read_heartbeat(folder_.path() / "absent").has_value());
   EXPECT_FALSE(read_heartbeat(folder_.path()).has_value());
   EXPECT_FALSE(Heartbeat(folder_.path() / "absent").is_watched());

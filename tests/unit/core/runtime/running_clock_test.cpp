@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-TEST(RunningClock, GoesOnAsTheMonotonicOneDoes) {
+TEST(RunningClock, AdvancesLikeTheMonotonicClock) {
   const auto steady = std::chrono::steady_clock::now();
   const auto begin = RunningClock::now();
   for (int i = 0; i < 20; ++i) {

@@ -80,7 +80,7 @@ TEST(HashMemory, ReadsAFileOnceThatNobodyTouches) {
   EXPECT_EQ(memory.of(data / "model.bin"), content_hash("weiGhts"));
 }
 
-TEST(HashMemory, SeesAChangeBehindARestoredTime) {
+TEST(HashMemory, SeesAChangeDespiteARestoredTime) {
   const TemporaryFolder data, cache;
   write_bytes(data / "model.bin", "weights");
   settle();

@@ -81,7 +81,7 @@ TEST_F(Ingest, ErrorsNameTheLineAndLeaveNoEntry) {
     EXPECT_EQ(each.path().filename(), "hashes");
 }
 
-TEST_F(Ingest, ThoseWhoComeTogetherWriteItOnce) {
+TEST_F(Ingest, ProcessesThatLoadAtTheSameTimeWriteItOnce) {
   const auto path = write("a.jsonl", json_lines(kRows));
   std::vector<std::filesystem::path> files(4);
   {

@@ -124,7 +124,7 @@ TEST(JsonObjects, BrokenLinesStayLines) {
                 "not valid JSON");
 }
 
-TEST(JsonLists, WhatIsBehindOrBrokenIsAnError) {
+TEST(JsonLists, TrailingOrBrokenTextIsAnError) {
   EXPECT_THROWS((read("[{\"a\": 1}] x")), DataError, "follows its list");
   EXPECT_THROWS((read("[{\"a\": 1}, {\"a\": ")), DataError, "element 1");
   EXPECT_THROWS((read("[{\"a\": 1},]")), DataError, "element 1");

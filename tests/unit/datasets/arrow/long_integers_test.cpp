@@ -58,7 +58,7 @@ TEST_F(LongIntegers, JsonKeepsUnsignedOnes) {
   EXPECT_EQ(lists.row(0).value().to_json(), "{\"id\": [1, 17293822569102704641]}");
 }
 
-TEST_F(LongIntegers, JsonKeepsUnsignedOnesThatComeLate) {
+TEST_F(LongIntegers, JsonKeepsUnsignedOnesThatFollowLater) {
   std::string text;
   for (int row = 0; row < 150'000; ++row) text += "{\"id\": 5, \"real\": 1e300}\n";
   const auto data = read("a.jsonl", text + "{\"id\": 17293822569102704641}\n");
@@ -85,7 +85,7 @@ TEST_F(LongIntegers, WhatWasWrittenIsReadBack) {
   EXPECT_EQ(csv.column<std::string_view>("id").get(2), std::nullopt);
 }
 
-TEST_F(LongIntegers, CsvKeepsThemBesideEmptyCells) {
+TEST_F(LongIntegers, CsvKeepsThemDespiteEmptyCells) {
   const auto data = read("a.csv", "id,x\n1234567890123456789,1\n,2\n1234567890123456791,3\n");
   EXPECT_EQ(type(data), "int64");
   EXPECT_EQ(data.column<std::int64_t>("id").get(0), 1234567890123456789);

@@ -174,7 +174,7 @@ TEST(SharedFolderGroup, ARankThatDiesWithinAShardEndsTheOthersWithinTheirs) {
 }
 
 /// The launcher's store keeps the keys of the first map for as long as the job runs.
-TEST(LauncherStore, RanksMeetAnewOverASecondConnection) {
+TEST(LauncherStore, RanksMeetAgainOverASecondConnection) {
   const TemporaryFolder cache;
   net::Server server(net::listen_on_loopback(0), {.secret = "s"});
   Doubling first(40, 10, "aaaa"), second(60, 10, "bbbb");
@@ -200,8 +200,7 @@ TEST(WorkSession, ASlowRankIsWaitedFor) {
                     [&](const DistributedContext& ranks) {
                       // Far longer than a rank may be silent: it is late, not dead.
                       if (ranks.rank == 1) std::this_thread::sleep_for(700ms);
-                      const coordination::WaitTimes times{
-                          .message = 1h, .beat = 20ms, .dead_after = 200ms};
+                      const coordination::WaitTimes times{.message = 1h, .beat = 20ms, .dead_after = 200ms};
                       WorkSession session(ranks, "map 'doubling'", times);
                       if (ranks.rank == 1) std::this_thread::sleep_for(700ms);
                       if (ranks.rank == 1) session.store().set(session.key("here"), "");

@@ -20,7 +20,7 @@ using testing::squares;
 using testing::TemporaryFolder;
 using testing::values_from;
 
-TEST(MapKey, IsComputedAnewWhenWhatDecidesChanges) {
+TEST(MapKey, ChangesWithEverythingThatDeterminesTheResult) {
   const TemporaryFolder cache, files;
   std::atomic<int> calls{0};
   const auto counted = [&](const MapBatch& batch) {

@@ -139,7 +139,7 @@ TEST_F(BadLines, GivenTypesDecideWhichLinesAreBroken) {
   EXPECT_EQ(all.bad_files().at(0).bad_lines, 2);
 }
 
-TEST_F(BadLines, ABrokenObjectOrListEndsTheFileBehindTheRowsBefore) {
+TEST_F(BadLines, ABrokenObjectOrListEndsTheFileAfterTheRowsBefore) {
   const std::string pretty = "{\n\"id\": 1\n}\n{\n\"id\": 2\n}\n";
   for (const auto& text : {pretty + "{\n\"id\": [\n", std::string("[{\"id\": 1}, {\"id\": 2}, {\"id\": "),
                            std::string("[{\"id\": 1}, {\"id\": 2}] x")}) {
