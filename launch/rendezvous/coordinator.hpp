@@ -83,7 +83,7 @@ class CoordinatorActions {
 ///                a node joins, and there is room            StopRound: membership               stopping
 ///                a node joins otherwise                     Notice: it is a spare               running
 ///                a spare or ended node is asked to end      release it                          running
-///                another one is; enough remain              StopRound: membership               stopping
+///                another node is asked to; enough remain    StopRound: membership               stopping
 ///                any other request to end                   StopRound with its signal: end      stopping
 ///                all ranks succeeded                        Finish 0                            finishing
 ///                all succeeded or saved their state         Finish kPreemptedExitCode           finishing

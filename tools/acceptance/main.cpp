@@ -175,7 +175,7 @@ void save_and_go_on(Accelerator& accelerator) {
   training.step(accelerator);
   require(accelerator.load_state(folder / "state").info.step == 1, "the checkpoint is of another step");
   training.step(accelerator);
-  require(torch::equal(training.network->weight, wanted), "training went on differently after loading");
+  require(torch::equal(training.network->weight, wanted), "training continued differently after loading");
   accelerator.free_memory();
 }
 
@@ -204,7 +204,7 @@ void main_goes_first(Accelerator& accelerator) {
 }
 
 void results_reach_all(Accelerator& accelerator) {
-  require(accelerator.on_main_process([] { return std::string("found"); }) == "found", "a text got lost");
+  require(accelerator.on_main_process([] { return std::string("found"); }) == "found", "a text was lost");
   const auto there = accelerator.on_last_process([&] { return accelerator.process_index(); });
   require(there.has_value() == accelerator.is_last_process(), "on_last_process ran on the wrong ranks");
 }
@@ -245,7 +245,7 @@ void gathers_uneven_rows(Accelerator& accelerator) {
       at::full({rank + 1, 2}, rank, at::TensorOptions(at::kFloat).device(accelerator.device()));
   const at::Tensor all = accelerator.gather(rows).cpu();
   const std::int64_t size = accelerator.num_processes();
-  require(all.size(0) == size * (size + 1) / 2, "rows of different ranks got lost");
+  require(all.size(0) == size * (size + 1) / 2, "rows of different ranks were lost");
   require(all[-1][0].item<double>() == static_cast<double>(size - 1), "rows are not in rank order");
 }
 
@@ -290,7 +290,7 @@ constexpr Check kChecks[] = {{"the main process goes first", main_goes_first},
                              {"schedules count optimizer steps", schedules_by_steps},
                              {"autocast computes in bfloat16", computes_in_half_width},
                              {"a checkpoint brings training back", save_and_go_on<false>},
-                             {"so does one that is written beside the training", save_and_go_on<true>},
+                             {"so does one that is written while training continues", save_and_go_on<true>},
                              {"models are saved and loaded, in parts too", models_come_back}};
 
 void run_check(Accelerator& accelerator, const Check& check) {
