@@ -90,6 +90,7 @@ class CoordinatorActions {
 ///                torchrun's agents are lost, or too late    report, Finish 1                    finishing
 ///     stopping   a reason that is later in Reason           replaces the reason, StopRound      stopping
 ///                a node joins                               it takes part in the next round     stopping
+///                a node is asked to end; enough remain      release it when its ranks end       stopping
 ///                all ended: membership                      -                                   gathering
 ///                all ended: failure                         report; restart if one is left,     gathering
 ///                                                           otherwise Finish                    finishing
@@ -103,8 +104,9 @@ class CoordinatorActions {
 ///
 /// In every phase, a node whose options do not fit is rejected, and so is any node once the job is asked to
 /// end. A launcher on another host that is silent for keep_alive_timeout is lost. A node that is lost when
-/// its ranks have ended, or that waits as a spare, is forgotten: nothing else follows. A hang is no event of
-/// its own: the coordinator reports it (HangFound), and a node then reports the failure of a rank.
+/// its ranks have ended, or that waits as a spare, is forgotten: nothing else follows. A hang is not an event
+/// of its own: the coordinator reports it (HangFound), and if it ends the job, a node then reports the
+/// failure of a rank.
 ///
 /// If all ranks succeeded or saved their state and exited because they were asked to (preempted), the job
 /// finishes with kPreemptedExitCode instead of 128 + signal. A job with torchrun agents, which cannot be told
