@@ -1,10 +1,10 @@
 #include "lockstep/train/accelerated.hpp"
 
-#include "../optim/recorded_step.hpp"
-#include "gradient_state.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
+#include "optim/recorded_step.hpp"
+#include "train/gradient_state.hpp"
 
 namespace lockstep {
 

@@ -10,11 +10,9 @@
 #include <iostream>
 #include <list>
 
-#include "accelerator_state.hpp"
 #include "core/cluster/scheduler_info.hpp"
 #include "core/runtime/memory.hpp"
 #include "core/runtime/stop_signals.hpp"
-#include "gradient_state.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
@@ -23,7 +21,9 @@
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
-#include "optimizer_lifetime.hpp"
+#include "train/accelerator_state.hpp"
+#include "train/gradient_state.hpp"
+#include "train/optimizer_lifetime.hpp"
 
 namespace lockstep {
 namespace {
@@ -232,18 +232,7 @@ void Accelerator::free_memory() {
 void Accelerator::request_stop() { state_->stop_requested = true; }
 
 bool Accelerator::should_stop() {
-  return state_->stop_agreement.ask(state_->stop_requested || StopSignals::received() != 0);
+  return state_->preemption.ask(state_->stop_requested || StopSignals::received() != 0);
 }
 
 }  // namespace lockstep
-
-namespace lockstep::train {
-
-bool PreemptionSync::ask(bool wanted) {
-  if (group_.size() == 1) return agreed_ = agreed_ || wanted;
-  if (exchange_.is_started()) agreed_ = exchange_.result().item<int>() != 0;
-  if (!agreed_) exchange_.start(at::full({1}, wanted ? 1 : 0, at::kInt), ReduceOp::max);
-  return agreed_;
-}
-
-}  // namespace lockstep::train

@@ -3,13 +3,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "../checkpoint/manifest.hpp"
-#include "accelerator_state.hpp"
-#include "gradient_state.hpp"
+#include "checkpoint/manifest.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/train/accelerator.hpp"
-#include "model_content.hpp"
+#include "train/accelerator_state.hpp"
+#include "train/gradient_state.hpp"
+#include "train/model_content.hpp"
 
 namespace lockstep {
 namespace {

@@ -4,33 +4,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "../comm/deferred_reduction.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/train/accelerator.hpp"
-#include "prepared_objects.hpp"
-
-namespace lockstep::train {
-
-/// Whether any rank wants to stop; the answer is the same on every rank.
-///
-/// Each call starts an all-reduce that runs while the next step computes, and returns the result of the
-/// previous call. A stop request therefore takes effect one step later, and no rank waits for the network or
-/// its device at the end of a step.
-class PreemptionSync {
- public:
-  explicit PreemptionSync(const ProcessGroup& group) : group_(group), exchange_(group) {}
-
-  /// Returns true from the call after the one in which a rank passed `wanted`; with one rank, immediately.
-  /// Stays true. *Collective*. Throws CommunicationError if a peer is lost.
-  bool ask(bool wanted);
-
- private:
-  ProcessGroup group_;
-  comm::DeferredReduction exchange_;
-  bool agreed_ = false;
-};
-
-}  // namespace lockstep::train
+#include "train/preemption_sync.hpp"
+#include "train/prepared_objects.hpp"
 
 namespace lockstep {
 
@@ -40,7 +17,7 @@ struct Accelerator::State {
         options(the_options),
         group(the_group),
         store(the_group.new_namespace()),
-        stop_agreement(the_group) {}
+        preemption(the_group) {}
 
   World world;
   AcceleratorOptions options;
@@ -49,7 +26,7 @@ struct Accelerator::State {
   std::int64_t main_first = 0;
   std::int64_t local_main_first = 0;
   train::PreparedObjects prepared;
-  train::PreemptionSync stop_agreement;
+  train::PreemptionSync preemption;
   bool stop_requested = false;
   std::shared_ptr<StateHookHandle::Hooks> save_hooks = std::make_shared<StateHookHandle::Hooks>();
   std::shared_ptr<StateHookHandle::Hooks> load_hooks = std::make_shared<StateHookHandle::Hooks>();

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "../checkpoint/tensor_source.hpp"
+#include "checkpoint/tensor_source.hpp"
 #include "lockstep/comm/process_group.hpp"
 
 namespace lockstep::train {

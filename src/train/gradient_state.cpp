@@ -1,4 +1,4 @@
-#include "gradient_state.hpp"
+#include "train/gradient_state.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

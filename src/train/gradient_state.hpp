@@ -11,8 +11,8 @@
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/train/gradient_accumulation.hpp"
-#include "loss_scaling.hpp"
-#include "window_passes.hpp"
+#include "train/loss_scaling.hpp"
+#include "train/window_passes.hpp"
 
 namespace lockstep::train {
 

@@ -3,7 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
-#include "../comm/cuda/graph_replays.hpp"
+#include "comm/cuda/graph_replays.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 

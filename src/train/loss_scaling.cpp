@@ -1,4 +1,4 @@
-#include "loss_scaling.hpp"
+#include "train/loss_scaling.hpp"
 
 #include <algorithm>
 

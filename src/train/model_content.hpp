@@ -1,9 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
-#include "../checkpoint/tensor_source.hpp"
+#include "checkpoint/tensor_source.hpp"
 #include "lockstep/train/model_files.hpp"
 
 namespace lockstep {
@@ -18,9 +21,16 @@ TensorSource open_model_file(const std::filesystem::path& file);
 /// Like load_for_model, but tensors are read when they are requested. `tensors` may be meta tensors.
 TensorSource open_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
 
+/// The content's entry of each tensor, found by any of the tensor's names; the keys are the TensorImpls.
+/// *Local*.
+std::map<const void*, const at::Tensor*> match_tensors(const TensorMap& content,
+                                                       const std::vector<NamedTensor>& tensors);
+
 /// Like write_model() and write_model_file(), but tensors are created when they are requested, in the order
 /// of model_file_order(); `forms` may be meta tensors.
 using GetTensor = std::function<at::Tensor(const std::string& name)>;
+/// Finds tensors by name among these.
+GetTensor get_from(const std::vector<NamedTensor>& tensors);
 void write_model(const std::filesystem::path& folder, const std::vector<NamedTensor>& forms,
                  const GetTensor& get_tensor, std::uint64_t max_shard_bytes);
 FileDigest write_model_file(const std::filesystem::path& path, const std::vector<NamedTensor>& forms,

@@ -1,4 +1,4 @@
-#include "optimizer_lifetime.hpp"
+#include "train/optimizer_lifetime.hpp"
 
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adagrad.h>

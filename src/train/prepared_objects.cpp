@@ -1,4 +1,4 @@
-#include "prepared_objects.hpp"
+#include "train/prepared_objects.hpp"
 
 #include <fmt/core.h>
 

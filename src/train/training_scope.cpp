@@ -1,6 +1,6 @@
-#include "training_scope.hpp"
+#include "train/training_scope.hpp"
 
-#include "accelerator_state.hpp"
+#include "train/accelerator_state.hpp"
 
 namespace lockstep::train {
 

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "gradient_state.hpp"
 #include "lockstep/train/accelerator.hpp"
-#include "prepared_objects.hpp"
+#include "train/gradient_state.hpp"
+#include "train/prepared_objects.hpp"
 
 namespace lockstep::train {
 

@@ -1,4 +1,4 @@
-#include "window_passes.hpp"
+#include "train/window_passes.hpp"
 
 #include <algorithm>
 

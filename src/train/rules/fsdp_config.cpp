@@ -1,4 +1,4 @@
-#include "fsdp_config.hpp"
+#include "train/rules/fsdp_config.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "python_json.hpp"
+#include "train/rules/python_json.hpp"
 
 #include <array>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "resumed_arguments.hpp"
+#include "train/rules/resumed_arguments.hpp"
 #include "core/json_text.hpp"
 
 #include <fmt/format.h>

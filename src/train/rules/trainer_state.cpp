@@ -4,7 +4,7 @@
 
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
-#include "python_json.hpp"
+#include "train/rules/python_json.hpp"
 
 namespace lockstep {
 namespace {

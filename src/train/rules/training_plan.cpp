@@ -1,4 +1,4 @@
-#include "training_plan.hpp"
+#include "train/rules/training_plan.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -100,7 +100,8 @@ void OptimizersPart::apply(const Accelerator& accelerator, const CheckpointInfo&
     if (auto* const zero = as_zero(optimizers_[i])) {
       load_consolidated(*zero, names, state, group, kWhere);
     } else if (!sharded.empty()) {
-      load_consolidated(sharded, *optimizers_[i], names, sources_[i], state.options, group, kWhere);
+      load_consolidated({sharded.begin(), sharded.end()}, *optimizers_[i], names, sources_[i], state.options,
+                        group, kWhere);
     } else {
       state.options = group.broadcast_object(state.options);
       state.tensors = broadcast_tensors(group, state.tensors);

@@ -75,9 +75,10 @@ OptimizerState queue_optimizer_state(GatheredTensors& gathered, const ShardedMod
                                      const std::vector<NamedTensor>& names);
 
 /// Like lockstep::load_consolidated, for tensors that rank 0 reads one at a time. *Collective*.
-void load_consolidated(const ShardedModels& models, torch::optim::Optimizer& optimizer,
-                       const std::vector<NamedTensor>& names, const TensorSource& tensors,
-                       const std::string& options, const ProcessGroup& group, const std::string& where);
+void load_consolidated(const std::vector<const FullyShardedDataParallelBase*>& models,
+                       torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& names,
+                       const TensorSource& tensors, const std::string& options, const ProcessGroup& group,
+                       const std::string& where);
 
 /// The file of a model, compared with the model. Without sharded tensors it is read immediately, so that an
 /// unreadable file changes nothing. *Local*. Throws like read_model().

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "line_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trackers.hpp"
+#include "train/trackers/line_file.hpp"
 
 namespace lockstep {
 namespace {

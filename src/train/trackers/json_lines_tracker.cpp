@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
-#include "line_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trackers.hpp"
+#include "train/trackers/line_file.hpp"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "core/file_system.hpp"
 #include "core/option_values.hpp"
-#include "line_file.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "train/trackers/line_file.hpp"
 
 namespace lockstep {
 

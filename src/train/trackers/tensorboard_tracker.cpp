@@ -4,9 +4,9 @@
 #include <atomic>
 
 #include "core/host_name.hpp"
-#include "events.hpp"
-#include "line_file.hpp"
 #include "lockstep/train/trackers.hpp"
+#include "train/trackers/events.hpp"
+#include "train/trackers/line_file.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "prediction_gatherer.hpp"
+#include "train/trainer/prediction_gatherer.hpp"
 
 #include <ATen/ATen.h>
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "../training_scope.hpp"
 #include "lockstep/train/logger.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "train/training_scope.hpp"
 
 namespace lockstep {
 

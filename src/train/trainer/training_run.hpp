@@ -11,46 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "../rules/resumed_arguments.hpp"
-#include "../rules/training_plan.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "lockstep/train/trainer.hpp"
-#include "trainer_impl.hpp"
-
-namespace lockstep::train {
-
-/// The mean loss over steps and ranks, for the log. A step's loss is the one whose gradient was computed: the
-/// sum of all ranks' losses divided by the sum of their weights, or the mean of the ranks' means. Values stay
-/// on the device until fold().
-class LossMeter {
- public:
-  /// See GradientAccumulationOptions::weights_of_all_ranks.
-  LossMeter(Accelerator accelerator, bool weights_of_all_ranks)
-      : accelerator_(std::move(accelerator)), weights_of_all_ranks_(weights_of_all_ranks) {}
-
-  /// Adds a micro-batch; ends its step; drops the micro-batches of a step that is not made.
-  void add(const Loss& loss);
-  void end_step();
-  void discard_step();
-  /// Whether so many steps are pending that fold() should be called; the same on every rank. *Local*.
-  bool is_full() const noexcept;
-
-  /// The losses of the steps since the last call, over all ranks; discards them. *Collective*.
-  std::vector<double> fold();
-
- private:
-  Accelerator accelerator_;
-  bool weights_of_all_ranks_;
-  at::Tensor sum_;
-  std::int64_t micro_batches_ = 0;
-  at::Tensor weight_;
-  bool weighted_ = false;
-  std::vector<at::Tensor> sums_;
-  std::vector<at::Tensor> weights_;
-};
-
-}  // namespace lockstep::train
+#include "train/rules/resumed_arguments.hpp"
+#include "train/rules/training_plan.hpp"
+#include "train/trainer/loss_meter.hpp"
+#include "train/trainer/trainer_impl.hpp"
 
 namespace lockstep {
 

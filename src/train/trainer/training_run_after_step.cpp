@@ -5,63 +5,14 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <tuple>
 #include <utility>
 
-#include "../../checkpoint/checkpoint_rotation.hpp"
-#include "core/atomic_directory.hpp"
-#include "train/state/checkpoint_writer.hpp"
+#include "checkpoint/checkpoint_rotation.hpp"
 #include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/train/model_files.hpp"
-#include "training_loop.hpp"
-
-namespace lockstep::train {
-namespace {
-
-namespace fs = std::filesystem;
-
-/// The step in the name of a folder of weights; null for any other path.
-std::optional<std::int64_t> step_of(const fs::path& path) {
-  const auto step = step_in_name(path.filename());
-  return step && !fs::exists(path / kManifestFileName) ? step : std::nullopt;
-}
-
-/// The folders of weights, newest first: by the time of writing, because a run that began anew has lower
-/// steps than those that it found.
-std::vector<fs::path> folders_of_weights(const fs::path& folder) {
-  std::vector<std::tuple<fs::file_time_type, std::int64_t, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (const auto step = step_of(entry.path()))
-      found.emplace_back(entry.last_write_time(), *step, entry.path());
-  }
-  std::sort(found.begin(), found.end(), std::greater<>());
-  std::vector<fs::path> folders;
-  for (auto& [time, step, path] : found) folders.push_back(std::move(path));
-  return folders;
-}
-
-/// Writes `folder`/checkpoint-<step> atomically, with the weights and the files that `add` creates, and
-/// removes the oldest of its kind. It has no manifest, so that no run resumes from it automatically.
-void save_weights_only(const fs::path& folder, std::int64_t step, const std::vector<NamedTensor>& tensors,
-                       const std::function<void(const fs::path&)>& add, const RotationOptions& rotation) {
-  const fs::path path = folder / checkpoint_name(step);
-  AtomicDirectory written(path);
-  write_model(written.path(), tensors);
-  add(written.path());
-  written.commit();
-  auto folders = folders_of_weights(folder);
-  remove_oldest(folders, rotation, std::identity());
-}
-
-/// Removes what save_weights_only() wrote for the step, if anything.
-void remove_weights(const fs::path& folder, std::int64_t step) {
-  const fs::path path = folder / checkpoint_name(step);
-  if (fs::exists(path) && step_of(path)) remove_folder(path);
-}
-
-}  // namespace
-}  // namespace lockstep::train
+#include "train/state/checkpoint_writer.hpp"
+#include "train/trainer/training_run.hpp"
+#include "train/trainer/weights_only.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,12 +9,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "../rules/resumed_arguments.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
-#include "training_loop.hpp"
+#include "train/rules/resumed_arguments.hpp"
+#include "train/trainer/training_run.hpp"
 
 namespace lockstep {
 namespace {

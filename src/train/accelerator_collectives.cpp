@@ -5,7 +5,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "broadcast_tensors.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -76,6 +75,15 @@ std::vector<Value> gathered_numbers(const ProcessGroup& group, const std::vector
     for (const auto& value : part) all.push_back(value.get<Value>());
   }
   return all;
+}
+
+/// Whether tensors of this type can have the value.
+bool can_hold(at::ScalarType type, double value) {
+  if (!at::isIntegralType(type, /*includeBool=*/true)) return true;
+  if (type == at::kBool) return value == 0 || value == 1;
+  const int bits = static_cast<int>(at::elementSize(type)) * 8 - (at::isSignedType(type) ? 1 : 0);
+  const double limit = std::ldexp(1.0, bits);
+  return value == std::trunc(value) && value < limit && value >= (at::isSignedType(type) ? -limit : 0);
 }
 
 }  // namespace
@@ -159,19 +167,6 @@ std::vector<std::string> Accelerator::gather_object(const std::vector<std::strin
   return all;
 }
 
-namespace {
-
-/// Whether tensors of this type can have the value.
-bool can_hold(at::ScalarType type, double value) {
-  if (!at::isIntegralType(type, /*includeBool=*/true)) return true;
-  if (type == at::kBool) return value == 0 || value == 1;
-  const int bits = static_cast<int>(at::elementSize(type)) * 8 - (at::isSignedType(type) ? 1 : 0);
-  const double limit = std::ldexp(1.0, bits);
-  return value == std::trunc(value) && value < limit && value >= (at::isSignedType(type) ? -limit : 0);
-}
-
-}  // namespace
-
 at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
                                              bool pad_first) const {
   if (num_processes() == 1) return tensor;
@@ -193,9 +188,10 @@ at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int6
   });
   // On every rank, also on those that need no padding.
   if (pads && !can_hold(tensor.scalar_type(), pad_index)) {
-    throw UsageError(fmt::format("pad_across_processes: {} cannot hold pad_index {}: convert the tensor, or pad "
-                                 "with another value",
-                                 c10::toString(tensor.scalar_type()), pad_index));
+    throw UsageError(
+        fmt::format("pad_across_processes: {} cannot hold pad_index {}: convert the tensor, or pad "
+                    "with another value",
+                    c10::toString(tensor.scalar_type()), pad_index));
   }
   // Needs no value to fill with, which a dtype may not have: bytes have no -100.
   if (missing == 0) return tensor.detach();
@@ -214,148 +210,3 @@ at::Tensor Accelerator::broadcast(const at::Tensor& tensor, int from) const {
 }
 
 }  // namespace lockstep
-
-namespace lockstep::train {
-
-std::int64_t first_size_of(const std::vector<at::Tensor>& tensors) {
-  for (const auto& tensor : tensors) {
-    if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
-  }
-  throw UsageError(fmt::format("find_batch_size: none of the {} tensors has a dimension.", tensors.size()));
-}
-
-std::vector<at::Tensor> concatenated(const std::vector<std::vector<at::Tensor>>& parts) {
-  if (parts.empty()) throw UsageError("concatenate: there is nothing to join.");
-  std::vector<at::Tensor> joined;
-  for (std::size_t place = 0; place < parts.front().size(); ++place) {
-    std::vector<at::Tensor> pieces;
-    for (const auto& part : parts) {
-      if (part.size() != parts.front().size()) {
-        throw UsageError(fmt::format("concatenate: one collection has {} tensors and another {}.",
-                                     parts.front().size(), part.size()));
-      }
-      pieces.push_back(part[place]);
-    }
-    joined.push_back(at::cat(pieces));
-  }
-  return joined;
-}
-
-}  // namespace lockstep::train
-
-namespace lockstep {
-
-SplitRange split_range(std::int64_t length, int num_processes, int rank, bool apply_padding) {
-  if (num_processes < 1 || rank < 0 || rank >= num_processes) {
-    throw UsageError(
-        fmt::format("split_between_processes: rank {} of {} processes does not exist.", rank, num_processes));
-  }
-  const auto each = length / num_processes;
-  const auto extras = length % num_processes;
-  SplitRange range;
-  range.begin = rank * each + std::min<std::int64_t>(rank, extras);
-  range.end = range.begin + each + (rank < extras ? 1 : 0);
-  if (apply_padding && extras > 0 && rank >= extras) range.repeats = 1;
-  return range;
-}
-
-std::int64_t split_length(const at::Tensor& tensor) {
-  if (tensor.defined() && tensor.dim() > 0) return tensor.size(0);
-  throw UsageError("split_between_processes: a scalar, or an undefined tensor, has no rows to split.");
-}
-
-at::Tensor split_part(const at::Tensor& tensor, const SplitRange& range) {
-  const at::Tensor part = tensor.narrow(0, range.begin, range.end - range.begin);
-  if (range.repeats == 0) return part.clone();
-  std::vector<at::Tensor> rows(static_cast<std::size_t>(range.repeats),
-                               tensor.narrow(0, tensor.size(0) - 1, 1));
-  rows.insert(rows.begin(), part);
-  return at::cat(rows);
-}
-
-std::int64_t split_length(const Batch& batch) {
-  std::vector<std::int64_t> lengths;
-  for (const auto& [name, tensor] : batch.items()) lengths.push_back(split_length(tensor));
-  for (const auto& [name, texts] : batch.text_items()) lengths.push_back(split_length(texts));
-  return common_split_length(lengths);
-}
-
-Batch split_part(const Batch& batch, const SplitRange& range) {
-  Batch part;
-  for (const auto& [name, tensor] : batch.items()) part.insert(name, split_part(tensor, range));
-  for (const auto& [name, texts] : batch.text_items()) part.set_texts(name, split_part(texts, range));
-  if (!batch.indices.empty()) part.indices = split_part(batch.indices, range);
-  auto valid = batch.valid;
-  valid.resize(static_cast<std::size_t>(batch.size()), true);
-  part.valid = split_part(valid, {range.begin, range.end, 0});
-  part.valid.insert(part.valid.end(), static_cast<std::size_t>(range.repeats), false);
-  return part;
-}
-
-std::int64_t common_split_length(const std::vector<std::int64_t>& lengths) {
-  for (const auto length : lengths) {
-    if (length == lengths.front()) continue;
-    throw UsageError(
-        fmt::format("split_between_processes: the parts have different lengths ({}); they must be equal, so "
-                    "that what belongs together stays together.",
-                    fmt::join(lengths, ", ")));
-  }
-  return lengths.empty() ? 0 : lengths.front();
-}
-
-}  // namespace lockstep
-
-namespace lockstep::train {
-namespace {
-
-using nlohmann::json;
-
-json forms_of(const TensorMap& tensors) {
-  json forms = json::array();
-  for (const auto& [name, tensor] : tensors) {
-    forms.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
-  }
-  return forms;
-}
-
-at::Tensor empty_of(const json& form, const at::Device& device) {
-  return at::empty(form[2].get<std::vector<std::int64_t>>(),
-                   at::TensorOptions(device).dtype(static_cast<at::ScalarType>(form[1].get<int>())));
-}
-
-}  // namespace
-
-TensorMap broadcast_tensors(const ProcessGroup& group, const TensorMap& tensors, int root,
-                            const TakeTensor& take) {
-  if (group.size() == 1) return tensors;
-  return broadcast_tensors(group, source_of(tensors), root, take);
-}
-
-TensorMap broadcast_tensors(const ProcessGroup& group, const TensorSource& tensors, int root,
-                            const TakeTensor& take) {
-  const at::NoGradGuard no_grad;
-  const bool sends = group.rank() == root;
-  std::string failure;
-  TensorMap result;
-  for (const auto& form : group.broadcast_object(sends ? forms_of(tensors.forms) : json::array(), root)) {
-    const auto name = form[0].get<std::string>();
-    at::Tensor tensor;
-    if (sends && failure.empty()) {
-      try {
-        tensor = tensors.get_tensor(name).detach().to(group.device()).contiguous();
-      } catch (const DataError& error) {
-        // Continue: the other ranks wait for all tensors.
-        failure = error.what();
-      }
-    }
-    if (!tensor.defined()) tensor = empty_of(form, group.device());
-    if (group.size() > 1) group.broadcast(tensor, root);
-    at::Tensor taken = take ? take(name, tensor) : tensor;
-    if (taken.defined()) result.emplace(name, std::move(taken));
-  }
-  failure = group.broadcast_object(failure, root);
-  if (!failure.empty()) throw DataError(failure);
-  return result;
-}
-
-}  // namespace lockstep::train

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "lockstep/data/batch.hpp"
-#include "prediction_gatherer.hpp"
-#include "trainer_impl.hpp"
+#include "train/trainer/prediction_gatherer.hpp"
+#include "train/trainer/trainer_impl.hpp"
 
 namespace lockstep {
 

@@ -15,9 +15,9 @@
 #include <set>
 #include <utility>
 
-#include "gradient_state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/gradient_accumulation.hpp"
+#include "train/gradient_state.hpp"
 
 namespace lockstep {
 namespace {
