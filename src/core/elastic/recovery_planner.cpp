@@ -1,0 +1,281 @@
+#include "core/elastic/recovery_planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/time.hpp"
+
+namespace lockstep::elastic {
+namespace {
+
+using Kind = HeldState::Kind;
+
+/// A rank whose new processes end so often during one recovery is not started again.
+constexpr int kMostProcesses = 3;
+/// So many recoveries may repeat one step. A sample that ends every process would otherwise do so for ever.
+constexpr int kMostRepeats = 3;
+
+std::string describe(const HeldState& held) {
+  switch (held.kind) {
+    case Kind::none:
+      return "without state";
+    case Kind::clean:
+      return fmt::format("at step {}", held.step);
+    case Kind::torn:
+      return fmt::format("in the middle of the update of step {}{}", held.step,
+                         held.complete ? ", which it has completed" : "");
+  }
+  return "";
+}
+
+}  // namespace
+
+RecoveryPlanner::RecoveryPlanner(RecoveryOptions options, const std::vector<int>& nodes) : options_(options) {
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    members_.push_back({.process = {.rank = static_cast<int>(rank)}, .node = nodes[rank]});
+}
+
+RecoveryPlanner::Member* RecoveryPlanner::find(const RankProcess& process) {
+  const auto found = std::ranges::find(members_, process, &Member::process);
+  return found == members_.end() ? nullptr : &*found;
+}
+
+PlannerActions RecoveryPlanner::on_lost(const RankProcess& process, const std::string& why, Time now) {
+  PlannerActions actions;
+  Member* const member = find(process);
+  if (is_over() || member == nullptr) return actions;
+  const std::string text = describe(process) + " " + why;
+  if (phase_ == Phase::training) begin(text, now, actions);
+  if (!is_over()) replace(*member, text, now, actions);
+  return actions;
+}
+
+PlannerActions RecoveryPlanner::on_node_lost(int node, const std::string& why) {
+  PlannerActions actions;
+  std::vector<int> ranks;
+  for (const Member& member : members_) {
+    if (member.node == node) ranks.push_back(member.process.rank);
+  }
+  if (is_over() || ranks.empty()) return actions;
+  give_up(fmt::format("node {} {}, and with it rank(s) {}: a rank is replaced on its own node only", node,
+                      why, fmt::join(ranks, ", ")),
+          actions);
+  return actions;
+}
+
+PlannerActions RecoveryPlanner::on_suspect(Generation generation, const RankProcess& process,
+                                           const std::string& why, Time now) {
+  PlannerActions actions;
+  if (phase_ != Phase::training || generation != generation_ || find(process) == nullptr) return actions;
+  begin(fmt::format("{} lost a connection: {}", describe(process), why), now, actions);
+  return actions;
+}
+
+PlannerActions RecoveryPlanner::on_parked(Generation generation, const RankProcess& process,
+                                          const ParkedReport& report, Time now) {
+  PlannerActions actions;
+  Member* const member = find(process);
+  if (is_over() || member == nullptr || generation != generation_ + 1) return actions;
+  if (phase_ == Phase::training) begin(describe(process) + " left the training", now, actions);
+  if (is_over() || (member->status != Status::running && member->status != Status::starting)) return actions;
+  member->status = Status::parked;
+  member->report = report;
+  member->deadline = Time::max();
+  publish_if_complete(actions);
+  return actions;
+}
+
+PlannerActions RecoveryPlanner::on_finished(Generation generation, const RankProcess& process) {
+  PlannerActions actions;
+  Member* const member = find(process);
+  if (phase_ != Phase::training || generation != generation_ || member == nullptr) return actions;
+  member->status = Status::finished;
+  if (std::ranges::any_of(members_, [](const Member& m) { return m.status != Status::finished; }))
+    return actions;
+  phase_ = Phase::over;
+  actions.emplace_back(ConfirmFinish{generation_});
+  return actions;
+}
+
+/// Begins a recovery: the generation ends for all, also for those that have finished and wait.
+void RecoveryPlanner::begin(const std::string& why, Time now, PlannerActions& actions) {
+  cause_ = why;
+  if (options_.max_recoveries == 0) return give_up("recoveries are off (--max-recoveries 0)", actions);
+  if (recoveries_ == options_.max_recoveries)
+    return give_up(fmt::format("all {} recoveries (--max-recoveries) are used up", recoveries_), actions);
+  if (members_.size() == 1) return give_up("there is no other rank that holds the state", actions);
+  ++recoveries_;
+  phase_ = Phase::parking;
+  actions.emplace_back(Revoke{generation_, why});
+  for (Member& member : members_) {
+    member.status = Status::running;
+    member.report = {};
+    member.deadline = now + options_.park_timeout;
+    member.ended = 0;
+  }
+}
+
+/// Starts the next process of a rank whose process has ended. The survivors keep parking meanwhile.
+void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, PlannerActions& actions) {
+  if (++member.ended > kMostProcesses) {
+    cause_ = why;
+    return give_up(fmt::format("{} processes of this rank ended during one recovery", member.ended), actions);
+  }
+  ++member.process.process;
+  member.status = Status::starting;
+  member.report = {};
+  member.deadline = now + options_.replacement_timeout;
+  const bool survivors = std::ranges::any_of(members_, [](const Member& m) {
+    return m.status == Status::running || (m.status == Status::parked && m.report.held.kind != Kind::none);
+  });
+  if (!survivors) {
+    cause_ = why;
+    return give_up("no rank is left that holds the state", actions);
+  }
+  actions.emplace_back(Replace{member.process, member.node, generation_ + 1});
+}
+
+PlannerActions RecoveryPlanner::on_timer(Time now) {
+  PlannerActions actions;
+  for (Member& member : members_) {
+    if (is_over()) break;
+    if (now < member.deadline) continue;
+    if (member.status == Status::killed) {
+      give_up(fmt::format("{} has not ended {} after SIGKILL", describe(member.process),
+                          format_seconds(options_.kill_timeout)),
+              actions);
+      continue;
+    }
+    const std::string why =
+        member.status == Status::running
+            ? fmt::format(
+                  "has not left its collective {} after the start of the recovery (--recovery-timeout)",
+                  format_seconds(options_.park_timeout))
+            : fmt::format("did not reach its training within {}",
+                          format_seconds(options_.replacement_timeout));
+    member.status = Status::killed;
+    member.deadline = now + options_.kill_timeout;
+    actions.emplace_back(Kill{member.process, member.node, why});
+  }
+  return actions;
+}
+
+RecoveryPlanner::Time RecoveryPlanner::deadline() const {
+  Time next = Time::max();
+  if (is_over()) return next;
+  for (const Member& member : members_) next = std::min(next, member.deadline);
+  return next;
+}
+
+void RecoveryPlanner::publish_if_complete(PlannerActions& actions) {
+  if (std::ranges::any_of(members_, [](const Member& m) { return m.status != Status::parked; })) return;
+  std::string reason;
+  std::optional<RecoveryPlan> plan = choose_state(reason);
+  if (!plan) return give_up(reason, actions);
+  const bool repeats = best_step_ && plan->step <= *best_step_;
+  repeats_ = repeats ? repeats_ + 1 : 1;
+  if (repeats_ > kMostRepeats) {
+    return give_up(
+        fmt::format("{} recoveries in a row got no further than step {}", kMostRepeats, *best_step_),
+        actions);
+  }
+  best_step_ = std::max(best_step_.value_or(0), plan->step);
+  phase_ = Phase::training;
+  plan->generation = ++generation_;
+  for (Member& member : members_) {
+    plan->members.push_back(member.process);
+    member.status = Status::running;
+  }
+  actions.emplace_back(Publish{std::move(*plan)});
+}
+
+/// From whom the state comes: the newest clean state; or a torn one if all survivors have completed the same
+/// update; or a checkpoint. Everybody who does not hold that state receives it.
+std::optional<RecoveryPlan> RecoveryPlanner::choose_state(std::string& reason) const {
+  const Member* newest = nullptr;
+  const Member* oldest = nullptr;
+  const Member* torn = nullptr;
+  bool torn_alike = true;
+  for (const Member& member : members_) {
+    const HeldState& held = member.report.held;
+    if (held.kind == Kind::clean) {
+      if (newest == nullptr || held.step > newest->report.held.step) newest = &member;
+      if (oldest == nullptr || held.step < oldest->report.held.step) oldest = &member;
+    } else if (held.kind == Kind::torn) {
+      if (torn == nullptr) torn = &member;
+      torn_alike = torn_alike && held.complete && held == torn->report.held;
+    }
+  }
+  RecoveryPlan plan;
+  if (newest != nullptr) {
+    if (newest->report.held.step - oldest->report.held.step > 1) {
+      reason =
+          fmt::format("{} is at step {}, but {} at step {}: each step must contain a collective of all ranks",
+                      describe(newest->process), newest->report.held.step, describe(oldest->process),
+                      oldest->report.held.step);
+      return std::nullopt;
+    }
+    plan.source = newest->process.rank;
+    plan.step = newest->report.held.step;
+  } else if (torn != nullptr && torn_alike) {
+    plan.from = RecoveryPlan::From::commit;
+    plan.source = torn->process.rank;
+    plan.step = torn->report.held.step + 1;
+  } else if (const auto& checkpoint = members_.front().report.checkpoint) {
+    plan.from = RecoveryPlan::From::checkpoint;
+    plan.step = *checkpoint;
+    return plan;
+  } else {
+    reason = torn == nullptr
+                 ? std::string("no rank holds the whole state, and there is no checkpoint")
+                 : fmt::format(
+                       "{} was {}, no other rank holds a whole state, and there is no checkpoint: "
+                       "commit a step before anything else that communicates",
+                       describe(torn->process), describe(torn->report.held));
+    return std::nullopt;
+  }
+  const HeldState& wanted = members_[static_cast<std::size_t>(plan.source)].report.held;
+  for (const Member& member : members_) {
+    if (member.report.held != wanted) plan.receivers.push_back(member.process.rank);
+  }
+  return plan;
+}
+
+void RecoveryPlanner::give_up(const std::string& reason, PlannerActions& actions) {
+  phase_ = Phase::over;
+  actions.emplace_back(
+      GiveUp{cause_.empty() ? reason : fmt::format("{}; the ranks are not recovered: {}", cause_, reason)});
+}
+
+std::string_view RecoveryPlanner::status_text(Status status) const {
+  switch (status) {
+    case Status::running:
+      return phase_ == Phase::parking ? "has not parked" : "is training";
+    case Status::finished:
+      return "has finished";
+    case Status::parked:
+      return "has parked";
+    case Status::killed:
+      return "is being killed";
+    case Status::starting:
+      return "is being started";
+  }
+  return "";
+}
+
+std::string RecoveryPlanner::describe_state() const {
+  std::string text =
+      fmt::format("generation {} {} ({} recoveries, {} without a new step)", generation_,
+                  phase_ == Phase::training ? "is training" : (is_over() ? "is over" : "is revoked"),
+                  recoveries_, repeats_);
+  for (const Member& member : members_) {
+    text += fmt::format("; {} {}", describe(member.process), status_text(member.status));
+    if (member.status == Status::parked) text += " " + describe(member.report.held);
+    if (member.ended > 0) text += fmt::format(", {} of its processes ended", member.ended);
+  }
+  return text;
+}
+
+}  // namespace lockstep::elastic

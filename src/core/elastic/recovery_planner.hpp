@@ -1,0 +1,165 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/elastic/recovery_plan.hpp"
+#include "core/running_clock.hpp"
+
+namespace lockstep::elastic {
+
+struct RecoveryOptions {
+  using Milliseconds = std::chrono::milliseconds;
+  /// How many recoveries a round may have; 0: none.
+  int max_recoveries = 0;
+  /// A rank that has not left its collectives for so long after the start of a recovery is killed.
+  Milliseconds park_timeout = std::chrono::seconds(10);
+  /// How long a process may take to end after SIGKILL.
+  Milliseconds kill_timeout = std::chrono::seconds(30);
+  /// How long a new process may take to reach its training.
+  Milliseconds replacement_timeout = std::chrono::minutes(10);
+};
+
+/// The actions of the planner.
+/// Write that the generation ends: every rank aborts its operations and parks.
+struct Revoke {
+  Generation generation = 0;
+  std::string why;
+};
+/// End that process, and report `on_lost` when it has ended. It may already have.
+struct Kill {
+  RankProcess process;
+  int node = 0;
+  /// Completes the sentence "rank 1 ".
+  std::string why;
+};
+/// Start that process on its node. It parks for `generation` when its set-up is done.
+struct Replace {
+  RankProcess process;
+  int node = 0;
+  Generation generation = 0;
+};
+/// Write the plan, once.
+struct Publish {
+  RecoveryPlan plan;
+};
+/// Write that all ranks have finished their training. The generation can no longer be revoked.
+struct ConfirmFinish {
+  Generation generation = 0;
+};
+/// No recovery is possible: do what is done without one. The planner does nothing more.
+struct GiveUp {
+  std::string reason;
+};
+using PlannerAction = std::variant<Revoke, Kill, Replace, Publish, ConfirmFinish, GiveUp>;
+using PlannerActions = std::vector<PlannerAction>;
+
+/// Decides how a round survives the loss of ranks: who is lost, who replaces them, from whom the state comes
+/// and which step is computed again; or that it is impossible, and why. It is a state machine without clock,
+/// sockets or threads, like the Coordinator that will own it: it is called with events and their times, and
+/// returns actions. It needs no vote of the ranks, because of this invariant:
+///
+///   *Skew.* Every step contains an all-reduce to which every rank contributes after its backward. A rank
+///   that has applied step k has seen the contributions of all ranks to it, lost ones included. So each of
+///   them had applied step k - 1, and survivors differ by one step at most. Whoever has the newest clean
+///   state can send it to the others; if a lost rank alone had applied step k, the others compute it again
+///   from the same samples and random numbers, and so the same bits.
+///
+/// Membership is never inferred from silence: a rank is lost when its agent has collected its exit status.
+/// That is why a replacement can never run beside the process that it replaces.
+///
+///     phase      event                                   action                               next phase
+///     ---------  --------------------------------------  -----------------------------------  ----------
+///     training   a process ended                         Revoke; Replace it                   parking
+///                a rank suspects another, or parks       Revoke                               parking
+///                all ranks have finished                 ConfirmFinish                        over
+///                a node is lost, or no recovery is left  GiveUp                               over
+///     parking    a process ended                         Replace it, three times at most      parking
+///                a process did not park in time          Kill                                 parking
+///                a killed process does not end           GiveUp                               over
+///                all ranks have parked                   Publish the plan                     training
+///                  ... and nobody has a state            Publish a plan from the checkpoint   training
+///                  ... nor a checkpoint                  GiveUp                               over
+///                  ... at the same step once too often   GiveUp                               over
+///                a node is lost                          GiveUp                               over
+///
+/// What arrives late changes nothing: reports of an older generation, and those of a process that was
+/// replaced. Revoke and ConfirmFinish of one generation exclude each other. So no rank leaves a finished
+/// training while another one still needs it as the source of its state.
+class RecoveryPlanner {
+ public:
+  using Time = RunningClock::time_point;
+
+  /// `nodes[r]` is the node of rank r. All ranks are training, in generation 1.
+  RecoveryPlanner(RecoveryOptions options, const std::vector<int>& nodes);
+
+  /// The process has ended, for whatever reason, and its exit status was collected. `why` completes the
+  /// sentence "rank 1 ": "was killed by SIGKILL".
+  [[nodiscard]] PlannerActions on_lost(const RankProcess& process, const std::string& why, Time now);
+  /// All processes of the node are out of reach. `why` completes the sentence "node 1 ".
+  [[nodiscard]] PlannerActions on_node_lost(int node, const std::string& why);
+  /// A communication of that rank failed in `generation`.
+  [[nodiscard]] PlannerActions on_suspect(Generation generation, const RankProcess& process,
+                                          const std::string& why, Time now);
+  /// The rank waits for the plan of `generation`.
+  [[nodiscard]] PlannerActions on_parked(Generation generation, const RankProcess& process,
+                                         const ParkedReport& report, Time now);
+  /// The rank has no more to train in `generation`, and waits until it may leave or must help the others.
+  [[nodiscard]] PlannerActions on_finished(Generation generation, const RankProcess& process);
+  /// To be called at `deadline()`.
+  [[nodiscard]] PlannerActions on_timer(Time now);
+  /// Time::max(): never.
+  Time deadline() const;
+
+  /// The generation that trains, or that was revoked last.
+  Generation generation() const noexcept { return generation_; }
+  /// Whether that generation was revoked, and the plan of the next one is not made yet.
+  bool is_recovering() const noexcept { return phase_ == Phase::parking; }
+  int recoveries() const noexcept { return recoveries_; }
+  /// Whether it has given up, or all ranks have finished.
+  bool is_over() const noexcept { return phase_ == Phase::over; }
+  /// What it waits for, in one line, without times: "generation 2 is revoked: rank 0 has parked at step 7,
+  /// ...".
+  std::string describe_state() const;
+
+ private:
+  enum class Phase { training, parking, over };
+  enum class Status { running, finished, parked, killed, starting };
+  struct Member {
+    RankProcess process;
+    int node = 0;
+    Status status = Status::running;
+    ParkedReport report = {};
+    Time deadline = Time::max();
+    /// The processes of this rank that ended during this recovery.
+    int ended = 0;
+    bool operator==(const RankProcess& other) const { return process == other; }
+  };
+
+  Member* find(const RankProcess& process);
+  void begin(const std::string& why, Time now, PlannerActions& actions);
+  void replace(Member& member, const std::string& why, Time now, PlannerActions& actions);
+  void publish_if_complete(PlannerActions& actions);
+  std::optional<RecoveryPlan> choose_state(std::string& reason) const;
+  void give_up(const std::string& reason, PlannerActions& actions);
+  std::string_view status_text(Status status) const;
+
+  RecoveryOptions options_;
+  Phase phase_ = Phase::training;
+  Generation generation_ = 1;
+  /// By rank.
+  std::vector<Member> members_;
+  int recoveries_ = 0;
+  /// Why the current recovery began.
+  std::string cause_;
+  /// The highest step of a plan, and how many plans in a row got no further.
+  std::optional<std::uint64_t> best_step_;
+  int repeats_ = 0;
+};
+
+}  // namespace lockstep::elastic

@@ -1,0 +1,73 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "rendezvous/recovery_schedules.hpp"
+
+namespace lockstep::elastic {
+namespace {
+
+using Kind = Choice::Kind;
+
+/// `tests/rendezvous/recovery_simulation.cpp` runs more of each by hand.
+TEST(RecoverySimulation, RoundsKeepBitsAndSurvivorsInRandomSchedules) {
+  const ScheduleCounts counts = run_rounds(1, 20'000);
+  std::printf("%s\n", counts.describe().c_str());
+  EXPECT_EQ(counts.violation, "");
+  EXPECT_EQ(counts.schedules, 20'000U);
+  EXPECT_GT(counts.recoveries, 5'000U);
+  EXPECT_GT(counts.succeeded, 10'000U);
+}
+
+TEST(RecoverySimulation, JobsOfTheCoordinatorRestartOnlyWithAReason) {
+  const ScheduleCounts counts = run_jobs(1, 20'000);
+  std::printf("%s\n", counts.describe().c_str());
+  EXPECT_EQ(counts.violation, "");
+  EXPECT_EQ(counts.schedules, 20'000U);
+  EXPECT_GT(counts.recoveries, 5'000U);
+  EXPECT_GT(counts.restarts, 500U);
+}
+
+TEST(RecoverySimulation, EveryOrderOfOneFaultInThreeStepsRecovers) {
+  WorldOptions options;
+  options.joins_local_steps = true;
+  const ExhaustiveCounts counts = explore(options, 1, {Kind::crash, Kind::pause, Kind::glitch});
+  std::printf("3 ranks on 2 nodes, 3 steps, 1 fault: %llu states, %llu transitions\n",
+              static_cast<unsigned long long>(counts.states),
+              static_cast<unsigned long long>(counts.transitions));
+  EXPECT_EQ(counts.violation, "");
+  EXPECT_EQ(counts.given_up, 0U);
+  EXPECT_GT(counts.succeeded, 100U);
+}
+
+TEST(RecoverySimulation, EveryOrderOfTwoCrashesInOneStepRecovers) {
+  WorldOptions options;
+  options.steps = 1;
+  options.joins_local_steps = true;
+  const ExhaustiveCounts counts = explore(options, 2, {Kind::crash});
+  std::printf("3 ranks on 2 nodes, 1 step, 2 crashes: %llu states, %llu transitions\n",
+              static_cast<unsigned long long>(counts.states),
+              static_cast<unsigned long long>(counts.transitions));
+  EXPECT_EQ(counts.violation, "");
+  EXPECT_EQ(counts.given_up, 0U);
+  EXPECT_GT(counts.succeeded, 100U);
+}
+
+/// Without staging, the loss of the source while it sends leaves nobody with the state.
+TEST(RecoverySimulation, LossOfTheOnlySourceEndsWithAReasonOrACheckpoint) {
+  WorldOptions options;
+  options.nodes = {0, 0};
+  options.steps = 2;
+  options.joins_local_steps = true;
+  options.stages_transfers = false;
+  const ExhaustiveCounts without = explore(options, 2, {Kind::crash});
+  EXPECT_EQ(without.violation, "");
+  EXPECT_GT(without.given_up, 0U);
+  options.checkpoint_every = 1;
+  const ExhaustiveCounts with = explore(options, 2, {Kind::crash});
+  EXPECT_EQ(with.violation, "");
+  EXPECT_GT(with.succeeded, without.succeeded);
+}
+
+}  // namespace
+}  // namespace lockstep::elastic

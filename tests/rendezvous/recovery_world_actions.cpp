@@ -1,0 +1,263 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/recovery_world.hpp"
+
+namespace lockstep::elastic {
+
+void World::contribute(int index) {
+  Process& process = processes_[static_cast<std::size_t>(index)];
+  Group& group = World::group(process);
+  const RankProcess& self = process.member.self();
+  if (process.member.generation() != planner_.generation())
+    violate("generation",
+            fmt::format("{} contributes to generation {}, but generation {} is planned",
+                        elastic::describe(self), process.member.generation(), planner_.generation()));
+  if (group.plan.members[static_cast<std::size_t>(self.rank)] != self)
+    violate("group", elastic::describe(self) + " contributes to a group in which it is no member");
+  const std::uint64_t step = process.member.held().step;
+  if (group.collectives.size() <= process.collective)
+    group.collectives.resize(process.collective + 1, std::vector<Contribution>(options_.nodes.size()));
+  auto& contributions = group.collectives[process.collective];
+  for (const Contribution& other : contributions) {
+    if (other.made && (other.step != step || other.weights != process.state.weights))
+      violate("group", fmt::format("{} contributes to step {}, another rank to step {}, of one collective",
+                                   elastic::describe(self), step, other.step));
+  }
+  const std::uint64_t value = gradient(process.state.weights, process.state.loader - 1, step, self.rank);
+  contributions[static_cast<std::size_t>(self.rank)] = {true, step, process.state.weights, value};
+}
+
+void World::run(int index) {
+  Process& process = processes_[static_cast<std::size_t>(index)];
+  Member& member = process.member;
+  switch (process.position) {
+    case Position::set_up:
+      process.position = Position::idle;
+      return carry_out(index, member.on_ready());
+    case Position::begin:
+      if (member.held().step == options_.steps) {
+        process.position = Position::idle;
+        return carry_out(index, member.on_body_returned());
+      }
+      carry_out(index, member.begin_step());
+      ++processes_[static_cast<std::size_t>(index)].state.loader;
+      process.position = Position::enter;
+      return;
+    case Position::enter:
+    case Position::enter_again:
+      contribute(index);
+      process.position = process.position == Position::enter ? Position::wait : Position::wait_again;
+      return;
+    case Position::wait: {
+      process.reduced = 0;
+      process.base = process.state.weights;
+      for (const Contribution& contribution : group(process).collectives[process.collective])
+        process.reduced = mix(process.reduced, contribution.value);
+      ++process.collective;
+      process.next_object = 0;
+      process.position = Position::optimizer;
+      return;
+    }
+    case Position::optimizer:
+      member.on_optimizer_step(process.next_object);
+      ++process.next_object;
+      // Between its first and its last optimizer, a state is neither the old one nor the new one.
+      if (process.next_object == options_.objects) {
+        process.state.weights = update(process.base, process.reduced);
+        process.position = options_.reduces_before_commit ? Position::enter_again : Position::commit;
+      } else {
+        process.state.weights = mix(process.state.weights, 7);
+      }
+      return;
+    case Position::wait_again:
+      ++process.collective;
+      process.position = Position::commit;
+      return;
+    case Position::commit:
+      carry_out(index, member.commit());
+      process.position = Position::begin;
+      return check_commit(processes_[static_cast<std::size_t>(index)]);
+    case Position::join:
+      group(process).joined.push_back(index);
+      process.position = Position::joined;
+      return;
+    case Position::joined:
+      process.position = Position::idle;
+      return carry_out(index, member.on_group_ready());
+    case Position::receive:
+      process.state = *group(process).transfers[static_cast<std::size_t>(member.self().rank)];
+      return carry_out(index, member.on_state_ready());
+    case Position::load:
+      process.state = checkpoints_.at(group(process).plan.step);
+      process.committed = group(process).plan.step;
+      return carry_out(index, member.on_state_ready());
+    case Position::idle:
+      return;
+  }
+}
+
+/// `process` has just committed a step.
+void World::check_commit(Process& process) {
+  const std::uint64_t step = process.member.held().step;
+  const std::string who = elastic::describe(process.member.self());
+  if (process.state.weights != reference_[step])
+    violate("bits",
+            fmt::format("{} committed step {} with other weights than the undisturbed run", who, step));
+  if (process.state.loader != step)
+    violate("bits",
+            fmt::format("{} committed step {} with the loader at {}", who, step, process.state.loader));
+  process.committed = std::max(process.committed, step);
+  for (const Process& other : processes_) {
+    const HeldState& held = other.member.held();
+    if (!other.alive || held.kind != HeldState::Kind::clean ||
+        nodes_[static_cast<std::size_t>(other.node)].lost)
+      continue;
+    if (std::max(held.step, step) - std::min(held.step, step) > 1)
+      violate("skew", fmt::format("{} is at step {}, {} at step {}", who, step,
+                                  elastic::describe(other.member.self()), held.step));
+  }
+  if (process.member.self().rank == 0 && options_.checkpoint_every > 0 &&
+      step % options_.checkpoint_every == 0) {
+    checkpoints_[step] = process.state;
+    checkpoint_ = std::max(checkpoint_.value_or(0), step);
+  }
+}
+
+void World::carry_out(int index, const MemberActions& actions) {
+  for (const MemberAction& action : actions) {
+    Process& process = processes_[static_cast<std::size_t>(index)];
+    std::visit(
+        Overloaded{[&](const KeepAside&) { process.kept = process.state; }, [](const DropKept&) {},
+                   [](const AbortGroup&) {},
+                   [&](const ReportSuspect& report) { process.reports.emplace_back(report); },
+                   [&](const DiscardStep& discard) {
+                     process.position = Position::idle;
+                     if (discard.restore) process.state.loader = process.kept.loader;
+                   },
+                   [&](const ReportParked& report) { process.reports.emplace_back(report); },
+                   [&](const Reform&) {
+                     process.position = Position::join;
+                     process.collective = 0;
+                   },
+                   [&](const CommitStep&) { check_commit(process); },
+                   [&](const SendState& send) {
+                     for (const int receiver : send.receivers)
+                       group(process).transfers[static_cast<std::size_t>(receiver)] = process.state;
+                   },
+                   [&](const ReceiveState&) { process.position = Position::receive; },
+                   [&](const LoadCheckpoint&) { process.position = Position::load; },
+                   [&](const Enter& enter) {
+                     process.position = Position::begin;
+                     const std::string who = elastic::describe(process.member.self());
+                     if (process.state.weights != reference_[enter.step] ||
+                         process.state.loader != enter.step)
+                       violate("bits", fmt::format("{} enters step {} with another state", who, enter.step));
+                     if (enter.step < process.committed)
+                       violate("undone", fmt::format("{} has committed step {} and goes on with step {}", who,
+                                                     process.committed, enter.step));
+                     process.committed = std::max(process.committed, enter.step);
+                   },
+                   [&](const ReportFinished& report) { process.reports.emplace_back(report); },
+                   [&](const Leave& leave) {
+                     process.position = Position::idle;
+                     process.alive = false;
+                     if (!leave.why.empty()) violate("survivors", leave.why);
+                   }},
+        action);
+  }
+}
+
+void World::hear_report(int index) {
+  Process& process = processes_[static_cast<std::size_t>(index)];
+  const Report report = process.reports.front();
+  process.reports.erase(process.reports.begin());
+  const RankProcess self = process.member.self();
+  carry_out(std::visit(
+      Overloaded{[&](const ReportSuspect& r) { return planner_.on_suspect(r.generation, self, r.why, now_); },
+                 [&](const ReportParked& r) {
+                   return planner_.on_parked(r.generation, self, {r.held, checkpoint_}, now_);
+                 },
+                 [&](const ReportFinished& r) { return planner_.on_finished(r.generation, self); }},
+      report));
+}
+
+void World::carry_out(const PlannerActions& actions) {
+  const auto tell_all = [&](const auto& tell) {
+    for (Process& process : processes_) {
+      if (process.alive) tell(process);
+    }
+  };
+  for (const PlannerAction& action : actions) {
+    std::visit(
+        Overloaded{
+            [&](const Revoke& revoke) {
+              if (finish_confirmed_) violate("plan", "a finished generation was revoked");
+              tell_all([&](Process& process) { process.revoked.push_back({revoke.generation, revoke.why}); });
+            },
+            [&](const Kill& kill) {
+              const int index = World::current(kill.process);
+              const Process& process = processes_[static_cast<std::size_t>(index)];
+              // What ends by itself needs no time; only a process that is paused does not park.
+              if (process.alive && !process.paused && !hurried_)
+                violate("survivors", elastic::describe(kill.process) + " is killed, but could have parked");
+              nodes_[static_cast<std::size_t>(kill.node)].commands.emplace_back(kill);
+            },
+            [&](const Replace& replace) {
+              nodes_[static_cast<std::size_t>(replace.node)].commands.emplace_back(replace);
+            },
+            [&](const Publish& publish) {
+              const RecoveryPlan& plan = publish.plan;
+              if (groups_.contains(plan.generation) || !groups_.contains(plan.generation - 1))
+                violate("plan", fmt::format("generation {} is planned after {}", plan.generation,
+                                            groups_.rbegin()->first));
+              if (plan.from == RecoveryPlan::From::checkpoint) {
+                ++fallbacks_;
+                for (const Process& process : processes_) {
+                  if (process.alive && process.member.held().kind == HeldState::Kind::clean)
+                    violate("undone", elastic::describe(process.member.self()) +
+                                          " holds a clean state, but a checkpoint is loaded");
+                }
+              }
+              groups_[plan.generation].plan = plan;
+              groups_[plan.generation].transfers.resize(options_.nodes.size());
+              if (groups_.size() > 3) groups_.erase(groups_.begin());
+              tell_all([&](Process& process) { process.plans.emplace_back(plan); });
+            },
+            [&](const ConfirmFinish& finish) {
+              finish_confirmed_ = true;
+              tell_all([&](Process& process) { process.plans.emplace_back(Finished{finish.generation}); });
+            },
+            [&](const GiveUp& give_up) {
+              if (verdict_) violate("plan", "given up twice: " + *verdict_ + "; " + give_up.reason);
+              if (give_up.reason.empty()) violate("plan", "given up without a reason");
+              verdict_ = give_up.reason;
+            }},
+        action);
+  }
+}
+
+void World::execute_command(int node) {
+  Node& agent = nodes_[static_cast<std::size_t>(node)];
+  const Command command = agent.commands.front();
+  agent.commands.erase(agent.commands.begin());
+  if (const auto* kill = std::get_if<Kill>(&command)) {
+    const int index = current(kill->process);
+    if (processes_[static_cast<std::size_t>(index)].alive) end(index);
+    return;
+  }
+  const Replace& replace = std::get<Replace>(command);
+  for (const Process& process : processes_) {
+    if (process.alive && process.member.self().rank == replace.process.rank)
+      violate("fence", fmt::format("{} is started beside {}", elastic::describe(replace.process),
+                                   elastic::describe(process.member.self())));
+  }
+  processes_.push_back({.member = Member::replacement(replace.process, options_.objects, replace.generation),
+                        .node = node,
+                        .position = Position::set_up});
+  processes_.back().member.stage_transfers(options_.stages_transfers);
+}
+
+}  // namespace lockstep::elastic

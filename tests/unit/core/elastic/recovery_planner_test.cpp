@@ -1,0 +1,211 @@
+#include "core/elastic/recovery_planner.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::elastic {
+namespace {
+
+using Kind = HeldState::Kind;
+using std::chrono::seconds;
+
+constexpr RecoveryPlanner::Time kStart{std::chrono::hours(1)};
+
+template <class Action>
+std::vector<Action> select(const PlannerActions& actions) {
+  std::vector<Action> result;
+  for (const auto& action : actions) {
+    if (const auto* found = std::get_if<Action>(&action)) result.push_back(*found);
+  }
+  return result;
+}
+
+RecoveryPlanner three_ranks(int recoveries = 10) { return {{.max_recoveries = recoveries}, {0, 0, 1}}; }
+
+ParkedReport clean(std::uint64_t step) { return {.held = {.kind = Kind::clean, .step = step}}; }
+ParkedReport torn(std::uint64_t step, bool complete) {
+  return {.held = {.kind = Kind::torn, .step = step, .complete = complete}};
+}
+ParkedReport none() { return {}; }
+
+/// Rank 2 is lost, its successor is there, and the others park with these reports.
+PlannerActions recover(RecoveryPlanner& planner, const ParkedReport& zero, const ParkedReport& one,
+                       int process = 1) {
+  const Generation next = planner.generation() + 1;
+  PlannerActions all = planner.on_lost({2, process - 1}, "was killed by SIGKILL", kStart);
+  for (const auto& actions :
+       {planner.on_parked(next, {0, 0}, zero, kStart), planner.on_parked(next, {1, 0}, one, kStart),
+        planner.on_parked(next, {2, process}, none(), kStart)})
+    all.insert(all.end(), actions.begin(), actions.end());
+  return all;
+}
+
+std::string reason(const PlannerActions& actions) {
+  const auto found = select<GiveUp>(actions);
+  return found.empty() ? "" : found.front().reason;
+}
+
+TEST(RecoveryPlanner, LostRankIsReplacedOnItsNodeAndReceivesTheNewestState) {
+  RecoveryPlanner planner = three_ranks();
+  const PlannerActions actions = recover(planner, clean(7), clean(8));
+  ASSERT_EQ(select<Revoke>(actions).size(), 1U);
+  EXPECT_EQ(select<Revoke>(actions).front().why, "rank 2 was killed by SIGKILL");
+  ASSERT_EQ(select<Replace>(actions).size(), 1U);
+  EXPECT_EQ(select<Replace>(actions).front().node, 1);
+  EXPECT_EQ(select<Replace>(actions).front().process, (RankProcess{2, 1}));
+  const auto plans = select<Publish>(actions);
+  ASSERT_EQ(plans.size(), 1U);
+  const RecoveryPlan& plan = plans.front().plan;
+  EXPECT_EQ(plan.generation, 2U);
+  EXPECT_EQ(plan.step, 8U);
+  EXPECT_EQ(plan.source, 1);
+  EXPECT_EQ(plan.receivers, (std::vector<int>{0, 2}));
+  EXPECT_EQ(plan.members, (std::vector<RankProcess>{{0, 0}, {1, 0}, {2, 1}}));
+}
+
+TEST(RecoveryPlanner, TransientFailureRecoversWithoutAnyNewProcess) {
+  RecoveryPlanner planner = three_ranks();
+  const auto revoked = planner.on_suspect(1, {0, 0}, "connection reset", kStart);
+  ASSERT_EQ(select<Revoke>(revoked).size(), 1U);
+  EXPECT_TRUE(planner.on_suspect(1, {1, 0}, "connection reset", kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {0, 0}, clean(3), kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {1, 0}, clean(3), kStart).empty());
+  const auto plans = select<Publish>(planner.on_parked(2, {2, 0}, clean(3), kStart));
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_TRUE(plans.front().plan.receivers.empty());
+  EXPECT_EQ(planner.deadline(), RecoveryPlanner::Time::max());
+}
+
+TEST(RecoveryPlanner, RanksThatCompletedTheSameUpdateCommitIt) {
+  RecoveryPlanner planner = three_ranks();
+  const auto plans = select<Publish>(recover(planner, torn(4, true), torn(4, true)));
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans.front().plan.from, RecoveryPlan::From::commit);
+  EXPECT_EQ(plans.front().plan.step, 5U);
+  EXPECT_EQ(plans.front().plan.receivers, (std::vector<int>{2}));
+}
+
+TEST(RecoveryPlanner, TornStatesNeedACheckpointOrEndWithAReason) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_EQ(
+      reason(recover(planner, torn(4, true), torn(4, false))),
+      "rank 2 was killed by SIGKILL; the ranks are not recovered: rank 0 was in the middle of the update of "
+      "step 4, which it has completed, no other rank holds a whole state, and there is no checkpoint: commit "
+      "a step before anything else that communicates");
+  RecoveryPlanner other = three_ranks();
+  ParkedReport zero = torn(4, false);
+  zero.checkpoint = 2;
+  const auto plans = select<Publish>(recover(other, zero, torn(4, true)));
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans.front().plan.from, RecoveryPlan::From::checkpoint);
+  EXPECT_EQ(plans.front().plan.step, 2U);
+}
+
+TEST(RecoveryPlanner, StatesOfTwoStepsApartAreRefused) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_EQ(
+      reason(recover(planner, clean(3), clean(5))),
+      "rank 2 was killed by SIGKILL; the ranks are not recovered: rank 1 is at step 5, but rank 0 at step 3: "
+      "each step must contain a collective of all ranks");
+}
+
+TEST(RecoveryPlanner, RankThatDoesNotParkIsKilledThenReplaced) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_FALSE(planner.on_suspect(1, {0, 0}, "timeout", kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {0, 0}, clean(3), kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {2, 0}, clean(3), kStart).empty());
+  EXPECT_EQ(planner.deadline(), kStart + seconds(10));
+  EXPECT_TRUE(planner.on_timer(kStart + seconds(9)).empty());
+  const auto kills = select<Kill>(planner.on_timer(kStart + seconds(10)));
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills.front().process, (RankProcess{1, 0}));
+  // A report that it sent before it was killed comes too late.
+  EXPECT_TRUE(planner.on_parked(2, {1, 0}, clean(3), kStart + seconds(10)).empty());
+  const auto lost = planner.on_lost({1, 0}, "was killed by SIGKILL", kStart + seconds(11));
+  ASSERT_EQ(select<Replace>(lost).size(), 1U);
+  EXPECT_TRUE(planner.on_lost({1, 0}, "was killed by SIGKILL", kStart + seconds(11)).empty());
+  EXPECT_EQ(select<Publish>(planner.on_parked(2, {1, 1}, none(), kStart + seconds(12))).size(), 1U);
+}
+
+TEST(RecoveryPlanner, ProcessThatCannotBeKilledEndsTheRound) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_FALSE(planner.on_suspect(1, {0, 0}, "timeout", kStart).empty());
+  EXPECT_EQ(select<Kill>(planner.on_timer(kStart + seconds(10))).size(), 3U);
+  EXPECT_EQ(reason(planner.on_timer(kStart + seconds(40))),
+            "rank 0 lost a connection: timeout; the ranks are not recovered: rank 0 has not ended 30 s after "
+            "SIGKILL");
+  EXPECT_TRUE(planner.is_over());
+}
+
+TEST(RecoveryPlanner, StepThatFailsAgainAndAgainIsNotRepeatedForEver) {
+  RecoveryPlanner planner = three_ranks();
+  for (int process = 1; process <= 3; ++process)
+    EXPECT_EQ(select<Publish>(recover(planner, clean(3), clean(3), process)).size(), 1U);
+  EXPECT_EQ(
+      reason(recover(planner, clean(3), clean(3), 4)),
+      "rank 2 (process 4) was killed by SIGKILL; the ranks are not recovered: 3 recoveries in a row got no "
+      "further than step 3");
+}
+
+TEST(RecoveryPlanner, StepsBetweenRecoveriesCountAsProgress) {
+  RecoveryPlanner planner = three_ranks();
+  for (int process = 1; process <= 8; ++process) {
+    const auto step = static_cast<std::uint64_t>(process);
+    EXPECT_EQ(select<Publish>(recover(planner, clean(step), clean(step), process)).size(), 1U);
+  }
+  EXPECT_EQ(planner.recoveries(), 8);
+}
+
+TEST(RecoveryPlanner, NewProcessThatEndsInItsSetUpIsStartedThreeTimesAtMost) {
+  RecoveryPlanner planner = three_ranks();
+  for (int process = 0; process < 3; ++process)
+    EXPECT_EQ(select<Replace>(planner.on_lost({2, process}, "exited with 1", kStart)).size(), 1U);
+  EXPECT_EQ(
+      reason(planner.on_lost({2, 3}, "exited with 1", kStart)),
+      "rank 2 (process 4) exited with 1; the ranks are not recovered: 4 processes of this rank ended during "
+      "one recovery");
+}
+
+TEST(RecoveryPlanner, LimitsAndLostNodesEndTheRoundWithTheirReason) {
+  RecoveryPlanner off = three_ranks(0);
+  EXPECT_EQ(reason(off.on_lost({1, 0}, "exited with 1", kStart)),
+            "rank 1 exited with 1; the ranks are not recovered: recoveries are off (--max-recoveries 0)");
+  RecoveryPlanner once = three_ranks(1);
+  EXPECT_EQ(reason(recover(once, clean(1), clean(1))), "");
+  EXPECT_EQ(reason(once.on_lost({2, 1}, "exited with 1", kStart)),
+            "rank 2 (process 2) exited with 1; the ranks are not recovered: all 1 recoveries "
+            "(--max-recoveries) are "
+            "used up");
+  RecoveryPlanner nodes = three_ranks();
+  EXPECT_EQ(
+      reason(nodes.on_node_lost(0, "closed its connection")),
+      "node 0 closed its connection, and with it rank(s) 0, 1: a rank is replaced on its own node only");
+  RecoveryPlanner all({.max_recoveries = 10}, {0, 0});
+  EXPECT_EQ(reason(all.on_lost({0, 0}, "exited with 1", kStart)), "");
+  EXPECT_EQ(reason(all.on_lost({1, 0}, "exited with 1", kStart)),
+            "rank 1 exited with 1; the ranks are not recovered: no rank is left that holds the state");
+}
+
+TEST(RecoveryPlanner, FinishedRanksLeaveTogetherOrHelp) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_TRUE(planner.on_finished(1, {0, 0}).empty());
+  EXPECT_TRUE(planner.on_finished(1, {1, 0}).empty());
+  // Rank 2 dies in the last step: the finished ones are needed.
+  EXPECT_EQ(select<Publish>(recover(planner, clean(9), clean(9))).front().plan.step, 9U);
+  EXPECT_TRUE(planner.on_finished(2, {0, 0}).empty());
+  EXPECT_TRUE(planner.on_finished(2, {1, 0}).empty());
+  EXPECT_EQ(select<ConfirmFinish>(planner.on_finished(2, {2, 1})).size(), 1U);
+  EXPECT_TRUE(planner.on_lost({0, 0}, "exited with 0", kStart).empty());
+}
+
+TEST(RecoveryPlanner, LateReportsOfOldGenerationsAndProcessesChangeNothing) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_EQ(select<Publish>(recover(planner, clean(1), clean(1))).size(), 1U);
+  EXPECT_TRUE(planner.on_suspect(1, {0, 0}, "connection reset", kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {0, 0}, clean(1), kStart).empty());
+  EXPECT_TRUE(planner.on_finished(1, {0, 0}).empty());
+  EXPECT_TRUE(planner.on_lost({2, 0}, "was killed by SIGKILL", kStart).empty());
+  EXPECT_TRUE(planner.on_suspect(2, {2, 0}, "connection reset", kStart).empty());
+}
+
+}  // namespace
+}  // namespace lockstep::elastic
