@@ -5,15 +5,11 @@
 #include "comm/group_key_value_store.hpp"
 
 namespace lockstep::comm {
-namespace {
-
-/// How long the store may take to answer: it may be gone with the host that has failed.
-constexpr std::chrono::seconds kAnswer{3};
-
-}  // namespace
 
 FirstFailure::FirstFailure(const Store& store, GroupInfo members)
-    : session_(key_value_store(bounded(store, kAnswer), kAnswer), "", std::move(members)) {}
+    : session_(key_value_store(bounded(store, coordination::kWaitTimes.first_failure_answer),
+                               coordination::kWaitTimes.first_failure_answer),
+               "", std::move(members)) {}
 
 void FirstFailure::post(const std::string& reason) const noexcept {
   try {

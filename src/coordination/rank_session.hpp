@@ -10,28 +10,10 @@
 
 #include "coordination/group_info.hpp"
 #include "coordination/key_value_store.hpp"
+#include "coordination/wait_times.hpp"
 #include "net/deadline.hpp"
 
 namespace lockstep::coordination {
-
-using Milliseconds = std::chrono::milliseconds;
-
-/// How long the ranks of a session wait for what, in time in which this process runs.
-struct WaitTimes {
-  /// A waiting rank looks this often whether others have failed or can still arrive. A failure is seen this
-  /// late; each look is a request or two to the store.
-  Milliseconds look{1'000};
-  /// How long a rank that failed stays, so that the others can read why: it may host the store. They look
-  /// every `look`, and a busy machine may take a few times that.
-  Milliseconds farewell{5'000};
-  /// Between two messages of a waiting rank. Rare enough that an hour's wait fits on a screen or two.
-  Milliseconds message{30'000};
-  /// Between a rank's heartbeats, where it sends any; each is a request to the store.
-  Milliseconds beat{1'000};
-  /// A rank that has sent a heartbeat, and then none for this long, is dead: ten lost heartbeats are no delay
-  /// of a busy machine.
-  Milliseconds dead_after{10'000};
-};
 
 /// Why a rank failed, as the others read it.
 struct Failure {

@@ -66,6 +66,12 @@ std::string join_with_or(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string quote_names(std::span<const std::string> names, std::size_t most) {
+  if (names.empty()) return "none";
+  const auto shown = names.first(std::min(names.size(), most));
+  return fmt::format("'{}'{}", fmt::join(shown, "', '"), names.size() > most ? ", ..." : "");
+}
+
 std::string list_ranks(const std::vector<int>& ranks) {
   const std::span<const int> named(ranks.data(), std::min(ranks.size(), kMostRanksNamed));
   const std::string text = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "));

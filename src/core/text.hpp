@@ -1,8 +1,10 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -41,6 +43,9 @@ std::string describe_whole_numbers(int lowest, int highest);
 
 /// "ls, verify, diff or merge".
 std::string join_with_or(const std::vector<std::string>& names);
+
+/// "'a', 'b'", and ", ..." where there are more than `most`; "none" for no name.
+std::string quote_names(std::span<const std::string> names, std::size_t most = 20);
 
 /// "rank 2" or "ranks 1, 3, 4 and 7 more".
 std::string list_ranks(const std::vector<int>& ranks);

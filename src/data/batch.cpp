@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -15,10 +16,10 @@ auto find_item(Items& items, std::string_view name) {
   return std::find_if(items.begin(), items.end(), [name](const auto& item) { return item.first == name; });
 }
 
-std::string listed(const auto& items) {
-  std::string text;
-  for (const auto& item : items) text += (text.empty() ? "'" : ", '") + item.first + "'";
-  return text.empty() ? "none" : text;
+std::string quote_names_of(const auto& items) {
+  std::vector<std::string> names;
+  for (const auto& item : items) names.push_back(item.first);
+  return quote_names(names);
 }
 
 void check_free(const auto& items, const std::string& name, const char* kind) {
@@ -39,14 +40,14 @@ const at::Tensor& Batch::operator[](std::string_view name) const {
   if (find_item(texts_, name) != texts_.end())
     throw UsageError(fmt::format("'{}' of the batch is texts, not a tensor: read them with texts().", name));
   throw UsageError(fmt::format("the batch has no tensor named '{}'. Its names: {}.", name,
-                               empty() ? "none: the batch is empty" : listed(items_)));
+                               empty() ? "none: the batch is empty" : quote_names_of(items_)));
 }
 
 const std::vector<std::string>& Batch::texts(std::string_view name) const {
   const auto found = find_item(texts_, name);
   if (found != texts_.end()) return found->second;
   throw UsageError(fmt::format("the batch has no texts named '{}'. Its texts: {}; its tensors: {}.", name,
-                               listed(texts_), listed(items_)));
+                               quote_names_of(texts_), quote_names_of(items_)));
 }
 
 void Batch::set_texts(std::string name, std::vector<std::string> texts) {

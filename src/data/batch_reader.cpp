@@ -15,7 +15,7 @@ namespace {
 /// Number of indices in an error message.
 constexpr std::size_t kIndicesNamed = 8;
 
-std::string listed(std::span<const std::int64_t> indices) {
+std::string list_indices(std::span<const std::int64_t> indices) {
   const auto named = indices.first(std::min(kIndicesNamed, indices.size()));
   return fmt::format("{}{}", fmt::join(named, ", "), indices.size() > kIndicesNamed ? ", ..." : "");
 }
@@ -86,7 +86,7 @@ void BatchReader::fail(std::int64_t number, const char* text) const {
   const auto rows = indices(number);
   std::throw_with_nested(
       DataError(fmt::format("loading batch {} of epoch {} ({}{}) failed: {}", first_batch_ + number, epoch_,
-                            rows.size() == 1 ? "sample " : "samples ", listed(rows), text)));
+                            rows.size() == 1 ? "sample " : "samples ", list_indices(rows), text)));
 }
 
 }  // namespace lockstep

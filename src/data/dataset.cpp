@@ -9,7 +9,7 @@
 #include <exception>
 #include <numeric>
 
-#include "data/images/random_bits.hpp"
+#include "core/random.hpp"
 #include "data/permutation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
@@ -18,8 +18,6 @@ namespace lockstep {
 namespace {
 
 /// One step of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-std::uint64_t mixed(std::uint64_t value) noexcept { return RandomBits(value)(); }
-
 void check_index(std::int64_t index, std::int64_t size) {
   if (index >= 0 && index < size) return;
   throw UsageError(fmt::format(
@@ -84,8 +82,8 @@ std::vector<std::int64_t> lengths_of(std::span<const double> fractions, std::int
 }  // namespace
 
 std::uint64_t sample_seed(std::uint64_t loader_seed, std::int64_t epoch, std::int64_t index) noexcept {
-  return mixed(mixed(mixed(loader_seed) ^ static_cast<std::uint64_t>(epoch)) ^
-               static_cast<std::uint64_t>(index));
+  return mix_bits(mix_bits(loader_seed, static_cast<std::uint64_t>(epoch)) ^
+                  static_cast<std::uint64_t>(index));
 }
 
 std::string Dataset::fingerprint() const { return fmt::format("{} samples", size()); }
@@ -169,7 +167,7 @@ Batch Subset::get_batch(std::span<const std::int64_t> indices,
 
 std::string Subset::fingerprint() const {
   std::uint64_t sum = 0;
-  for (const auto index : indices_) sum = mixed(sum ^ static_cast<std::uint64_t>(index));
+  for (const auto index : indices_) sum = mix_bits(sum ^ static_cast<std::uint64_t>(index));
   return fmt::format("{} samples ({}) of [{}]", indices_.size(), sum, dataset_->fingerprint());
 }
 

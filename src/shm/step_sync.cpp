@@ -6,13 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include "coordination/wait_times.hpp"
+
 namespace lockstep::shm {
-namespace {
-
-/// Delay between detecting that a rank is gone and reporting it.
-constexpr net::Milliseconds kGrace{200};
-
-}  // namespace
 
 StepSync::StepSync(const GroupInfo& members, PeerConnections connections, net::Milliseconds timeout)
     : members_(members),
@@ -184,7 +180,7 @@ void LivenessCheck::check(const std::vector<int>& missing, bool any,
   }
   if (!hopeless) return check_time(missing, what);
   if (!noticed_) noticed_ = net::Clock::now();
-  if (net::Clock::now() - *noticed_ < kGrace) return;
+  if (net::Clock::now() - *noticed_ < coordination::kWaitTimes.loss_grace) return;
   throw PeerLost(fmt::format("{}: {} failed: {}", sync_.members().who, what(), fates));
 }
 

@@ -134,7 +134,7 @@ void OperationTracker::connection_is_lost(const OperationRecord& record, const s
   const FlightRecorder& recorder = *diagnostics_->recorder;
   const GroupFacts group = recorder.group(group_);
   std::string gone;
-  const PeerStatus status = monitor->ask(PeerMonitor::kAnswerTime, [&](const auto& departed) {
+  const PeerStatus status = monitor->ask(coordination::kWaitTimes.peer_answer, [&](const auto& departed) {
     gone = departed_text(departed, group, recorder.rank());
     return !gone.empty();
   });

@@ -28,21 +28,11 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, rank, activity, groups)
 
 namespace {
 
+using coordination::kWaitTimes;
 using nlohmann::json;
 using Milliseconds = PeerMonitor::Milliseconds;
 
-/// An answer this recent is reused for another rank's question.
-constexpr Milliseconds kFresh{500};
-/// How long a rank that asks waits for the store itself.
-constexpr Milliseconds kStoreTime{2000};
-/// How often a rank that waits for answers checks whether a rank has departed.
-constexpr Milliseconds kDepartureLook{200};
 constexpr Milliseconds kLongestPause = std::chrono::minutes(1);
-/// How long the destructor waits for the thread.
-constexpr Milliseconds kJoinTime{2000};
-/// How long a rank in a barrier waits for the answers of the others.
-constexpr Milliseconds kProbeTime{1000};
-constexpr Milliseconds kLongestProbePause = std::chrono::seconds(30);
 constexpr std::uint64_t kRecent = 8;
 constexpr int kMostGroups = 16;
 
@@ -144,7 +134,7 @@ RankReport report_on(const FlightRecorder& recorder) {
 struct PeerMonitor::Shared {
   Shared(const Store& store, std::shared_ptr<FlightRecorder> kept_recorder, Milliseconds warn_after_time)
       : recorder(std::move(kept_recorder)),
-        questions(bounded(store, kStoreTime), recorder->rank(), recorder->world_size()),
+        questions(bounded(store, kWaitTimes.store_answer), recorder->rank(), recorder->world_size()),
         listener(store.clone(), recorder->rank(), recorder->world_size()),
         warn_after(warn_after_time) {}
 
@@ -190,8 +180,8 @@ struct PeerMonitor::Shared {
     if (age < limit_of(*oldest)) return;
     warned = oldest->id;
     next_warning = 2 * std::max(age, warn_after);
-    const auto waiting =
-        waiting_for(*oldest, recorder->group(oldest->id.group), recorder->rank(), ask(listener, kAnswerTime));
+    const auto waiting = waiting_for(*oldest, recorder->group(oldest->id.group), recorder->rank(),
+                                     ask(listener, kWaitTimes.peer_answer));
     // All ranks have started it: it is slow, or has finished without being waited for.
     if (waiting.missing.empty()) return;
     std::cerr << fmt::format("lockstep: rank {} has been waiting in {} for {}: {}\n", recorder->rank(),
@@ -209,7 +199,8 @@ struct PeerMonitor::Shared {
     try {
       if (knows_enough()) return result;
       std::uint64_t asked = round;
-      const bool is_fresh = monotonic_now() - answered_at < std::chrono::nanoseconds(kFresh).count();
+      const bool is_fresh =
+          monotonic_now() - answered_at < std::chrono::nanoseconds(kWaitTimes.recent_answer).count();
       if (asked > 1 && is_fresh) {
         --asked;
       } else {
@@ -217,7 +208,7 @@ struct PeerMonitor::Shared {
         if (&exchange == &listener) answer();  // The monitor thread asks, so it must answer itself.
       }
       const net::Deadline deadline = net::Clock::now() + limit;
-      while (!exchange.await_answers(asked, std::min(kDepartureLook, net::left_until(deadline)))) {
+      while (!exchange.await_answers(asked, std::min(kWaitTimes.departure_look, net::left_until(deadline)))) {
         if (net::left_until(deadline) <= Milliseconds(0)) break;
         if (knows_enough()) return result;
       }
@@ -303,7 +294,8 @@ PeerMonitor::~PeerMonitor() {
   shared_->announce_exit();
   shared_->stop();
   std::unique_lock lock(shared_->mutex);
-  const bool ended = shared_->ended.wait_for(lock, kJoinTime, [&] { return shared_->has_ended; });
+  const bool ended =
+      shared_->ended.wait_for(lock, kWaitTimes.monitor_end, [&] { return shared_->has_ended; });
   lock.unlock();
   // A thread that is blocked on a connection to a lost host ends when that times out.
   if (ended) {
@@ -326,10 +318,10 @@ std::string LivenessProbe::operator()(const std::vector<int>& missing, Milliseco
     if (std::string gone = memory_->step_sync().loss_among(missing); !gone.empty()) return gone;
   }
   if (monitor_ == nullptr || waited < next_question_) return "";
-  next_question_ = waited + std::min(waited, kLongestProbePause);
+  next_question_ = waited + std::min(waited, kWaitTimes.longest_probe_pause);
   const int group = recorder_.find_group(group_);  // -1: the group has no CPU tensors.
   const std::uint64_t own = group < 0 ? 0 : recorder_.progress(group).collectives;
-  return obstacle_text(monitor_->ask(kProbeTime), missing, group_, own);
+  return obstacle_text(monitor_->ask(kWaitTimes.probe_answer), missing, group_, own);
 }
 
 void LivenessProbe::announce_failure(const std::string& reason) const noexcept {

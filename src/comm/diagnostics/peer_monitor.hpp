@@ -10,6 +10,7 @@
 
 #include "comm/diagnostics/flight_recorder.hpp"
 #include "comm/diagnostics/peer_status.hpp"
+#include "coordination/wait_times.hpp"
 #include "lockstep/comm/store.hpp"
 
 namespace lockstep::shm {
@@ -37,12 +38,9 @@ class PeerMonitor {
   PeerMonitor(const PeerMonitor&) = delete;
   PeerMonitor& operator=(const PeerMonitor&) = delete;
 
-  /// How long a rank that warns or gives up waits for the answers of the others.
-  static constexpr Milliseconds kAnswerTime{2000};
-
   /// Asks all ranks and waits at most `limit` for their answers. If the store is gone, there are no answers;
-  /// this takes at most two seconds. Does not wait if the departed ranks are `enough`.
-  PeerStatus ask(Milliseconds limit = kAnswerTime, const Enough& enough = {});
+  /// this takes at most kWaitTimes.store_answer. Does not wait if the departed ranks are `enough`.
+  PeerStatus ask(Milliseconds limit = coordination::kWaitTimes.peer_answer, const Enough& enough = {});
 
   /// Announces that this rank leaves. To be called before its connections close; otherwise the destructor
   /// does it.

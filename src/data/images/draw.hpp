@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/random.hpp"
 #include "data/images/decode.hpp"
-#include "data/images/random_bits.hpp"
 
 namespace lockstep::images {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/images/random_bits.hpp"
+#include "core/random.hpp"
 
 namespace lockstep {
 namespace {

@@ -350,14 +350,7 @@ void hold_entry(const fs::path& entry) {
 fs::path run_cached(const ShardedWork& work, const DistributedContext& ranks,
                     const CachedRunOptions& options) {
   WorkSession session(ranks, work.what, options.session);
-  try {
-    fs::path entry = CachedRun(work, ranks, options, session).run();
-    session.leave();
-    return entry;
-  } catch (const std::exception& error) {
-    session.fail(error.what());
-    throw;
-  }
+  return session.run([&] { return CachedRun(work, ranks, options, session).run(); });
 }
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ std::string run_once_per_node(
     if (const auto worker = value("rank"); !worker.empty()) others.push_back(std::stoi(worker));
     return others;
   };
-  try {
+  return session.run([&] {
     std::string result;
     if (ranks.local_rank == 0) {
       store.set(key("rank"), std::to_string(ranks.rank));
@@ -40,12 +40,8 @@ std::string run_once_per_node(
     // A failure on one node is an error on all.
     session.arrive("done");
     session.await_all("done", "the other nodes");
-    session.leave();
     return result;
-  } catch (const std::exception& error) {
-    session.fail(error.what());
-    throw;
-  }
+  });
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "coordination/memory_store.hpp"
+#include "coordination/message_timer.hpp"
 #include "core/process_identity.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -96,7 +97,9 @@ std::string WorkSession::host_of(int rank) const {
 
 void WorkSession::wait_until(const std::function<bool()>& ready, const std::function<std::string()>& describe,
                              const std::function<std::vector<int>()>& awaited) {
-  auto look_at = session_.now() + kLook, speak_at = session_.now() + session_.times().message;
+  const auto begun = session_.now();
+  auto look_at = begun + kLook;
+  coordination::MessageTimer messages(session_.times().message);
   for (Milliseconds pause = kShortestPause; !ready(); pause = std::min(2 * pause, kLongestPause)) {
     std::this_thread::sleep_for(pause);
     if (session_.now() < look_at) continue;
@@ -105,8 +108,7 @@ void WorkSession::wait_until(const std::function<bool()>& ready, const std::func
     for (const int rank : awaited()) {
       if (is_dead(rank)) fail_dead(rank, "waiting " + describe());
     }
-    if (session_.now() < speak_at) continue;
-    speak_at = session_.now() + session_.times().message;
+    if (!messages.is_due(std::chrono::duration_cast<Milliseconds>(session_.now() - begun))) continue;
     std::cerr << fmt::format("lockstep [rank {}]: {}: waiting {}\n", ranks_.rank, what_, describe())
               << std::flush;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -51,6 +52,20 @@ class WorkSession {
   /// This rank no longer needs the others. Rank 0, which may host the store, waits until all have left or are
   /// dead; a rank without any heartbeat is given up after `dead_after`. *Collective*.
   void leave() { leave_until(net::Deadline::max()); }
+
+  /// Does the session's work, from its beginning to its end: leaves after `work`, or tells the others why it
+  /// has failed, and rethrows. Returns what `work` returns. *Collective*.
+  template <class Work>
+  auto run(const Work& work) {
+    try {
+      auto result = work();
+      leave();
+      return result;
+    } catch (const std::exception& error) {
+      fail(error.what());
+      throw;
+    }
+  }
 
  private:
   void leave_until(net::Deadline deadline);

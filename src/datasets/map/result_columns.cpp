@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/text.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/convert.hpp"
@@ -17,10 +18,6 @@ const Column* find(const Columns& columns, const std::string& name) {
     if (each == name) return &column;
   }
   return nullptr;
-}
-
-std::string list(const std::vector<std::string>& names) {
-  return names.empty() ? "none" : fmt::format("'{}'", fmt::join(names, "', '"));
 }
 
 /// The common length of all columns.
@@ -41,7 +38,7 @@ void check_rows(const MapBatch& batch, const Columns& made, const std::vector<st
   throw UsageError(
       fmt::format("the function returned {} rows for {}, but the source's columns {} stay. Name them in "
                   "remove_columns, or return them too.",
-                  rows, batch.size(), list(kept)));
+                  rows, batch.size(), quote_names(kept)));
 }
 
 std::vector<std::string> names_of(const std::vector<Field>& fields) {
@@ -79,8 +76,8 @@ bool ResultColumns::add(const std::vector<Field>& fields) {
     return true;
   }
   if (names_of(fields) != names_of(fields_)) {
-    throw UsageError(fmt::format("the result has the columns {}, but {} before.", list(names_of(fields)),
-                                 list(names_of(fields_))));
+    throw UsageError(fmt::format("the result has the columns {}, but {} before.",
+                                 quote_names(names_of(fields)), quote_names(names_of(fields_))));
   }
   bool changed = false;
   for (std::size_t place = 0; place < fields.size(); ++place) {

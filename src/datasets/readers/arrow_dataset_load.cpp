@@ -1,10 +1,10 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
+#include "core/text.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
 #include "datasets/dataset/concatenate.hpp"
@@ -21,10 +21,7 @@ using Json = nlohmann::json;
 
 /// The file extension; of a compressed file, that of its content.
 std::string ending_of(const Path& path) {
-  auto ending = readers::unpacked_name(path).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char one) { return std::tolower(one); });
-  return ending;
+  return to_lower_case(readers::unpacked_name(path).extension().string());
 }
 
 FileFormat format_by_name(const Path& path) {

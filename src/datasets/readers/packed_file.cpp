@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "core/file_system.hpp"
+#include "core/text.hpp"
 #include "datasets/readers/zip_member.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -54,12 +54,7 @@ const std::map<std::string, std::string> kUnpackers = {{".xz", "xz -dk"},   {".t
                                                        {".lzma", "xz -dk"}, {".7z", "7z x"},
                                                        {".rar", "unrar x"}, {".br", "brotli -dk"}};
 
-std::string extension_of(const fs::path& path) {
-  auto extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char one) { return std::tolower(one); });
-  return extension;
-}
+std::string extension_of(const fs::path& path) { return to_lower_case(path.extension().string()); }
 
 /// Null if the name shows none.
 const Packing* packing_called(const std::string& extension) {

@@ -8,7 +8,7 @@
 
 #include "core/json.hpp"
 #include "core/json_text.hpp"
-#include "data/images/random_bits.hpp"
+#include "core/random.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/stream/bad_files.hpp"
 #include "datasets/stream/generator_rows.hpp"
@@ -46,10 +46,6 @@ Operation counting(const char* name, std::int64_t count, bool divided,
                           std::uint64_t) { return pass(std::move(source), own); },
           .count = count,
           .divided = divided};
-}
-
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
-  return RandomBits(RandomBits(seed)() ^ value)();
 }
 
 void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
@@ -147,7 +143,7 @@ struct IterableDataset::Plan {
     for (std::size_t place = 0; place < operations.size() && !operations[place].count; ++place) {
       const auto seed = operations[place].seed;
       if (!seed) continue;
-      RandomBits bits(mixed(*seed, static_cast<std::uint64_t>(shuffle_epoch(place, epoch))));
+      RandomBits bits(mix_bits(*seed, static_cast<std::uint64_t>(shuffle_epoch(place, epoch))));
       for (auto left = std::ssize(order); left > 1; --left)
         std::swap(order[static_cast<std::size_t>(left - 1)],
                   order[static_cast<std::size_t>(bits.below(left))]);
@@ -170,7 +166,7 @@ struct IterableDataset::Plan {
           static_cast<std::uint64_t>(by_shards ? rank : 0) << 32 | static_cast<std::uint64_t>(worker);
       const auto shuffled = static_cast<std::uint64_t>(shuffle_epoch(place, epoch));
       const auto& operation = part.operations[place];
-      pass = operation.apply(std::move(pass), operation.count.value_or(0), mixed(share, shuffled));
+      pass = operation.apply(std::move(pass), operation.count.value_or(0), mix_bits(share, shuffled));
     }
     return by_shards ? std::move(pass) : stream::step_pass(std::move(pass), world_size, rank);
   }
@@ -254,7 +250,7 @@ IterableDataset IterableDataset::from_generator(std::int64_t num_shards,
 IterableDataset IterableDataset::shuffle(std::uint64_t seed, std::int64_t buffer_size) const {
   check_at_least("buffer_size", buffer_size, 1);
   const auto apply = [=](PassPointer source, std::int64_t, std::uint64_t salt) {
-    return stream::shuffle_pass(std::move(source), buffer_size, mixed(seed, salt));
+    return stream::shuffle_pass(std::move(source), buffer_size, mix_bits(seed, salt));
   };
   return changed([&](Plan& plan) {
     plan.operations.push_back({.description = {"shuffle", seed, buffer_size}, .apply = apply, .seed = seed});

@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "data/images/random_bits.hpp"
+#include "core/random.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::stream {

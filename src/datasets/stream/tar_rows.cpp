@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
+#include "core/text.hpp"
 #include "datasets/stream/tar_reader.hpp"
 
 namespace lockstep::stream {
@@ -23,10 +23,7 @@ std::optional<SampleName> sample_name(std::string_view name) {
   const auto base = name.rfind('/') == std::string_view::npos ? 0 : name.rfind('/') + 1;
   const auto dot = name.find('.', base);
   if (dot == std::string_view::npos || dot == base) return std::nullopt;
-  SampleName found{name.substr(0, dot), std::string(name.substr(dot + 1))};
-  std::transform(found.field.begin(), found.field.end(), found.field.begin(),
-                 [](unsigned char one) { return std::tolower(one); });
-  return found;
+  return SampleName{name.substr(0, dot), to_lower_case(name.substr(dot + 1))};
 }
 
 /// "__...__", as the name or its first folder: metadata about the whole shard.

@@ -5,21 +5,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
 
 #include "core/json.hpp"
 #include "core/json_text.hpp"
+#include "core/text.hpp"
 #include "datasets/table/names.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 namespace {
-
-std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 20;
-  const auto shown = std::span(names).first(std::min(names.size(), kShown));
-  return fmt::format("'{}'{}", fmt::join(shown, "', '"), names.size() > kShown ? ", ..." : "");
-}
 
 /// Different names, which JSON can hold.
 void check_names(std::vector<std::string> names, const char* what) {
@@ -76,7 +70,7 @@ std::int64_t Feature::class_number(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {
     throw UsageError(
-        fmt::format("'{}' is not one of the {} classes ({}).", name, names_.size(), listed(names_)));
+        fmt::format("'{}' is not one of the {} classes ({}).", name, names_.size(), quote_names(names_)));
   }
   return found - names_.begin();
 }
@@ -119,7 +113,7 @@ const Feature& Features::operator[](std::string_view name) const {
   for (const auto& item : items_) {
     if (item.first == name) return item.second;
   }
-  throw UsageError("there is no column '" + std::string(name) + "'; the columns are " + listed(names()) +
+  throw UsageError("there is no column '" + std::string(name) + "'; the columns are " + quote_names(names()) +
                    ".");
 }
 

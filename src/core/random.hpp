@@ -4,7 +4,9 @@
 
 namespace lockstep {
 
-/// The SplitMix64 sequence of a seed; usable with the standard library's distributions.
+/// The SplitMix64 sequence of a seed; usable with the standard library's distributions. Data sets and
+/// augmentations draw from it: the sequence, and the two functions below, must stay as they are, because a
+/// training that resumes goes on with their numbers.
 class RandomBits {
  public:
   using result_type = std::uint64_t;
@@ -31,5 +33,13 @@ class RandomBits {
  private:
   std::uint64_t state_;
 };
+
+/// 64 bits that depend on every bit of the value; different ones for different values.
+inline std::uint64_t mix_bits(std::uint64_t value) noexcept { return RandomBits(value)(); }
+
+/// The same of two values, in this order: a seed for the part of a sequence that `value` names.
+inline std::uint64_t mix_bits(std::uint64_t seed, std::uint64_t value) noexcept {
+  return mix_bits(mix_bits(seed) ^ value);
+}
 
 }  // namespace lockstep
