@@ -191,11 +191,12 @@ bool Round::hand_over(const Worker& worker, int number, HeldSignal& held) const 
   std::map<pid_t, int> looks;
   for (const pid_t pid : all_processes()) {
     if (getpgid(pid) != worker.pid) continue;
-    bool takes = handles_signal(pid, number) || awaits_signal(pid, number);
-    if (!takes && blocks_signal(pid, number))
-      takes = !blocks_signal(pid, SIGSEGV) || (looks[pid] = held.looks[pid] + 1) > kLooksAtBlocked;
+    const SignalMasks masks(pid);
+    bool takes = masks.handles(number) || awaits_signal(pid, number);
+    if (!takes && masks.blocks(number))
+      takes = !masks.blocks(SIGSEGV) || (looks[pid] = held.looks[pid] + 1) > kLooksAtBlocked;
     if (takes) ::kill(pid, number);
-    known = known || takes || ignores_signal(pid, number);
+    known = known || takes || masks.ignores(number);
   }
   held.looks = std::move(looks);
   return known;

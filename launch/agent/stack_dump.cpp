@@ -126,7 +126,7 @@ class StackDump::Request {
   bool ask_the_rank() {
     const auto record = read_heartbeat(target_.heartbeat_file);
     if (!record || record->stack_signal < SIGRTMIN || record->stack_signal > SIGRTMAX) return false;
-    if (getpgid(record->pid) != target_.pid || !handles_signal(record->pid, record->stack_signal))
+    if (getpgid(record->pid) != target_.pid || !SignalMasks(record->pid).handles(record->stack_signal))
       return false;
     if (kill(record->pid, record->stack_signal) != 0) return false;
     rank_pid_ = record->pid;

@@ -41,7 +41,7 @@ void check_is_launcher(pid_t process) {
   if (!is_ours(process))
     throw formatted<UsageError>("process {}: no process of this user has that id.", process);
   const std::string program = program_of(process);
-  if (blocks_signal(process, stacks_request()) && program.ends_with("lockstep")) return;
+  if (SignalMasks(process).blocks(stacks_request()) && program.ends_with("lockstep")) return;
   throw formatted<UsageError>(
       "process {}: that process is not a 'lockstep run'{}. Expected the process id of the launcher, which is "
       "the parent of the ranks.",

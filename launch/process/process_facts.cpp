@@ -26,13 +26,6 @@ namespace fs = std::filesystem;
 
 fs::path folder_of(pid_t process) { return fmt::format("/proc/{}", process); }
 
-bool contains_signal(std::uint64_t mask, int number) { return ((mask >> (number - 1)) & 1) != 0; }
-
-bool in_mask(pid_t process, const std::string& mask, int number) {
-  const std::string digits = value_in(folder_of(process) / "status", mask);
-  return contains_signal(std::strtoull(digits.c_str(), nullptr, 16), number);
-}
-
 /// In the order of the file system; nothing if the folder cannot be read.
 template <class Action>
 void for_each_entry(const fs::path& folder, Action action) {
@@ -104,9 +97,16 @@ std::vector<pid_t> all_processes() {
   return result;
 }
 
-bool handles_signal(pid_t process, int number) { return in_mask(process, "SigCgt", number); }
-
-bool blocks_signal(pid_t process, int number) { return in_mask(process, "SigBlk", number); }
+SignalMasks::SignalMasks(pid_t process) {
+  std::ifstream file(folder_of(process) / "status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.size() < 8 || !line.starts_with("Sig")) continue;
+    const std::uint64_t mask = std::strtoull(line.c_str() + 8, nullptr, 16);
+    if (line.starts_with("SigCgt:")) handled_ = mask;
+    if (line.starts_with("SigBlk:")) blocked_ = mask;
+    if (line.starts_with("SigIgn:")) ignored_ = mask;
+  }
+}
 
 // A line of /proc/PID/syscall has the number of the system call and its arguments, of which the first is the
 // address of the mask here.
@@ -119,10 +119,8 @@ bool awaits_signal(pid_t process, int number) {
   std::uint64_t mask = 0;
   const auto offset = static_cast<off_t>(std::strtoull(address.c_str(), nullptr, 16));
   return memory && pread(memory.get(), &mask, sizeof mask, offset) == sizeof mask &&
-         contains_signal(mask, number);
+         ((mask >> (number - 1)) & 1) != 0;
 }
-
-bool ignores_signal(pid_t process, int number) { return in_mask(process, "SigIgn", number); }
 
 std::string program_of(pid_t process) {
   std::error_code failure;

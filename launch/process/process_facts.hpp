@@ -35,15 +35,28 @@ std::string find_program(const std::string& name, const std::string& search_path
 /// The visible processes of the host, zombies included.
 std::vector<pid_t> all_processes();
 
-/// Whether the process has a handler for the signal. Otherwise the signal would end it.
-bool handles_signal(pid_t process, int number);
-/// Whether the process's first thread blocks the signal, for example to read it later.
-bool blocks_signal(pid_t process, int number);
+/// What a process does with signals, at the moment at which this object is made. A process that has ended
+/// does nothing with any.
+class SignalMasks {
+ public:
+  explicit SignalMasks(pid_t process);
+
+  /// Whether it has a handler for the signal. Otherwise the signal would end it.
+  bool handles(int number) const { return contains(handled_, number); }
+  /// Whether its first thread blocks the signal, for example to read it later.
+  bool blocks(int number) const { return contains(blocked_, number); }
+  bool ignores(int number) const { return contains(ignored_, number); }
+
+ private:
+  static bool contains(std::uint64_t mask, int number) { return ((mask >> (number - 1)) & 1) != 0; }
+
+  std::uint64_t handled_ = 0;
+  std::uint64_t blocked_ = 0;
+  std::uint64_t ignored_ = 0;
+};
 /// Whether the process's first thread is waiting for the signal in sigwait; the kernel does not count it as
 /// blocked in that time.
 bool awaits_signal(pid_t process, int number);
-/// Whether the process ignores the signal.
-bool ignores_signal(pid_t process, int number);
 /// The path of its executable; empty if it cannot be read.
 std::string program_of(pid_t process);
 /// Whether it belongs to the calling user.

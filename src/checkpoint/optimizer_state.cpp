@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/optimizer_state.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>

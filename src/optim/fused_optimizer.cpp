@@ -1,5 +1,6 @@
 #include "lockstep/optim/fused_optimizer.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 

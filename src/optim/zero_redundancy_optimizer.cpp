@@ -1,5 +1,6 @@
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/flatten_dense_tensors.h>

@@ -1,6 +1,7 @@
 #include "parallel/comm_hook_runner.hpp"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 #include <torch/csrc/autograd/engine.h>
 #include <algorithm>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/grad_mode.h>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
 #include <torch/csrc/autograd/graph_task.h>

@@ -1,5 +1,6 @@
 #include "parallel/join.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
 #include <fmt/core.h>
 

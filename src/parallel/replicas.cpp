@@ -1,5 +1,6 @@
 #include "lockstep/parallel/replicas.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/flatten_dense_tensors.h>
 #include <ATen/ops/unflatten_dense_tensors.h>

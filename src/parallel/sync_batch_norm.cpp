@@ -1,6 +1,7 @@
 #include "lockstep/parallel/sync_batch_norm.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/core/error.hpp"

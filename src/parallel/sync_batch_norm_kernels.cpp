@@ -1,6 +1,7 @@
 #include "parallel/sync_batch_norm_kernels.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace lockstep {

@@ -111,11 +111,7 @@ TrainingState PreparedObjects::state(LossScaling* scaling) const {
 }
 
 ShardedModels PreparedObjects::sharded_models() const {
-  ShardedModels result;
-  for (const auto& entry : models_) {
-    if (entry.object.wrapped.fsdp() != nullptr) result.push_back(entry.object.wrapped.fsdp());
-  }
-  return result;
+  return pick_sharded(models_, [](const auto& entry) { return entry.object.wrapped; });
 }
 
 std::vector<DataLoader::Position> PreparedObjects::loaders() const {

@@ -16,7 +16,7 @@ import tempfile
 
 import torch
 import transformers
-from make_models import fill, ids
+from make_models import fill, ids, small_bart
 
 PADDING = 1
 # An end token, and other tokens that the models like.
@@ -31,12 +31,7 @@ def gpt2():
 
 
 def bart():
-    config = transformers.BartConfig(vocab_size=50, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=3,
-                                     decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=32,
-                                     pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2,
-                                     forced_eos_token_id=None, scale_embedding=True)
-    model = transformers.BartForConditionalGeneration(config).eval()
-    fill(model)
+    model = small_bart()
     # So that texts do not repeat one token.
     with torch.no_grad():
         model.model.decoder.embed_positions.weight.mul_(20)

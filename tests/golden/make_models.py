@@ -117,13 +117,19 @@ def texts(name, model, tokens, prefix="", **settings):
     show(name, prefix + "early", generate(do_sample=False, num_beams=4, early_stopping=True, length_penalty=2.0))
 
 
-def bart():
+def small_bart():
+    """Filled by the formula; see make_generation.py, too."""
     config = transformers.BartConfig(vocab_size=50, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=3,
                                      decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=32,
                                      pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2,
                                      forced_eos_token_id=None, scale_embedding=True)
     model = transformers.BartForConditionalGeneration(config).eval()
     fill(model)
+    return model
+
+
+def bart():
+    model = small_bart()
     tokens, mask = ids(3, 8, 50), torch.ones(3, 8, dtype=torch.long)
     mask[2, 5:] = 0
     labels = ids(3, 6, 50, first=5)

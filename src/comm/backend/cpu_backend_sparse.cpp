@@ -1,4 +1,5 @@
 #include <ATen/ThreadLocalState.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <fmt/core.h>

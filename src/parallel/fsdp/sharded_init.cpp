@@ -1,6 +1,7 @@
 #include "lockstep/parallel/sharded_init.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <memory>
 #include <mutex>

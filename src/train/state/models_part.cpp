@@ -11,14 +11,6 @@ namespace lockstep::train {
 
 std::string checkpoint_model_file(std::size_t index) { return numbered_file("model", index, ".safetensors"); }
 
-ShardedModels ModelsPart::sharded_models() const {
-  ShardedModels result;
-  for (const auto& model : models_) {
-    if (model.wrapped.fsdp() != nullptr) result.push_back(model.wrapped.fsdp());
-  }
-  return result;
-}
-
 std::vector<NamedTensor> ModelsPart::parameter_names() const {
   std::vector<NamedTensor> names;
   std::map<std::string, const void*> taken;

@@ -17,6 +17,16 @@ struct PreparedModel {
   std::shared_ptr<void> owner;
 };
 
+/// The fully sharded ones among models; `wrapped_of` returns the WrappedModel of an element. *Local*.
+template <class Models, class WrappedOf>
+ShardedModels pick_sharded(const Models& models, const WrappedOf& wrapped_of) {
+  ShardedModels sharded;
+  for (const auto& each : models) {
+    if (auto* const model = std::invoke(wrapped_of, each).fsdp()) sharded.push_back(model);
+  }
+  return sharded;
+}
+
 /// The name of the file of a checkpoint's `index`-th model.
 std::string checkpoint_model_file(std::size_t index);
 
@@ -27,7 +37,7 @@ class ModelsPart : public CheckpointPart {
 
   const std::vector<PreparedModel>& models() const noexcept { return models_; }
   /// The fully sharded ones among the models.
-  ShardedModels sharded_models() const;
+  ShardedModels sharded_models() const { return pick_sharded(models_, &PreparedModel::wrapped); }
   /// The models' parameters. If two models use the same name, the later one's gets the model's number as a
   /// prefix.
   std::vector<NamedTensor> parameter_names() const;

@@ -35,6 +35,10 @@ TEST(Text, NumbersAreParsedWholly) {
 TEST(Text, ListsAreWrittenForPeople) {
   EXPECT_EQ(join_with_or({"ls", "verify", "merge"}), "ls, verify or merge");
   EXPECT_EQ(join_with_or({"comm"}), "comm");
+  EXPECT_EQ(quote_names(std::vector<std::string>()), "none");
+  const std::vector<std::string> names{"a", "b", "c"};
+  EXPECT_EQ(quote_names(names), "'a', 'b', 'c'");
+  EXPECT_EQ(quote_names(names, 2), "'a', 'b', ...");
   EXPECT_EQ(list_ranks({2}), "rank 2");
   EXPECT_EQ(list_ranks({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17}),
             "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 1 more");

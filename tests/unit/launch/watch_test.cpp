@@ -78,10 +78,15 @@ TEST(ReadableStack, IsForPeople) {
 TEST(ProcessFacts, AreThoseOfTheProcess) {
   EXPECT_TRUE(is_ours(getpid()));
   EXPECT_FALSE(is_ours(0x7fffffff));
-  EXPECT_FALSE(handles_signal(getpid(), SIGRTMAX - 1));
+  EXPECT_FALSE(SignalMasks(getpid()).handles(SIGRTMAX - 1));
   std::signal(SIGRTMAX - 1, [](int) {});
-  EXPECT_TRUE(handles_signal(getpid(), SIGRTMAX - 1));
-  EXPECT_FALSE(blocks_signal(getpid(), SIGRTMAX - 1));
+  std::signal(SIGRTMAX - 2, SIG_IGN);
+  const SignalMasks masks(getpid());
+  EXPECT_TRUE(masks.handles(SIGRTMAX - 1));
+  EXPECT_FALSE(masks.blocks(SIGRTMAX - 1));
+  EXPECT_FALSE(masks.ignores(SIGRTMAX - 1));
+  EXPECT_TRUE(masks.ignores(SIGRTMAX - 2));
+  EXPECT_FALSE(SignalMasks(0x7fffffff).handles(SIGRTMAX - 1));
   EXPECT_NE(program_of(getpid()).find("_test"), std::string::npos);
   EXPECT_NE(threads_in_kernel(getpid()).find("thread " + std::to_string(getpid())), std::string::npos);
 }
