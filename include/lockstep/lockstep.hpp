@@ -61,7 +61,6 @@
 #include "lockstep/parallel/parallel_context.hpp"
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
-#include "lockstep/parallel/sync_batch_norm.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "lockstep/parallel/unit_of.hpp"
 

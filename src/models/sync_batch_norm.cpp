@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/parallel/sync_batch_norm.hpp"
+#include "parallel/sync_batch_norm.hpp"
 
 namespace lockstep::models {
 

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/sync_batch_norm.hpp"
+#include "parallel/sync_batch_norm.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "parallel/sync_batch_norm_backward.hpp"
+
 namespace lockstep {
 namespace {
 

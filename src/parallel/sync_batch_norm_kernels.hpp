@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/parallel/sync_batch_norm.hpp"
+#include "parallel/sync_batch_norm.hpp"
 
 namespace lockstep {
 
