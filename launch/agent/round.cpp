@@ -50,7 +50,7 @@ std::size_t first_of(const std::vector<Worker>& workers, const std::vector<std::
 void check_script(const LaunchConfig& config) {
   constexpr int kPythonsStatus = 2;
   for (int rank = 0; rank < config.local_world_size; ++rank) {
-    const std::string script = substituted(config.script, {{"local_rank", std::to_string(rank)}});
+    const std::string script = substitute_macros(config.script, {{"local_rank", std::to_string(rank)}});
     if (script.empty() || access(script.c_str(), F_OK) == 0) continue;
     throw SpawnError(
         fmt::format("cannot start '{0}': no such Python script{1}. Expected the path of a file on "

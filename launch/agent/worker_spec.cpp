@@ -83,7 +83,7 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
 std::vector<std::string> worker_command(const LaunchConfig& config, int local_rank) {
   std::vector<std::string> words = config.command;
   for (std::size_t i = 1; i < words.size(); ++i)
-    words[i] = substituted(words[i], {{"local_rank", std::to_string(local_rank)}});
+    words[i] = substitute_macros(words[i], {{"local_rank", std::to_string(local_rank)}});
   return words;
 }
 

@@ -89,9 +89,9 @@ int verify(const Words& words, std::ostream& out, std::ostream&) {
     throw formatted<UsageError>("verify: '{}' is not a checkpoint (it has no {}) and has none in it.",
                                 path.string(), kManifestFileName);
   }
-  bool whole = true;
-  for (const auto& checkpoint : checkpoints) whole = verify_one(checkpoint.path, out) && whole;
-  return whole ? 0 : 1;
+  bool all_intact = true;
+  for (const auto& checkpoint : checkpoints) all_intact = verify_one(checkpoint.path, out) && all_intact;
+  return all_intact ? 0 : 1;
 }
 
 int diff(const Words& words, std::ostream& out, std::ostream&) {

@@ -97,7 +97,7 @@ std::vector<CpuBinding> cpu_bindings(const RunOptions& options, int ranks, const
   std::vector<CpuBinding> result;
   for (const auto& set : cpus) {
     result.push_back({.cpus = set});
-    const CpuSet nodes = nodes_of(topology, set);
+    const CpuSet nodes = find_numa_nodes(topology, set);
     if (nodes.size() == 1 && topology.nodes().size() > 1) result.back().memory_node = *nodes.begin();
   }
   return result;

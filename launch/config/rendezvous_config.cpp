@@ -82,7 +82,7 @@ void plan_node_rank(const Parsed& parsed, LaunchConfig& config) {
 constexpr double kLongestTime = 1e9;
 
 /// Removes the quotes that a shell leaves in `--rdzv-conf="'a=1'"`.
-std::string_view unquoted(std::string_view text) {
+std::string_view remove_quotes(std::string_view text) {
   text = trim_blanks(text);
   const bool quoted = text.size() >= 2 && (text.front() == '\'' || text.front() == '"');
   return quoted && text.back() == text.front() ? text.substr(1, text.size() - 2) : text;
@@ -173,7 +173,7 @@ void set_rendezvous(const Parsed& parsed, LaunchConfig& config) {
                      "' contradict each other: a standalone job has one node. Drop one.");
   }
   config.backend = backend_of(options, config.max_nodes);
-  if (const auto items = unquoted(options.rdzv_conf); !items.empty()) {
+  if (const auto items = remove_quotes(options.rdzv_conf); !items.empty()) {
     for (const auto item : split_at_commas(items)) read_item(trim_blanks(item), config);
   }
   plan_node_rank(parsed, config);

@@ -39,7 +39,7 @@ const Json& value_at(const Json& content, const char* path) {
   return content.contains(pointer) ? content.at(pointer) : kNothing;
 }
 
-std::string text_of(const Json& value) {
+std::string to_plain_text(const Json& value) {
   return value.is_string() ? shorten_text(value.get_ref<const std::string&>(), kLongestErrorText) : "";
 }
 
@@ -73,18 +73,18 @@ std::string named_error_file(const std::string& path, bool kept) {
 
 std::string message_of(const nlohmann::json& content) {
   const Json& inner = value_at(content, "/message/message");
-  return text_of(inner.is_null() ? value_at(content, "/message") : inner);
+  return to_plain_text(inner.is_null() ? value_at(content, "/message") : inner);
 }
 
 std::string traceback_of(const nlohmann::json& content) {
-  return text_of(value_at(content, "/message/extraInfo/py_callstack"));
+  return to_plain_text(value_at(content, "/message/extraInfo/py_callstack"));
 }
 
 std::int64_t time_of(const nlohmann::json& content) {
   const Json& inner = value_at(content, "/message/extraInfo/timestamp");
   const Json& time = inner.is_null() ? value_at(content, "/timestamp") : inner;
   if (time.is_number_integer()) return time.get<std::int64_t>();
-  return parse_number<std::int64_t>(text_of(time)).value_or(0);
+  return parse_number<std::int64_t>(to_plain_text(time)).value_or(0);
 }
 
 bool is_secondary(const nlohmann::json& content) {

@@ -116,7 +116,7 @@ bool LogFile::write(std::string_view text) {
 
 std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank) {
   if (pattern.empty()) return fmt::format("[{}{}]:", role, local_rank);
-  return substituted(
+  return substitute_macros(
       pattern,
       {{"role_name", role}, {"rank", std::to_string(rank)}, {"local_rank", std::to_string(local_rank)}});
 }

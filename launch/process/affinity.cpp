@@ -295,7 +295,7 @@ std::vector<CpuSet> cpus_by_device(BindingMode mode, const Topology& topology, c
 }
 
 std::vector<int> nodes_in_turn(const Topology& topology, const CpuSet& allowed, int ranks) {
-  const CpuSet nodes = nodes_of(topology, allowed);
+  const CpuSet nodes = find_numa_nodes(topology, allowed);
   const std::vector<int> list(nodes.begin(), nodes.end());
   std::vector<int> result;
   for (int rank = 0; rank < ranks; ++rank)
@@ -303,7 +303,7 @@ std::vector<int> nodes_in_turn(const Topology& topology, const CpuSet& allowed, 
   return result;
 }
 
-CpuSet nodes_of(const Topology& topology, const CpuSet& cpus) {
+CpuSet find_numa_nodes(const Topology& topology, const CpuSet& cpus) {
   CpuSet nodes;
   for (const int cpu : cpus) nodes.insert(topology.cpu(cpu).node);
   return nodes;

@@ -62,7 +62,7 @@ std::vector<CpuSet> cpus_by_device(BindingMode mode, const Topology& topology, c
 std::vector<int> nodes_in_turn(const Topology& topology, const CpuSet& allowed, int ranks);
 
 /// The NUMA nodes of the CPUs.
-CpuSet nodes_of(const Topology& topology, const CpuSet& cpus);
+CpuSet find_numa_nodes(const Topology& topology, const CpuSet& cpus);
 
 /// The binding of one rank.
 struct CpuBinding {

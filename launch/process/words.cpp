@@ -51,7 +51,7 @@ std::string readable_frame(const std::string& line) {
 
 }  // namespace
 
-std::string substituted(std::string_view text, const std::map<std::string, std::string>& macros) {
+std::string substitute_macros(std::string_view text, const std::map<std::string, std::string>& macros) {
   std::string result;
   while (!text.empty()) {
     std::size_t length = text.starts_with("$$") ? 2 : 1;

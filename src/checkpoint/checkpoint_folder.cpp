@@ -117,7 +117,7 @@ std::int64_t next_sequence(const fs::path& folder) {
 using Checkpoints = std::vector<Checkpoint>;
 
 /// The usable ones, newest first, and the others.
-std::pair<Checkpoints, Checkpoints> sorted_out(const Checkpoints& all,
+std::pair<Checkpoints, Checkpoints> split_usable(const Checkpoints& all,
                                                const std::vector<BadCheckpoint>& bad) {
   std::pair<Checkpoints, Checkpoints> result;
   for (const auto& checkpoint : all) {
@@ -212,15 +212,15 @@ LatestCheckpoint latest_checkpoint(const fs::path& folder,
 void rotate_checkpoints(const fs::path& folder, const RotationOptions& options,
                         const std::vector<BadCheckpoint>& bad) {
   if (options.keep_last <= 0 && options.total_limit <= 0) return;
-  auto [whole, damaged] = sorted_out(list_checkpoints(folder), bad);
-  remove_oldest(whole, options, &Checkpoint::path);
-  const auto best = best_of(whole, options);
-  for (std::size_t i = 0; i < whole.size(); ++i) {
+  auto [usable, unusable] = split_usable(list_checkpoints(folder), bad);
+  remove_oldest(usable, options, &Checkpoint::path);
+  const auto best = best_of(usable, options);
+  for (std::size_t i = 0; i < usable.size(); ++i) {
     const bool is_new = options.keep_last <= 0 || i < static_cast<std::size_t>(options.keep_last);
-    const bool is_milestone = options.keep_every > 0 && whole[i].info.step % options.keep_every == 0;
-    if (!is_new && !is_milestone && !best.contains(whole[i].path)) remove_folder(whole[i].path);
+    const bool is_milestone = options.keep_every > 0 && usable[i].info.step % options.keep_every == 0;
+    if (!is_new && !is_milestone && !best.contains(usable[i].path)) remove_folder(usable[i].path);
   }
-  for (const auto& checkpoint : damaged) remove_folder(checkpoint.path);
+  for (const auto& checkpoint : unusable) remove_folder(checkpoint.path);
 }
 
 }  // namespace lockstep

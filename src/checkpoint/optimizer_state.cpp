@@ -162,7 +162,7 @@ void read_options(Kind, const json& group, typename Kind::Options& options) {
 }
 
 template <class Kind>
-void check(Kind kind, const Groups& groups, const OptimizerState& state, const std::string& where) {
+void check_state(Kind kind, const Groups& groups, const OptimizerState& state, const std::string& where) {
   try {
     const json description = json::parse(state.options);
     check_options(kind, description, groups, where);
@@ -238,14 +238,14 @@ void check_optimizer_state(const Optimizer& optimizer, const std::vector<NamedTe
                            const OptimizerState& state, const std::string& where,
                            const std::vector<NamedTensor>& forms) {
   Groups groups = groups_of(optimizer, names);
-  std::map<std::string, at::Tensor> whole;
-  for (const auto& entry : forms) whole.emplace(entry.name, entry.tensor);
+  std::map<std::string, at::Tensor> form_by_name;
+  for (const auto& entry : forms) form_by_name.emplace(entry.name, entry.tensor);
   for (auto& group : groups) {
     for (auto& parameter : group) {
-      if (const auto form = whole.find(parameter.name); form != whole.end()) parameter.tensor = form->second;
+      if (const auto form = form_by_name.find(parameter.name); form != form_by_name.end()) parameter.tensor = form->second;
     }
   }
-  require_kind(optimizer, [&](auto kind) { check(kind, groups, state, where); });
+  require_kind(optimizer, [&](auto kind) { check_state(kind, groups, state, where); });
 }
 
 void load_optimizer_state(Optimizer& optimizer, const std::vector<NamedTensor>& names,

@@ -21,7 +21,7 @@ constexpr std::size_t kNameShown = 200;
   throw DataError(fmt::format("'{}' is not a valid safetensors file: {}.", file, what));
 }
 
-std::string shown(const Entry& entry) {
+std::string describe_entry(const Entry& entry) {
   return fmt::format("tensor '{}' ({}, shape [{}], data_offsets [{}, {}])", entry.name.substr(0, kNameShown),
                      entry.dtype, fmt::join(entry.shape, ", "), entry.begin, entry.end);
 }
@@ -41,14 +41,15 @@ bool find_bytes(const Entry& entry, std::uint64_t element, std::uint64_t& bytes)
 
 void check_entry(const Entry& entry, std::uint64_t data_bytes, const std::string& file) {
   const auto* dtype = find_dtype(entry.dtype);
-  if (dtype == nullptr) fail(file, shown(entry) + " has a dtype that is not known");
+  if (dtype == nullptr) fail(file, describe_entry(entry) + " has a dtype that is not known");
   if (entry.begin > entry.end || entry.end > data_bytes) {
-    fail(file, fmt::format("{} is outside of the file's {} data bytes", shown(entry), data_bytes));
+    fail(file, fmt::format("{} is outside of the file's {} data bytes", describe_entry(entry), data_bytes));
   }
   std::uint64_t bytes = 0;
-  if (!find_bytes(entry, dtype->bytes, bytes)) fail(file, shown(entry) + " has more than 2^63 - 1 bytes");
+  if (!find_bytes(entry, dtype->bytes, bytes))
+    fail(file, describe_entry(entry) + " has more than 2^63 - 1 bytes");
   if (bytes != entry.end - entry.begin) {
-    fail(file, fmt::format("{} needs {} bytes, but its offsets span {}", shown(entry), bytes,
+    fail(file, fmt::format("{} needs {} bytes, but its offsets span {}", describe_entry(entry), bytes,
                            entry.end - entry.begin));
   }
 }
@@ -57,7 +58,7 @@ void check_cover(const std::vector<Entry>& entries, std::uint64_t data_bytes, co
   std::uint64_t covered = 0;
   for (const auto& entry : entries) {
     if (entry.begin != covered) {
-      fail(file, fmt::format("{} should begin at byte {}{}", shown(entry), covered,
+      fail(file, fmt::format("{} should begin at byte {}{}", describe_entry(entry), covered,
                              entry.begin > covered ? ": there is a hole before it"
                                                    : ": it overlaps the one before it"));
     }
@@ -74,7 +75,8 @@ void check_text(std::string_view text, const char* what) {
       fmt::format("cannot write a safetensors file: the {} '{}' is not valid UTF-8.", what, text));
 }
 
-void place(Entry& entry, std::uint64_t& offset) {
+/// Sets the entry's range of the data, which begins at `offset`, and moves `offset` to its end.
+void assign_range(Entry& entry, std::uint64_t& offset) {
   const auto* dtype = find_dtype(entry.dtype);
   std::uint64_t bytes = 0;
   check_text(entry.name, "tensor name");
@@ -85,7 +87,7 @@ void place(Entry& entry, std::uint64_t& offset) {
     throw UsageError(
         fmt::format("cannot write a safetensors file: {} has a dtype that the format does not know, more "
                     "than {} dimensions, or more than 2^63 - 1 bytes.",
-                    shown(entry), kMostDimensions));
+                    describe_entry(entry), kMostDimensions));
   }
   entry.begin = offset;
   offset += bytes;
@@ -112,8 +114,7 @@ void check_unique(const std::vector<Entry>& entries) {
 
 std::string length_bytes(std::uint64_t length) {
   std::string bytes;
-  for (std::uint64_t place = 0; place < kLengthBytes; ++place)
-    bytes += static_cast<char>(length >> (8 * place) & 0xFF);
+  for (std::uint64_t i = 0; i < kLengthBytes; ++i) bytes += static_cast<char>(length >> (8 * i) & 0xFF);
   return bytes;
 }
 
@@ -125,8 +126,8 @@ std::uint64_t checked_header_length(std::string_view first_bytes, std::uint64_t 
     fail(file, fmt::format("it has {} bytes, and the header's length alone takes 8", file_bytes));
   }
   std::uint64_t length = 0;
-  for (std::uint64_t place = 0; place < kLengthBytes; ++place) {
-    length |= std::uint64_t{static_cast<unsigned char>(first_bytes[place])} << (8 * place);
+  for (std::uint64_t i = 0; i < kLengthBytes; ++i) {
+    length |= std::uint64_t{static_cast<unsigned char>(first_bytes[i])} << (8 * i);
   }
   if (length > kLongestHeader) {
     fail(file, fmt::format("its header claims {} bytes, more than the format's limit of {}", length,
@@ -155,7 +156,7 @@ std::string make_header(Header& header) {
   check_unique(header.entries);
   sort_as_reference(header.entries);
   std::uint64_t offset = 0;
-  for (auto& entry : header.entries) place(entry, offset);
+  for (auto& entry : header.entries) assign_range(entry, offset);
   for (const auto& [name, value] : header.metadata) {
     check_text(name, "metadata key");
     check_text(value, "metadata value");

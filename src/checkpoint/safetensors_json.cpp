@@ -23,10 +23,10 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   Header take() { return std::move(header_); }
 
   bool start_object(std::size_t) override {
-    if (place_ == Place::document) {
-      place_ = Place::root;
-    } else if (place_ == Place::root_value) {
-      place_ = in_metadata_ ? Place::metadata : Place::entry;
+    if (state_ == State::document) {
+      state_ = State::root;
+    } else if (state_ == State::root_value) {
+      state_ = in_metadata_ ? State::metadata : State::entry;
       fields_.clear();
     } else {
       fail("an object where none belongs");
@@ -35,18 +35,18 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_object() override {
-    if (place_ == Place::entry) finish_entry();
-    place_ = place_ == Place::root ? Place::finished : Place::root;
+    if (state_ == State::entry) finish_entry();
+    state_ = state_ == State::root ? State::finished : State::root;
     return true;
   }
 
   bool key(string_t& name) override {
-    if (place_ == Place::root) {
+    if (state_ == State::root) {
       begin_root_value(name);
-    } else if (place_ == Place::metadata) {
+    } else if (state_ == State::metadata) {
       metadata_key_ = name;
       if (!header_.metadata.emplace(name, "").second) fail(fmt::format("the metadata key '{}' twice", name));
-      place_ = Place::metadata_value;
+      state_ = State::metadata_value;
     } else {
       begin_field(name);
     }
@@ -54,12 +54,12 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool string(string_t& text) override {
-    if (place_ == Place::metadata_value) {
+    if (state_ == State::metadata_value) {
       header_.metadata[metadata_key_] = text;
-      place_ = Place::metadata;
-    } else if (place_ == Place::dtype) {
+      state_ = State::metadata;
+    } else if (state_ == State::dtype) {
       entry().dtype = text;
-      place_ = Place::entry;
+      state_ = State::entry;
     } else {
       fail(fmt::format("the text '{}' where none belongs", text));
     }
@@ -67,7 +67,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_array(std::size_t) override {
-    if (place_ != Place::shape && place_ != Place::offsets) fail("a list where none belongs");
+    if (state_ != State::shape && state_ != State::offsets) fail("a list where none belongs");
     if (in_list_) fail("a list in a list");
     in_list_ = true;
     offsets_read_ = 0;
@@ -75,17 +75,17 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::offsets && offsets_read_ != 2) {
+    if (state_ == State::offsets && offsets_read_ != 2) {
       fail(fmt::format("{} data_offsets instead of 2", offsets_read_));
     }
     in_list_ = false;
-    place_ = Place::entry;
+    state_ = State::entry;
     return true;
   }
 
   bool number_unsigned(number_unsigned_t number) override {
     if (!in_list_) fail(fmt::format("the number {} where none belongs", number));
-    if (place_ == Place::shape) {
+    if (state_ == State::shape) {
       add_dimension(number);
     } else {
       add_offset(number);
@@ -109,7 +109,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  enum class Place {
+  enum class State {
     document,
     root,
     root_value,
@@ -128,17 +128,17 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     if (!names_.insert(name).second) fail(fmt::format("the name '{}' twice", name));
     in_metadata_ = name == kMetadata;
     if (!in_metadata_) header_.entries.push_back({.name = name, .dtype = {}, .shape = {}});
-    place_ = Place::root_value;
+    state_ = State::root_value;
   }
 
   void begin_field(const std::string& name) {
     if (!fields_.insert(name).second) fail(fmt::format("the field '{}' twice", name));
     if (name == "dtype") {
-      place_ = Place::dtype;
+      state_ = State::dtype;
     } else if (name == "shape") {
-      place_ = Place::shape;
+      state_ = State::shape;
     } else if (name == "data_offsets") {
-      place_ = Place::offsets;
+      state_ = State::offsets;
     } else {
       fail(fmt::format("the field '{}', which the format does not know", name));
     }
@@ -164,14 +164,14 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    const bool in_entry = place_ != Place::root && !in_metadata_ && !header_.entries.empty();
-    const std::string place = in_entry ? "tensor '" + header_.entries.back().name + "'" : "the header";
-    throw DataError(fmt::format("'{}' is not a valid safetensors file: {} has {}.", file_, place, what));
+    const bool in_entry = state_ != State::root && !in_metadata_ && !header_.entries.empty();
+    const std::string where = in_entry ? "tensor '" + header_.entries.back().name + "'" : "the header";
+    throw DataError(fmt::format("'{}' is not a valid safetensors file: {} has {}.", file_, where, what));
   }
 
   const std::string& file_;
   Header header_;
-  Place place_ = Place::document;
+  State state_ = State::document;
   bool in_metadata_ = false;
   bool in_list_ = false;
   int offsets_read_ = 0;

@@ -13,9 +13,9 @@ namespace lockstep::comm {
 namespace {
 
 /// Removes Gloo's source location from the reason: it does not help a reader of a job's log.
-std::string joined(const std::string& what, const std::string& reason) {
-  const auto place = reason.starts_with("[/") ? reason.find("] ") : std::string::npos;
-  return what + ": " + (place == std::string::npos ? reason : reason.substr(place + 2));
+std::string append_reason(const std::string& what, const std::string& reason) {
+  const auto location_end = reason.starts_with("[/") ? reason.find("] ") : std::string::npos;
+  return what + ": " + (location_end == std::string::npos ? reason : reason.substr(location_end + 2));
 }
 
 constexpr int kWarnings = 1;  // LibTorch's default.
@@ -39,13 +39,13 @@ void rethrow_as_communication_error(const std::string& what) {
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const LibraryTimeout& error) {
-    throw WaitTimedOut(joined(what, error.what()));
+    throw WaitTimedOut(append_reason(what, error.what()));
   } catch (const c10::DistStoreError& error) {
-    throw WaitTimedOut(joined(what, error.what_without_backtrace()));
+    throw WaitTimedOut(append_reason(what, error.what_without_backtrace()));
   } catch (const c10::Error& error) {
-    throw ConnectionLost(joined(what, error.what_without_backtrace()));
+    throw ConnectionLost(append_reason(what, error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    throw ConnectionLost(joined(what, error.what()));
+    throw ConnectionLost(append_reason(what, error.what()));
   }
 }
 

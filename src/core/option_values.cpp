@@ -146,7 +146,7 @@ void store(OptionField field, const Json& value) {
       field);
 }
 
-std::string text_of(const Json& value) {
+std::string to_text(const Json& value) {
   if (value.is_string()) return value;
   if (value.is_array()) return list_text(value);
   return value.is_number_float() ? number_text(value) : json_text(value);
@@ -161,7 +161,7 @@ bool meets_demands(const OptionSpec& spec, const Json& value) {
   }
   if (value.is_number_float() && !std::isfinite(value.get<double>()) && !spec.non_finite) return false;
   const auto& choices = spec.choices;
-  if (!choices.empty() && std::ranges::find(choices, text_of(value)) == choices.end()) return false;
+  if (!choices.empty() && std::ranges::find(choices, to_text(value)) == choices.end()) return false;
   const Json checked = is_duration(spec) ? Json(value.get<Duration>().value()) : value;
   return std::ranges::all_of(spec.checks, [&](const OptionCheck& check) { return check.accepts(checked); });
 }
@@ -210,18 +210,18 @@ Json json_of(OptionField field) {
   const Json value = stored(field);
   // The library would write null, which is read back as "not set".
   const bool finite = !value.is_number_float() || std::isfinite(value.get<double>());
-  return finite ? value : Json(text_of(value));
+  return finite ? value : Json(to_text(value));
 }
 
 std::optional<std::string> value_text(OptionField field) {
   const Json value = stored(field);
   if (value.is_null()) return std::nullopt;
-  return text_of(value);
+  return to_text(value);
 }
 
 void check_value(const OptionSpec& spec, OptionField field) {
   const Json value = stored(field);
-  if (!value.is_null()) demand(spec, value, text_of(value), "option " + spec.key());
+  if (!value.is_null()) demand(spec, value, to_text(value), "option " + spec.key());
 }
 
 std::string demands_text(const OptionSpec& spec, bool in_help) {

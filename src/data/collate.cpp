@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-std::string called(const std::vector<Example>& examples, std::size_t place) {
-  const auto& indices = examples[place].indices;
+std::string called(const std::vector<Example>& examples, std::size_t index) {
+  const auto& indices = examples[index].indices;
   if (indices.size() == 1) return fmt::format("sample {}", indices.front());
-  return fmt::format("sample number {} of the batch", place);
+  return fmt::format("sample number {} of the batch", index);
 }
 
-std::string described(const at::Tensor& tensor) {
+std::string describe_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   return fmt::format("shape [{}] {} on {}", fmt::join(tensor.sizes(), ", "), tensor.dtype().name(),
                      tensor.device().str());
@@ -39,10 +39,10 @@ bool has_name(const Items& items, const std::string& name) {
 
 /// `items` selects a Batch's tensors or its texts.
 template <typename Items>
-void check_names(const std::vector<Example>& examples, std::size_t place, const char* kind,
+void check_names(const std::vector<Example>& examples, std::size_t index, const char* kind,
                  const Items& (Batch::*items)() const noexcept) {
   const auto& first = (examples.front().*items)();
-  const auto& other = (examples[place].*items)();
+  const auto& other = (examples[index].*items)();
   for (const auto* side : {&first, &other}) {
     const auto& absent_from = side == &first ? other : first;
     for (const auto& [name, value] : *side) {
@@ -50,15 +50,15 @@ void check_names(const std::vector<Example>& examples, std::size_t place, const 
       throw DataError(
           fmt::format("cannot stack {} with {}: only one of them has {} named '{}'. Every sample of a data "
                       "set needs the same names.",
-                      called(examples, place), called(examples, 0), kind, name));
+                      called(examples, index), called(examples, 0), kind, name));
     }
   }
 }
 
 void check_names(const std::vector<Example>& examples) {
-  for (std::size_t place = 1; place < examples.size(); ++place) {
-    check_names(examples, place, "a tensor", &Batch::items);
-    check_names(examples, place, "a text", &Batch::text_items);
+  for (std::size_t index = 1; index < examples.size(); ++index) {
+    check_names(examples, index, "a tensor", &Batch::items);
+    check_names(examples, index, "a text", &Batch::text_items);
   }
 }
 
@@ -83,14 +83,14 @@ void concatenate_rows(const std::vector<Example>& examples, Batch& batch) {
 at::Tensor stacked(const std::vector<Example>& examples, const std::string& name) {
   std::vector<at::Tensor> rows;
   rows.reserve(examples.size());
-  for (std::size_t place = 0; place < examples.size(); ++place) {
-    const auto& row = examples[place][name];
-    const auto& first = place == 0 ? row : rows.front();
+  for (std::size_t index = 0; index < examples.size(); ++index) {
+    const auto& row = examples[index][name];
+    const auto& first = index == 0 ? row : rows.front();
     if (!alike(row, first)) {
-      throw DataError(
-          fmt::format("cannot stack '{}' of {}, which is {}, with {}, which is {}. Bring them to one shape, "
-                      "or give the loader a collate function that pads.",
-                      name, called(examples, place), described(row), called(examples, 0), described(first)));
+      throw DataError(fmt::format(
+          "cannot stack '{}' of {}, which is {}, with {}, which is {}. Bring them to one shape, "
+          "or give the loader a collate function that pads.",
+          name, called(examples, index), describe_tensor(row), called(examples, 0), describe_tensor(first)));
     }
     rows.push_back(row);
   }
@@ -101,18 +101,18 @@ at::Tensor stacked(const std::vector<Example>& examples, const std::string& name
 std::pair<at::Tensor, at::Tensor> jagged(const std::vector<Example>& examples, const std::string& name) {
   std::vector<at::Tensor> lists;
   std::vector<std::int64_t> offsets{0};
-  for (std::size_t place = 0; place < examples.size(); ++place) {
-    const auto& example = examples[place];
+  for (std::size_t index = 0; index < examples.size(); ++index) {
+    const auto& example = examples[index];
     if (!example.contains(name) || example[name].dim() == 0) {
-      throw DataError(called(examples, place) + " has no list '" + name + "', which jagged_collate joins.");
+      throw DataError(called(examples, index) + " has no list '" + name + "', which jagged_collate joins.");
     }
     const at::Tensor& list = example[name];
-    const at::Tensor& first = place == 0 ? list : lists.front();
+    const at::Tensor& first = index == 0 ? list : lists.front();
     if (list.dtype() != first.dtype() || list.device() != first.device() ||
         list.sizes().slice(1) != first.sizes().slice(1)) {
-      throw DataError("cannot join '" + name + "' of " + called(examples, place) + ", which is " +
-                      described(list) + ", with " + called(examples, 0) + ", which is " + described(first) +
-                      ". Lists may differ in their first dimension only.");
+      throw DataError("cannot join '" + name + "' of " + called(examples, index) + ", which is " +
+                      describe_tensor(list) + ", with " + called(examples, 0) + ", which is " +
+                      describe_tensor(first) + ". Lists may differ in their first dimension only.");
     }
     lists.push_back(list);
     offsets.push_back(offsets.back() + lists.back().size(0));
@@ -249,14 +249,14 @@ CollateFunction causal_lm_collate(PaddingCollateOptions options) {
 CollateFunction flatten_collate(FlatteningOptions options) {
   return [options](const std::vector<Example>& examples) {
     std::vector<at::Tensor> ids, labels, positions, numbers;
-    for (std::size_t place = 0; place < examples.size(); ++place) {
-      const Example& example = examples[place];
+    for (std::size_t index = 0; index < examples.size(); ++index) {
+      const Example& example = examples[index];
       const bool has_ids = example.contains("input_ids") && example["input_ids"].dim() == 1;
       const at::Tensor text = has_ids ? widened(example["input_ids"]) : at::Tensor();
       const at::Tensor wanted = example.contains("labels") ? widened(example["labels"]) : text;
       if (!has_ids || wanted.sizes() != text.sizes()) {
         throw DataError(fmt::format(
-            "sample {} of a batch has {}, which flatten_collate joins.", place,
+            "sample {} of a batch has {}, which flatten_collate joins.", index,
             has_ids ? "labels of another shape than its input_ids" : "no input_ids of one dimension"));
       }
       const auto length = text.size(0);

@@ -65,9 +65,9 @@ std::vector<std::int64_t> read_shape(File& file, std::size_t dimensions) {
   std::vector<unsigned char> bytes(dimensions * kDimensionBytes);
   file.read(bytes.data(), bytes.size());
   std::vector<std::int64_t> shape;
-  for (std::size_t place = 0; place < bytes.size(); place += kDimensionBytes) {
+  for (std::size_t offset = 0; offset < bytes.size(); offset += kDimensionBytes) {
     std::int64_t size = 0;
-    for (std::size_t i = 0; i < kDimensionBytes; ++i) size = size << 8 | bytes[place + i];
+    for (std::size_t i = 0; i < kDimensionBytes; ++i) size = size << 8 | bytes[offset + i];
     shape.push_back(size);
   }
   return shape;
@@ -101,8 +101,8 @@ void swap_elements(const at::Tensor& tensor) {
   const auto width = static_cast<std::ptrdiff_t>(tensor.element_size());
   auto* bytes = static_cast<char*>(tensor.mutable_data_ptr());
   const auto count = static_cast<std::ptrdiff_t>(tensor.nbytes());
-  for (std::ptrdiff_t place = 0; width > 1 && place < count; place += width) {
-    std::reverse(bytes + place, bytes + place + width);
+  for (std::ptrdiff_t offset = 0; width > 1 && offset < count; offset += width) {
+    std::reverse(bytes + offset, bytes + offset + width);
   }
 }
 

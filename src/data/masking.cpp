@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kNotPredicted = -100;
 
-void check(const MaskingOptions& options) {
+void check_masking(const MaskingOptions& options) {
   const auto probability = [](const char* name, double value, double most) {
     if (value >= 0 && value <= most) return;
     throw UsageError(fmt::format("masking: {} is {}, expected 0 to {:g}", name, value, most));
@@ -58,7 +58,7 @@ at::Tensor whole_words(const at::Tensor& chosen, const at::Tensor& begins, const
 
 MaskedTokens mask_tokens(const at::Tensor& input_ids, const at::Tensor& keep, const MaskingOptions& options,
                          const at::Generator& generator, const at::Tensor& word_ids) {
-  check(options);
+  check_masking(options);
   if (input_ids.scalar_type() != at::kLong || !input_ids.is_cpu())
     throw UsageError("masking: input_ids must be int64 on the CPU");
   check_shape("special_tokens_mask", keep, input_ids);
@@ -87,7 +87,7 @@ MaskedTokens mask_tokens(const at::Tensor& input_ids, const at::Tensor& keep, co
 }
 
 std::shared_ptr<const Dataset> masked(std::shared_ptr<const Dataset> dataset, MaskingOptions options) {
-  check(options);
+  check_masking(options);
   const auto mask = [options = std::move(options)](const Batch& batch,
                                                    std::span<const SampleContext> contexts) {
     const at::Tensor ids = batch["input_ids"];

@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 /// Concatenates the rows of several batches, name by name.
-Batch joined(const std::vector<Batch>& batches) {
+Batch join_batches(const std::vector<Batch>& batches) {
   if (batches.size() == 1) return batches.front();
   Batch all;
   for (const auto& [name, tensor] : batches.front().items()) {
@@ -87,7 +87,7 @@ class Dispatched final : public StreamPass {
     json header;
     if (batches_) {
       whole = ahead_.next([this] { return read_ahead(); });
-      header = described(whole);
+      header = describe_ahead(whole);
     }
     header = group_.broadcast_object(header);
     if (whole.failure) std::rethrow_exception(whole.failure);
@@ -119,7 +119,7 @@ class Dispatched final : public StreamPass {
     return ahead;
   }
 
-  static std::string text_of(const std::exception_ptr& failure) {
+  static std::string describe_failure(const std::exception_ptr& failure) {
     try {
       std::rethrow_exception(failure);
     } catch (const c10::Error& error) {
@@ -141,14 +141,14 @@ class Dispatched final : public StreamPass {
       batches.push_back(std::move(*batch));
     }
     if (batches.empty() || (plan_.drop_last && std::ssize(batches) < wanted)) return {};
-    auto all = joined(batches);
+    auto all = join_batches(batches);
     const auto over = all.size() % group_.size();
     if (over == 0) return all;
-    return joined({all, first_rows(first_(), group_.size() - over)});
+    return join_batches({all, first_rows(first_(), group_.size() - over)});
   }
 
-  json described(const Ahead& ahead) const {
-    if (ahead.failure) return {{"error", text_of(ahead.failure)}};
+  json describe_ahead(const Ahead& ahead) const {
+    if (ahead.failure) return {{"error", describe_failure(ahead.failure)}};
     const auto left = ahead_.left();
     json header{{"rows", 0}, {"left", left ? json(*left) : json()}};
     if (!ahead.batch) return header;

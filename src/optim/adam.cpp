@@ -32,7 +32,7 @@ template <class Options>
 constexpr bool kIsAdamW = std::is_same_v<Options, AdamWOptions>;
 
 template <class Options>
-void check(const Options& options, const char* who) {
+void check_adam_options(const Options& options, const char* who) {
   const auto [beta1, beta2] = options.betas;
   require(options.lr >= 0, who, "lr must not be negative", options.lr);
   require(options.eps >= 0, who, "eps must not be negative", options.eps);
@@ -43,7 +43,7 @@ void check(const Options& options, const char* who) {
 
 template <class Options>
 std::vector<ParameterGroup<Options>> checked(std::vector<ParameterGroup<Options>> groups) {
-  for (const auto& group : groups) check(group.options, kIsAdamW<Options> ? "AdamW" : "Adam");
+  for (const auto& group : groups) check_adam_options(group.options, kIsAdamW<Options> ? "AdamW" : "Adam");
   return groups;
 }
 

@@ -167,7 +167,7 @@ void check_stable_decay(const ScheduleOptions& options) {
     refuse(options, "needs num_decay_steps, and num_training_steps or num_stable_steps");
 }
 
-void check(const ScheduleOptions& options, const Kind& kind, double lr) {
+void check_schedule_options(const ScheduleOptions& options, const Kind& kind, double lr) {
   if (options.num_warmup_steps < 0) refuse(options, "num_warmup_steps must not be negative");
   if (kind.needs_training_steps && options.num_training_steps < 1)
     refuse(options, "needs num_training_steps, the optimizer steps of the whole training");
@@ -198,7 +198,7 @@ Schedule make_schedule(const ScheduleOptions& options, double lr) {
     refuse(options,
            "unknown name. Expected one of " + names + "; a plateau of a metric is ReduceLrOnPlateau");
   }
-  check(options, found->second, lr > 0 ? lr : std::numeric_limits<double>::infinity());
+  check_schedule_options(options, found->second, lr > 0 ? lr : std::numeric_limits<double>::infinity());
   return found->second.make(settings_of(options, lr));
 }
 

@@ -57,7 +57,7 @@ void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step, c
   });
 }
 
-void check(const SgdOptions& options) {
+void check_sgd_options(const SgdOptions& options) {
   require(options.lr >= 0, "SGD", "lr must not be negative", options.lr);
   require(options.momentum >= 0, "SGD", "momentum must not be negative", options.momentum);
   require(options.weight_decay >= 0, "SGD", "weight_decay must not be negative", options.weight_decay);
@@ -67,7 +67,7 @@ void check(const SgdOptions& options) {
 }
 
 std::vector<ParameterGroup<SgdOptions>> checked(std::vector<ParameterGroup<SgdOptions>> groups) {
-  for (const auto& group : groups) check(group.options);
+  for (const auto& group : groups) check_sgd_options(group.options);
   return groups;
 }
 

@@ -31,14 +31,14 @@ std::array<int, 3> Grid::coordinate(int rank) const {
 std::vector<std::vector<int>> Grid::groups(const std::array<bool, 3>& along) const {
   const int size = shape[0] * shape[1] * shape[2];
   std::vector<std::vector<int>> groups;
-  std::vector<std::array<int, 3>> places;
+  std::vector<std::array<int, 3>> positions;
   for (int rank = 0; rank < size; ++rank) {
-    auto place = coordinate(rank);
-    for (std::size_t axis = 0; axis < 3; ++axis) place[axis] = along[axis] ? 0 : place[axis];
-    const auto found = std::find(places.begin(), places.end(), place);
-    const auto number = static_cast<std::size_t>(found - places.begin());
-    if (found == places.end()) {
-      places.push_back(place);
+    auto position = coordinate(rank);
+    for (std::size_t axis = 0; axis < 3; ++axis) position[axis] = along[axis] ? 0 : position[axis];
+    const auto found = std::find(positions.begin(), positions.end(), position);
+    const auto number = static_cast<std::size_t>(found - positions.begin());
+    if (found == positions.end()) {
+      positions.push_back(position);
       groups.emplace_back();
     }
     groups[number].push_back(rank);

@@ -109,7 +109,7 @@ void decompress(const Batch& batch) {
     batch.originals[i].copy_(matrices[static_cast<std::int64_t>(i)]);
 }
 
-void check(const PowerSgdOptions& options) {
+void check_power_sgd_options(const PowerSgdOptions& options) {
   if (options.matrix_approximation_rank < 1)
     throw UsageError("PowerSgdHook: matrix_approximation_rank must be at least 1");
   if ((options.use_error_feedback || options.warm_start) && options.start_iteration <= 1) {
@@ -188,7 +188,7 @@ at::Tensor random_matrix(std::uint32_t seed, at::IntArrayRef sizes, const at::Te
 }  // namespace
 
 PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options) : options_(options), seeds_(options.random_seed) {
-  check(options);
+  check_power_sgd_options(options);
 }
 
 std::string PowerSgdHook::name() const {

@@ -52,7 +52,8 @@ class AllReduce {
 
  private:
   std::byte* at(std::size_t element) const { return data_ + element * element_bytes_; }
-  std::size_t place(int rank) const { return static_cast<std::size_t>(rank) * slice_ * element_bytes_; }
+  /// Of a rank's slot in a staging area.
+  std::size_t slot_offset(int rank) const { return static_cast<std::size_t>(rank) * slice_ * element_bytes_; }
 
   /// The elements of a chunk that a rank reduces. Small chunks are also distributed over all ranks.
   Range slice(std::size_t chunk, int rank) const {
@@ -60,18 +61,18 @@ class AllReduce {
     return {chunks_.start(chunk) + own.start, own.length};
   }
 
-  /// Stages each slice for the rank that reduces it, at that rank's place.
+  /// Stages each slice for the rank that reduces it, in that rank's slot.
   void stage(std::size_t chunk) {
     for (int r = 0; r < sync_.size(); ++r) {
       const Range range = slice(chunk, r);
       if (r == sync_.rank()) continue;
-      copy_bytes(sync_.mine() + place(r), at(range.start), range.length * element_bytes_);
+      copy_bytes(sync_.mine() + slot_offset(r), at(range.start), range.length * element_bytes_);
     }
   }
 
   /// Writes the result to its place and to this rank's own part of its staging area, otherwise unused.
   void reduce(std::size_t chunk) {
-    const std::size_t own = place(sync_.rank());
+    const std::size_t own = slot_offset(sync_.rank());
     const Range range = slice(chunk, sync_.rank());
     void* const destinations[] = {at(range.start), sync_.mine() + own};
     reducer_(sync_.staged(own, at(range.start)).data(), sync_.size(), destinations, 2, range.length);
@@ -81,7 +82,7 @@ class AllReduce {
     for (int r = 0; r < sync_.size(); ++r) {
       const Range range = slice(chunk, r);
       if (r == sync_.rank()) continue;
-      copy_bytes(at(range.start), sync_.of(r) + place(r), range.length * element_bytes_);
+      copy_bytes(at(range.start), sync_.of(r) + slot_offset(r), range.length * element_bytes_);
     }
   }
 
@@ -95,9 +96,9 @@ class AllReduce {
   ///     reduce               chunk 0  chunk 1  chunk 2
   ///     collect                       chunk 0  chunk 1  chunk 2
   ///
-  /// A staging area has one place per rank, of the size of a slice. The slice for rank r is staged at place
-  /// r; this rank's own place is free, and takes its result for the others to collect. So the result of chunk
-  /// i - 1 and the input of chunk i are in one area at a time, at different places. The areas alternate from
+  /// A staging area has one slot per rank, of the size of a slice. The slice for rank r is staged in slot
+  /// r; this rank's own slot is free, and takes its result for the others to collect. So the result of chunk
+  /// i - 1 and the input of chunk i are in one area at a time, in different slots. The areas alternate from
   /// step to step (StepSync): what a rank reads in step i was written in step i - 1, and is overwritten in
   /// step i + 1, after the barrier that ends step i, which all ranks reach only when they have read it.
   /// n chunks take n + 2 steps and n + 1 barriers: the last step only reads.

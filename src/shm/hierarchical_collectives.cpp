@@ -21,7 +21,8 @@ HierarchicalCollectives::HierarchicalCollectives(Parts parts)
     : parts_(std::move(parts)), buffers_(parts_.hosts.mine().size()) {
   std::size_t ranks = 0;
   for (const auto& part : parts_.hosts.ranks) ranks += part.size();
-  for (std::size_t r = 0; r < ranks; ++r) places_.push_back(parts_.hosts.host_rank_of(static_cast<int>(r)));
+  for (std::size_t r = 0; r < ranks; ++r)
+    host_ranks_.push_back(parts_.hosts.host_rank_of(static_cast<int>(r)));
 }
 
 HierarchicalCollectives::~HierarchicalCollectives() {
@@ -167,9 +168,9 @@ void HierarchicalCollectives::all_reduce(const Collective& collective) {
   in_pieces(
       call_of(collective), 1,
       [&](const Piece& piece) {
-        std::byte* const place = at(data, piece.start);
-        std::byte* const working = visible(place, piece.elements.bytes());
-        copy_bytes(working, place, piece.elements.bytes());
+        std::byte* const own = at(data, piece.start);
+        std::byte* const working = visible(own, piece.elements.bytes());
+        copy_bytes(working, own, piece.elements.bytes());
         return working;
       },
       [&](const Piece& piece) { all_reduce_slice(piece, collective.reduction); },
@@ -181,7 +182,7 @@ void HierarchicalCollectives::all_reduce(const Collective& collective) {
 /// Uses the workspace, because only the root's data may change.
 void HierarchicalCollectives::reduce(const Collective& collective) {
   void* const data = collective.own;
-  const int root_host = places_.at(static_cast<std::size_t>(collective.root)).host;
+  const int root_host = host_ranks_.at(static_cast<std::size_t>(collective.root)).host;
   in_pieces(
       call_of(collective), 1,
       [&](const Piece& piece) {
@@ -225,7 +226,7 @@ void HierarchicalCollectives::reduce_scatter(const Collective& collective) {
 void HierarchicalCollectives::broadcast(const Collective& collective) {
   void* const data = collective.own;
   const int root = collective.root;
-  const HostTopology::HostRank source = places_.at(static_cast<std::size_t>(root));
+  const HostTopology::HostRank source = host_ranks_.at(static_cast<std::size_t>(root));
   const bool here = source.host == parts_.hosts.own;
   const auto source_of = [&](const Piece& piece) {
     return here ? buffers_[static_cast<std::size_t>(source.member)] : piece.working;
@@ -233,9 +234,9 @@ void HierarchicalCollectives::broadcast(const Collective& collective) {
   in_pieces(
       call_of(collective), 1,
       [&](const Piece& piece) {
-        std::byte* const place = at(data, piece.start);
-        std::byte* const working = visible(place, piece.elements.bytes());
-        if (parts_.rank == root) copy_bytes(working, place, piece.elements.bytes());
+        std::byte* const own = at(data, piece.start);
+        std::byte* const working = visible(own, piece.elements.bytes());
+        if (parts_.rank == root) copy_bytes(working, own, piece.elements.bytes());
         return working;
       },
       [&](const Piece& piece) {
@@ -248,9 +249,9 @@ void HierarchicalCollectives::broadcast(const Collective& collective) {
                                  .own = from});
       },
       [&](const Piece& piece) {
-        void* const place = at(data, piece.start);
-        if (!here) return fetch(place, piece, {0, piece.elements.count});
-        if (parts_.rank != root) copy_bytes(place, source_of(piece), piece.elements.bytes());
+        void* const own = at(data, piece.start);
+        if (!here) return fetch(own, piece, {0, piece.elements.count});
+        if (parts_.rank != root) copy_bytes(own, source_of(piece), piece.elements.bytes());
       });
 }
 
@@ -283,7 +284,7 @@ void HierarchicalCollectives::gather_between_hosts(const Piece& piece) {
 void HierarchicalCollectives::collect(Buffers outputs, const Piece& piece) {
   const std::size_t bytes = piece.elements.bytes();
   for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
-    const auto [host, member] = places_[rank];
+    const auto [host, member] = host_ranks_[rank];
     const auto leader = static_cast<std::size_t>(member % parts_.leaders);
     const auto round = static_cast<std::size_t>(member / parts_.leaders);
     const std::byte* from =

@@ -110,7 +110,7 @@ class HierarchicalCollectives {
   std::size_t rounds() const;
 
   Parts parts_;
-  std::vector<HostTopology::HostRank> places_;  // Of all ranks.
+  std::vector<HostTopology::HostRank> host_ranks_;  // Of all ranks.
   std::byte* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
   std::vector<std::byte*> buffers_;  // The buffers of this host's ranks.

@@ -39,12 +39,12 @@ class MergeQueue {
  public:
   MergeQueue(const MergeTable& merges, Tokens& tokens) : merges_(merges), tokens_(tokens) {
     const auto count = static_cast<std::uint32_t>(tokens.size());
-    for (std::uint32_t place = 0; place < count; ++place) {
-      next_.push_back(place + 1);
-      previous_.push_back(place - 1);
+    for (std::uint32_t position = 0; position < count; ++position) {
+      next_.push_back(position + 1);
+      previous_.push_back(position - 1);
     }
     alive_.assign(count, true);
-    for (std::uint32_t place = 0; place + 1 < count; ++place) offer(place);
+    for (std::uint32_t position = 0; position + 1 < count; ++position) offer(position);
   }
 
   void run() {
@@ -54,8 +54,8 @@ class MergeQueue {
       if (is_current(best)) merge(best);
     }
     std::size_t kept = 0;
-    for (std::uint32_t place = 0; place < tokens_.size(); place = next_[place])
-      tokens_[kept++] = tokens_[place];
+    for (std::uint32_t position = 0; position < tokens_.size(); position = next_[position])
+      tokens_[kept++] = tokens_[position];
     tokens_.resize(kept);
   }
 
@@ -138,8 +138,8 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, Settings settings, const s
   for (auto& symbols : symbols_) symbols.low.fill(kNone);
   for (std::uint32_t id = 0; id < vocabulary_.id_end(); ++id) {
     const auto* token = vocabulary_.token(id);
-    for (unsigned place = 0; token != nullptr && place < symbols_.size(); ++place) {
-      add_symbol(*token, id, place);
+    for (unsigned position = 0; token != nullptr && position < symbols_.size(); ++position) {
+      add_symbol(*token, id, position);
     }
   }
   if (settings_.unknown_token) unknown_ = vocabulary_.id(*settings_.unknown_token).value_or(kNone);
@@ -163,12 +163,12 @@ void Bpe::find_words() {
 }
 
 /// Adds a token that is a single character or byte, between the prefix and suffix of its position.
-void Bpe::add_symbol(std::string_view token, std::uint32_t id, unsigned place) {
-  if ((place & 1U) != 0) {
+void Bpe::add_symbol(std::string_view token, std::uint32_t id, unsigned position) {
+  if ((position & 1U) != 0) {
     if (!token.starts_with(settings_.continuing_prefix)) return;
     token.remove_prefix(settings_.continuing_prefix.size());
   }
-  if ((place & 2U) != 0) {
+  if ((position & 2U) != 0) {
     if (!token.ends_with(settings_.end_suffix)) return;
     token.remove_suffix(settings_.end_suffix.size());
   }
@@ -176,9 +176,9 @@ void Bpe::add_symbol(std::string_view token, std::uint32_t id, unsigned place) {
   if (token.empty() || is_tail(token[0])) return;
   const auto code = next_character(token, end);
   if (end != token.size()) return;
-  if (!settings_.byte_level) return symbols_[place].set(code, id);
+  if (!settings_.byte_level) return symbols_[position].set(code, id);
   if (const auto byte = bytes_of_token(token)) {
-    symbols_[place].low[static_cast<unsigned char>(byte->front())] = id;
+    symbols_[position].low[static_cast<unsigned char>(byte->front())] = id;
   }
 }
 
@@ -240,10 +240,10 @@ const Bpe::Symbols& Bpe::symbols(bool is_first, bool is_last) const noexcept {
 std::size_t Bpe::part_end(std::string_view word, std::size_t begin) const {
   if (!has_parts_ || (begin == 0 && settings_.ignore_merges && vocabulary_.id(word))) return word.size();
   const auto& known = symbols_[0];
-  auto place = begin;
-  for (auto left = next_character(word, place); place < word.size();) {
-    const auto end = place;
-    const auto right = next_character(word, place);
+  auto position = begin;
+  for (auto left = next_character(word, position); position < word.size();) {
+    const auto end = position;
+    const auto right = next_character(word, position);
     if (neighbours_.find(left, right).rank == MergeTable::kNever && known.find(left) != kNone &&
         known.find(right) != kNone) {
       return end;
@@ -281,9 +281,9 @@ void Bpe::tokenize_part(std::string_view word, Tokens& tokens) const {
 }
 
 void Bpe::begin_bytes(std::string_view word, Tokens& tokens) const {
-  for (std::uint32_t place = 0; place < word.size(); ++place) {
-    const auto& known = symbols(place == 0, place + 1 == word.size());
-    tokens.push_back({known.low[static_cast<unsigned char>(word[place])], place, place + 1});
+  for (std::uint32_t position = 0; position < word.size(); ++position) {
+    const auto& known = symbols(position == 0, position + 1 == word.size());
+    tokens.push_back({known.low[static_cast<unsigned char>(word[position])], position, position + 1});
   }
 }
 
@@ -296,11 +296,11 @@ void Bpe::begin_characters(std::string_view word, Tokens& tokens) const {
     tokens.push_back({id, done, done + length});
     done += length;
   };
-  for (std::size_t place = 0; place < word.size();) {
-    const auto begin = place;
-    const auto code = next_character(word, place);
-    const auto length = static_cast<std::uint32_t>(place - begin);
-    const auto id = symbols(begin == 0, place == word.size()).find(code);
+  for (std::size_t position = 0; position < word.size();) {
+    const auto begin = position;
+    const auto code = next_character(word, position);
+    const auto length = static_cast<std::uint32_t>(position - begin);
+    const auto id = symbols(begin == 0, position == word.size()).find(code);
     if (id == kNone && fall_back(word.substr(begin, length), tokens, done)) continue;
     if (id == kNone && unknown_ == kNone && !settings_.unknown_token) continue;
     if (id == kNone && unknown_ == kNone) fail_unknown();
@@ -337,10 +337,10 @@ bool Bpe::fall_back(std::string_view character, Tokens& tokens, std::uint32_t& l
 void Bpe::merge_short(Tokens& tokens) const {
   std::array<MergeTable::Merge, kShort> merges;
   auto count = tokens.size();
-  const auto look = [&](std::size_t place) {
-    merges[place] = merges_.find(tokens[place].id, tokens[place + 1].id);
+  const auto look = [&](std::size_t position) {
+    merges[position] = merges_.find(tokens[position].id, tokens[position + 1].id);
   };
-  for (std::size_t place = 0; place + 1 < count; ++place) look(place);
+  for (std::size_t position = 0; position + 1 < count; ++position) look(position);
   while (count > 1) {
     auto* const end = merges.data() + count - 1;
     auto* const found = std::min_element(
@@ -352,7 +352,7 @@ void Bpe::merge_short(Tokens& tokens) const {
     std::copy(tokens.begin() + static_cast<std::ptrdiff_t>(best) + 2, tokens.end(),
               tokens.begin() + static_cast<std::ptrdiff_t>(best) + 1);
     tokens.pop_back();
-    for (auto place = best + 1; place + 1 < count; ++place) merges[place] = merges[place + 1];
+    for (auto position = best + 1; position + 1 < count; ++position) merges[position] = merges[position + 1];
     if (best + 1 < count) look(best);
     if (best > 0) look(best - 1);
   }

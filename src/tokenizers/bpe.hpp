@@ -53,7 +53,7 @@ class Bpe final : public Model {
     void set(char32_t code, std::uint32_t id);
   };
 
-  void add_symbol(std::string_view token, std::uint32_t id, unsigned place);
+  void add_symbol(std::string_view token, std::uint32_t id, unsigned position);
   void add_merges(const Merges& merges, const std::string& file);
   void find_words();
   void find_parts(const Merges& merges);

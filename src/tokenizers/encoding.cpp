@@ -26,7 +26,7 @@ void each_list(Encoding& to, const Encoding& from, const Use& use) {
 }
 
 /// A copy of the left encoding, with its overflow, with the right one appended.
-Encoding joined(Encoding left, const Encoding& right) {
+Encoding join_encodings(Encoding left, const Encoding& right) {
   append(left, right);
   return left;
 }
@@ -127,10 +127,10 @@ void append(Encoding& encoding, const Encoding& other) {
   // overflow.
   std::vector<Encoding> overflowing;
   for (const auto& left : encoding.overflowing) {
-    overflowing.push_back(joined(left, other));
-    for (const auto& right : other.overflowing) overflowing.push_back(joined(left, right));
+    overflowing.push_back(join_encodings(left, other));
+    for (const auto& right : other.overflowing) overflowing.push_back(join_encodings(left, right));
   }
-  for (const auto& right : other.overflowing) overflowing.push_back(joined(encoding, right));
+  for (const auto& right : other.overflowing) overflowing.push_back(join_encodings(encoding, right));
   each_list(encoding, other,
             [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); });
   encoding.overflowing = std::move(overflowing);

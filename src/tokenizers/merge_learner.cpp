@@ -62,7 +62,7 @@ class Learner {
         continue;
       }
       if (top.count < 1 || static_cast<std::uint64_t>(top.count) < options_.min_frequency) break;
-      const auto id = id_of(joined(top.pair));
+      const auto id = id_of(join_pair(top.pair));
       merges.emplace_back(left_of(top.pair), right_of(top.pair));
       for (const auto word : top.words) merge(word, top.pair, id);
       put_new_pairs();
@@ -125,7 +125,7 @@ class Learner {
     counts_.push_back(count);
   }
 
-  std::string joined(Pair pair) const {
+  std::string join_pair(Pair pair) const {
     std::string_view right = tokens_[right_of(pair)];
     if (const auto& prefix = options_.continuing_subword_prefix; prefix && right.starts_with(*prefix))
       right.remove_prefix(prefix->size());

@@ -36,49 +36,49 @@ class Scanner {
   explicit Scanner(std::string_view text) : text_(text) {}
 
   std::string_view text() const { return text_; }
-  Class at(std::size_t place) const { return peek(place); }
+  Class at(std::size_t position) const { return peek(position); }
 
-  /// The end of the character at `place`.
-  std::size_t after(std::size_t place) const { return place + sequence_length(text_[place]); }
+  /// The end of the character at `position`.
+  std::size_t after(std::size_t position) const { return position + sequence_length(text_[position]); }
 
-  /// The end of the run of at most `most` characters of a class that begins at `place`.
-  std::size_t run(Class wanted, std::size_t place, std::size_t most = ~std::size_t{0}) const {
-    for (; most > 0 && peek(place) == wanted; --most) place = after(place);
-    return place;
+  /// The end of the run of at most `most` characters of a class that begins at `position`.
+  std::size_t run(Class wanted, std::size_t position, std::size_t most = ~std::size_t{0}) const {
+    for (; most > 0 && peek(position) == wanted; --most) position = after(position);
+    return position;
   }
 
   /// \s+(?!\S)|\s+ at white space: all of it at the end of the text, otherwise all but the last character, if
   /// there is more than one.
-  std::size_t spaces(std::size_t place) const {
-    const auto end = run(Class::space, place);
+  std::size_t spaces(std::size_t position) const {
+    const auto end = run(Class::space, position);
     if (end == text_.size()) return end;
     auto last = end;
     previous_character(text_, last);
-    return last > place ? last : end;
+    return last > position ? last : end;
   }
 
   /// The length of a contraction: the apostrophe and the letters after it, or 0.
-  std::size_t contraction(std::size_t place, bool any_case) const {
-    if (text_[place] != '\'') return 0;
-    const auto first = letter(place + 1, any_case);
-    const auto second = letter(place + 2, any_case);
-    if (any_case && text_.substr(place + 1).starts_with("\xC5\xBF")) return 3;  // the long s
+  std::size_t contraction(std::size_t position, bool any_case) const {
+    if (text_[position] != '\'') return 0;
+    const auto first = letter(position + 1, any_case);
+    const auto second = letter(position + 2, any_case);
+    if (any_case && text_.substr(position + 1).starts_with("\xC5\xBF")) return 3;  // the long s
     if ((first == 'r' || first == 'v') && second == 'e') return 3;
     if (first == 'l' && second == 'l') return 3;
     return first == 's' || first == 't' || first == 'm' || first == 'd' ? 2 : 0;
   }
 
  private:
-  Class peek(std::size_t place) const {
+  Class peek(std::size_t position) const {
     static const auto ascii = ascii_classes();
-    if (place >= text_.size()) return Class::end;
-    if (is_ascii(text_[place])) return ascii[static_cast<unsigned char>(text_[place])];
-    return class_of(next_character(text_, place));
+    if (position >= text_.size()) return Class::end;
+    if (is_ascii(text_[position])) return ascii[static_cast<unsigned char>(text_[position])];
+    return class_of(next_character(text_, position));
   }
 
-  char letter(std::size_t place, bool any_case) const {
-    if (place >= text_.size()) return '\0';
-    const char byte = text_[place];
+  char letter(std::size_t position, bool any_case) const {
+    if (position >= text_.size()) return '\0';
+    const char byte = text_[position];
     return any_case && byte >= 'A' && byte <= 'Z' ? static_cast<char>(byte + ('a' - 'A')) : byte;
   }
 

@@ -22,9 +22,9 @@ PreTokenizerStep step_of(Splitter splitter) {
     for (const auto& word : split.words) {
       const auto first = words.size();
       splitter(split.text.text.substr(word.begin, word.end - word.begin), words);
-      for (auto place = first; place < words.size(); ++place) {
-        words[place].begin += word.begin;
-        words[place].end += word.begin;
+      for (auto index = first; index < words.size(); ++index) {
+        words[index].begin += word.begin;
+        words[index].end += word.begin;
       }
     }
     split.words.swap(words);
@@ -129,9 +129,9 @@ void write_bytes(SplitText& split) {
   for (auto& word : split.words) {
     const auto part = split.text.part(word.begin, word.end);
     word.begin = static_cast<std::uint32_t>(result.text.size());
-    for (std::size_t place = 0; place < part.text.size(); ++place) {
-      result.append(byte_characters()[static_cast<unsigned char>(part.text[place])],
-                    part.offsets(place, place + 1));
+    for (std::size_t position = 0; position < part.text.size(); ++position) {
+      result.append(byte_characters()[static_cast<unsigned char>(part.text[position])],
+                    part.offsets(position, position + 1));
     }
     word.end = static_cast<std::uint32_t>(result.text.size());
   }
@@ -149,11 +149,11 @@ class FixedLength {
     for (const auto& word : split.words) {
       auto begin = word.begin;
       std::uint32_t count = 0;
-      for (auto place = word.begin; place < word.end;) {
-        place += static_cast<std::uint32_t>(sequence_length(split.text.text[place]));
-        if (++count % length_ > 0 && place < word.end) continue;
-        words.push_back({begin, place});
-        begin = place;
+      for (auto position = word.begin; position < word.end;) {
+        position += static_cast<std::uint32_t>(sequence_length(split.text.text[position]));
+        if (++count % length_ > 0 && position < word.end) continue;
+        words.push_back({begin, position});
+        begin = position;
       }
     }
     split.words.swap(words);
@@ -184,20 +184,20 @@ class Metaspace {
       const auto part = split.text.part(word.begin, word.end);
       auto begin = static_cast<std::uint32_t>(result.text.size());
       if (prepends(part)) result.append(replacement_, part.offsets(0, 1));
-      for (std::size_t place = 0; place < part.text.size();) {
-        const auto next = next_start(part.text, place);
-        if (place < next) result.append(part.part(place, next));
+      for (std::size_t position = 0; position < part.text.size();) {
+        const auto next = next_start(part.text, position);
+        if (position < next) result.append(part.part(position, next));
         if (next == part.text.size()) break;
         const auto here = static_cast<std::uint32_t>(result.text.size());
         if (splits_ && here > begin) {
           split.spare.push_back({begin, here});
           begin = here;
         }
-        place = next + (part.text[next] == ' ' ? 1 : bytes_.size());
+        position = next + (part.text[next] == ' ' ? 1 : bytes_.size());
         if (part.text[next] == ' ') {
-          result.append(replacement_, part.offsets(next, place));
+          result.append(replacement_, part.offsets(next, position));
         } else {
-          result.append(part.part(next, place));
+          result.append(part.part(next, position));
         }
       }
       split.spare.push_back({begin, static_cast<std::uint32_t>(result.text.size())});
@@ -207,12 +207,13 @@ class Metaspace {
   }
 
  private:
-  /// The next space or replacement at or after `place`, or the end.
-  std::size_t next_start(std::string_view text, std::size_t place) const {
-    for (; place < text.size(); ++place) {
-      if (text[place] == ' ' || (text[place] == bytes_[0] && text.substr(place).starts_with(bytes_))) break;
+  /// The next space or replacement at or after `position`, or the end.
+  std::size_t next_start(std::string_view text, std::size_t position) const {
+    for (; position < text.size(); ++position) {
+      if (text[position] == ' ' || (text[position] == bytes_[0] && text.substr(position).starts_with(bytes_)))
+        break;
     }
-    return place;
+    return position;
   }
 
   bool prepends(const Stretch& part) const {
@@ -318,9 +319,9 @@ Stretch numbered(std::string_view text, std::size_t characters, std::vector<std:
   if (characters == text.size()) return {.text = text};
   begins.resize(text.size());
   std::uint32_t number = 0;
-  for (std::size_t place = 0; place < text.size(); ++place) {
-    if (place > 0 && !is_tail(text[place])) ++number;
-    begins[place] = number;
+  for (std::size_t position = 0; position < text.size(); ++position) {
+    if (position > 0 && !is_tail(text[position])) ++number;
+    begins[position] = number;
   }
   return {.text = text, .begins = begins.data()};
 }

@@ -58,17 +58,18 @@ std::uint32_t value(std::uint32_t unit) { return unit & ((1U << 31) - 1); }
 /// Replaces some characters by a text.
 void replace(Pieces& pieces, std::size_t replaced, std::string_view text) {
   const auto before = pieces.size();
-  for (std::size_t place = 0; place < text.size();) pieces.push_back({next_character(text, place), 0, 0});
+  for (std::size_t position = 0; position < text.size();)
+    pieces.push_back({next_character(text, position), 0, 0});
   const auto count = pieces.size() - before;
-  for (auto place = before + std::min(count, replaced); place < pieces.size(); ++place)
-    pieces[place].change = 1;
+  for (auto index = before + std::min(count, replaced); index < pieces.size(); ++index)
+    pieces[index].change = 1;
   // Characters removed without replacement are attributed to the character before them, if there is one.
   if (count < replaced && !pieces.empty()) pieces.back().change -= static_cast<int>(replaced - count);
 }
 
 }  // namespace
 
-Precompiled::Precompiled(const Node& node) : place_(node.place()) {
+Precompiled::Precompiled(const Node& node) : location_(node.place()) {
   const auto map = node["precompiled_charsmap"];
   const auto bytes = decode_base64(map);
   std::uint32_t size = 0;
@@ -83,14 +84,14 @@ Precompiled::Precompiled(const Node& node) : place_(node.place()) {
   if (check_utf8(blob_).valid != blob_.size()) map.fail("the texts of the table are not valid UTF-8");
 }
 
-std::string_view Precompiled::text_at(std::size_t place) const {
-  if (place > blob_.size() || (place < blob_.size() && is_tail(blob_[place]))) {
+std::string_view Precompiled::text_at(std::size_t position) const {
+  if (position > blob_.size() || (position < blob_.size() && is_tail(blob_[position]))) {
     throw DataError(
         fmt::format("The precompiled_charsmap of {} is damaged: its trie points to byte {} of its texts, "
                     "which is not the beginning of one.",
-                    place_, place));
+                    location_, position));
   }
-  const auto rest = std::string_view(blob_).substr(place);
+  const auto rest = std::string_view(blob_).substr(position);
   return rest.substr(0, rest.find('\0'));
 }
 
@@ -112,25 +113,25 @@ void Precompiled::apply(Characters& text, std::uint32_t) const {
   pieces.reserve(text.size());
   bool is_changed = false;
   std::string bytes;
-  for (std::size_t place = 0; place < text.size();) {
-    const auto end = grapheme_end(text, place);
+  for (std::size_t position = 0; position < text.size();) {
+    const auto end = grapheme_end(text, position);
     bytes.clear();
-    for (auto at = place; at < end && bytes.size() <= kLongestKey; ++at) append_utf8(bytes, text[at].code);
-    if (end - place > 1 && bytes.size() <= kLongestKey) {
+    for (auto at = position; at < end && bytes.size() <= kLongestKey; ++at) append_utf8(bytes, text[at].code);
+    if (end - position > 1 && bytes.size() <= kLongestKey) {
       if (const auto whole = replacement(bytes)) {
-        replace(pieces, end - place, *whole);
+        replace(pieces, end - position, *whole);
         is_changed = true;
-        place = end;
+        position = end;
       }
     }
-    for (; place < end; ++place) {
+    for (; position < end; ++position) {
       bytes.clear();
-      append_utf8(bytes, text[place].code);
+      append_utf8(bytes, text[position].code);
       if (const auto one = replacement(bytes)) {
         replace(pieces, 1, *one);
         is_changed = true;
       } else {
-        pieces.push_back({text[place].code, 0, 0});
+        pieces.push_back({text[position].code, 0, 0});
       }
     }
   }

@@ -24,11 +24,11 @@ class Precompiled final : public Normalizer {
   /// The replacement of the bytes, by the shortest prefix that the trie contains, as in the Python package.
   /// Nothing if there is none.
   std::optional<std::string_view> replacement(std::string_view bytes) const;
-  std::string_view text_at(std::size_t place) const;
+  std::string_view text_at(std::size_t position) const;
 
   std::vector<std::uint32_t> units_;
   std::string blob_;
-  std::string place_;
+  std::string location_;
 };
 
 }  // namespace lockstep::tokenizer

@@ -72,35 +72,35 @@ class Library {
     for (const auto& run : kCategories) {
       for (auto code = run.first; code <= run.last; code += run.step) categories[code] = run.number;
     }
-    for (std::size_t place = 0; place < ranges_.size(); ++place) {
-      const auto& property = kProperties[place];
+    for (std::size_t index = 0; index < ranges_.size(); ++index) {
+      const auto& property = kProperties[index];
       if (property.categories == 0) {
-        add_han(place);
+        add_han(index);
       } else {
-        add_categories(place, categories);
+        add_categories(index, categories);
       }
-      ranges_[place][0] = static_cast<OnigCodePoint>(ranges_[place].size() / 2);
+      ranges_[index][0] = static_cast<OnigCodePoint>(ranges_[index].size() / 2);
       const auto name = std::string(kOwn) + std::string(property.name);
-      const int error = onig_unicode_define_user_property(name.c_str(), ranges_[place].data());
+      const int error = onig_unicode_define_user_property(name.c_str(), ranges_[index].data());
       if (error != ONIG_NORMAL) throw std::logic_error("Oniguruma takes no property " + name);
     }
   }
 
  private:
-  void add_categories(std::size_t place, const std::vector<std::uint8_t>& categories) {
-    auto& ranges = ranges_[place];
+  void add_categories(std::size_t index, const std::vector<std::uint8_t>& categories) {
+    auto& ranges = ranges_[index];
     bool inside = false;
     for (std::uint32_t code = 0; code <= categories.size(); ++code) {
       const bool has =
-          code < categories.size() && (kProperties[place].categories >> categories[code] & 1U) != 0;
+          code < categories.size() && (kProperties[index].categories >> categories[code] & 1U) != 0;
       if (has != inside) ranges.push_back(has ? code : code - 1);
       inside = has;
     }
   }
-  void add_han(std::size_t place) {
+  void add_han(std::size_t index) {
     for (const auto& range : kHan) {
-      ranges_[place].push_back(range.first);
-      ranges_[place].push_back(range.last);
+      ranges_[index].push_back(range.first);
+      ranges_[index].push_back(range.last);
     }
   }
 
@@ -153,13 +153,13 @@ constexpr Synonym kSynonyms[] = {
 std::string with_own_properties(std::string_view expression) {
   std::string result;
   int brackets = 0;
-  for (std::size_t place = 0; place < expression.size();) {
-    const auto rest = expression.substr(place);
+  for (std::size_t position = 0; position < expression.size();) {
+    const auto rest = expression.substr(position);
     const auto end = rest.find('}');
     if ((rest.starts_with("\\p{") || rest.starts_with("\\P{")) && end != std::string_view::npos) {
       result += rest.substr(0, 3);
       result += own_name(rest.substr(3, end - 3));
-      place += end;
+      position += end;
       continue;
     }
     const auto* const synonym = std::ranges::find_if(kSynonyms, [&](const Synonym& each) {
@@ -167,13 +167,13 @@ std::string with_own_properties(std::string_view expression) {
     });
     if (synonym != std::end(kSynonyms)) {
       result += synonym->own;
-      place += synonym->text.size();
+      position += synonym->text.size();
     } else {
       if (rest[0] == '[') ++brackets;
       if (rest[0] == ']' && brackets > 0) --brackets;
       const std::size_t length = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
       result += rest.substr(0, length);
-      place += length;
+      position += length;
     }
   }
   return result;
@@ -195,9 +195,9 @@ std::string message(int error, OnigErrorInfo* info) {
   return repaired_utf8({reinterpret_cast<const char*>(text.data()), static_cast<std::size_t>(length)});
 }
 
-std::string shown(const std::string& expression, const std::string& place) {
+std::string describe_expression(const std::string& expression, const std::string& location) {
   return fmt::format("the regular expression '{}' ({})",
-                     repaired_utf8(std::string_view(expression).substr(0, 300)), place);
+                     repaired_utf8(std::string_view(expression).substr(0, 300)), location);
 }
 
 bool is_limit(int error) {
@@ -209,11 +209,12 @@ bool is_limit(int error) {
 
 void Regex::Free::operator()(re_pattern_buffer* regex) const noexcept { onig_free(regex); }
 
-Regex::Regex(std::string expression, std::string place)
-    : expression_(std::move(expression)), place_(std::move(place)) {
+Regex::Regex(std::string expression, std::string location)
+    : expression_(std::move(expression)), location_(std::move(location)) {
   static const Library library;
   if (expression_.size() > kLongestExpression) {
-    throw DataError(fmt::format("{} has more than 65536 bytes, the limit.", shown(expression_, place_)));
+    throw DataError(
+        fmt::format("{} has more than 65536 bytes, the limit.", describe_expression(expression_, location_)));
   }
   OnigErrorInfo info{};
   OnigRegex compiled = nullptr;
@@ -223,7 +224,8 @@ Regex::Regex(std::string expression, std::string place)
                              ONIG_SYNTAX_DEFAULT, &info);
   regex_.reset(compiled);
   if (error != ONIG_NORMAL) {
-    throw DataError(fmt::format("{} cannot be used: {}.", shown(expression_, place_), message(error, &info)));
+    throw DataError(fmt::format("{} cannot be used: {}.", describe_expression(expression_, location_),
+                                message(error, &info)));
   }
 }
 
@@ -232,10 +234,10 @@ void Regex::fail(int error) const {
     throw DataError(
         fmt::format("{} takes too many steps on this text: it tries more than the limit of ways to match "
                     "({}). Rewrite it without nested repetitions.",
-                    shown(expression_, place_), message(error, nullptr)));
+                    describe_expression(expression_, location_), message(error, nullptr)));
   }
-  throw DataError(
-      fmt::format("{} failed on this text: {}.", shown(expression_, place_), message(error, nullptr)));
+  throw DataError(fmt::format("{} failed on this text: {}.", describe_expression(expression_, location_),
+                              message(error, nullptr)));
 }
 
 /// Ignores an empty match right after another match, like the Python package: the search continues one
@@ -252,19 +254,19 @@ void Regex::find_all(std::string_view text, ByteRanges& matches) const {
   const auto* const end = begin + text.size();
   bool has_last = false;
   std::size_t last = 0;
-  for (std::size_t place = 0; !text.empty() && place <= text.size();) {
-    const int found = onig_search_with_param(regex_.get(), begin, end, begin + place, end, region.get(),
+  for (std::size_t position = 0; !text.empty() && position <= text.size();) {
+    const int found = onig_search_with_param(regex_.get(), begin, end, begin + position, end, region.get(),
                                              ONIG_OPTION_NONE, parameters.get());
     if (found == ONIG_MISMATCH) break;
     if (found < 0) fail(found);
     const auto from = static_cast<std::size_t>(region->beg[0]);
     const auto to = static_cast<std::size_t>(region->end[0]);
     if (from == to && has_last && last == to) {
-      place += place < text.size() ? sequence_length(text[place]) : 1;
+      position += position < text.size() ? sequence_length(text[position]) : 1;
       continue;
     }
     matches.push_back({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)});
-    place = last = to;
+    position = last = to;
     has_last = true;
   }
 }

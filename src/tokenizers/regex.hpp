@@ -14,9 +14,9 @@ namespace lockstep::tokenizer {
 /// search.
 class Regex {
  public:
-  /// `place` is the location of the expression, for errors. Throws DataError, naming both, if it cannot be
+  /// `location` is where the expression stands, for errors. Throws DataError, naming both, if it cannot be
   /// compiled.
-  Regex(std::string expression, std::string place);
+  Regex(std::string expression, std::string location);
 
   /// See Pattern::find_all.
   void find_all(std::string_view text, ByteRanges& matches) const;
@@ -28,7 +28,7 @@ class Regex {
   [[noreturn]] void fail(int error) const;
 
   std::string expression_;
-  std::string place_;
+  std::string location_;
   std::unique_ptr<re_pattern_buffer, Free> regex_;
 };
 

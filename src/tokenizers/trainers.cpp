@@ -24,7 +24,7 @@ namespace {
 using nlohmann::ordered_json;
 using Counts = std::unordered_map<std::string, std::uint64_t>;
 
-void check(const TrainerOptions& options) {
+void check_trainer_options(const TrainerOptions& options) {
   std::set<std::string> seen;
   for (const auto& token : options.special_tokens) {
     if (token.empty()) throw UsageError("special_tokens: a token is empty");
@@ -102,7 +102,7 @@ void TokenizerTrainer::feed(const std::vector<std::string_view>& texts, int thre
 }
 
 std::string TokenizerTrainer::train(TrainerOptions options) const {
-  check(options);
+  check_trainer_options(options);
   if (parts_->words.empty()) throw UsageError("a tokenizer cannot be trained: the texts have no words");
   ordered_json document = parts_->document;
   auto& model = document["model"];

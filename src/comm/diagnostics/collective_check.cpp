@@ -20,7 +20,7 @@
 namespace lockstep::comm {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RowCounts, gives, takes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PostedCall, place, is, site, rows)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PostedCall, member, is, site, rows)
 
 namespace {
 
@@ -45,7 +45,7 @@ std::string demangled(const char* name) {
   return text ? text.get() : name;
 }
 
-std::string text_of(const Dl_info& info, const void* address) {
+std::string describe_address(const Dl_info& info, const void* address) {
   const std::string_view file = file_name(info.dli_fname);
   const auto distance = [&](const void* base) {
     return static_cast<const char*>(address) - static_cast<const char*>(base);
@@ -64,13 +64,13 @@ std::string call_site() {
     Dl_info info{};
     const void* address = frames[static_cast<std::size_t>(i)];
     if (dladdr(address, &info) == 0 || is_of_a_library(file_name(info.dli_fname))) continue;
-    return text_of(info, address);
+    return describe_address(info, address);
   }
   return "";
 }
 
 /// Includes shapes and the operation's label.
-std::string text_of(const OpMeta& meta) {
+std::string describe_call(const OpMeta& meta) {
   if (meta.sizes_may_differ) return meta.fingerprint();
   const auto label = OperationLabel::current().view();
   return label.empty() ? meta.text() : fmt::format("{} ({})", meta.text(), label);
@@ -82,7 +82,7 @@ CollectiveCheck::CollectiveCheck(const Store& store, GroupInfo members, Millisec
     : session_(make_session(store, std::move(members))), timeout_(timeout) {}
 
 void CollectiveCheck::before(const OperationId& id, const OpMeta& meta, const RowCounts* rows) {
-  PostedCall own{session_.members().rank, text_of(meta), call_site(), {}};
+  PostedCall own{session_.members().rank, describe_call(meta), call_site(), {}};
   if (rows != nullptr) own.rows = *rows;
   const bool all_here = post(id.sequence, own);
   const auto calls = posted(id.sequence);
@@ -111,23 +111,23 @@ std::vector<PostedCall> CollectiveCheck::posted(std::uint64_t number) const {
   for (const auto& line : coordination::read_lines(session_.store(), session_.key(fmt::to_string(number))))
     calls.push_back(line.get<PostedCall>());
   std::sort(calls.begin(), calls.end(),
-            [](const PostedCall& a, const PostedCall& b) { return a.place < b.place; });
+            [](const PostedCall& a, const PostedCall& b) { return a.member < b.member; });
   return calls;
 }
 
 /// All ranks compare all pairs, so that all find the same difference.
 void CollectiveCheck::compare_rows(std::uint64_t number, const std::vector<PostedCall>& calls) const {
-  const auto count = [](const std::vector<std::int64_t>& rows, int place) {
-    return rows.empty() ? -1 : rows.at(static_cast<std::size_t>(place));
+  const auto count = [](const std::vector<std::int64_t>& rows, int member) {
+    return rows.empty() ? -1 : rows.at(static_cast<std::size_t>(member));
   };
   for (const auto& from : calls) {
     for (const auto& to : calls) {
-      const auto gives = count(from.rows.gives, to.place), takes = count(to.rows.takes, from.place);
+      const auto gives = count(from.rows.gives, to.member), takes = count(to.rows.takes, from.member);
       if (gives == takes) continue;
       throw CommunicationError(
           fmt::format("{}: the split sizes of {} #{} do not agree: {} gives {} rows to {}, which takes {}",
-                      session_.members().who, from.is, number, session_.members().called(from.place), gives,
-                      session_.members().called(to.place), takes));
+                      session_.members().who, from.is, number, session_.members().called(from.member), gives,
+                      session_.members().called(to.member), takes));
     }
   }
 }
@@ -161,8 +161,8 @@ void CollectiveCheck::refuse(std::uint64_t number, const PostedCall& own, const 
       fmt::format("{}: the ranks do different things in collective #{}: {}{} here, but {} does {}{}. All "
                   "ranks must call the same "
                   "operations in the same order, with tensors of the same size and dtype",
-                  session_.members().who, number, own.is, called(own), session_.members().called(other.place),
-                  other.is, called(other)));
+                  session_.members().who, number, own.is, called(own),
+                  session_.members().called(other.member), other.is, called(other)));
 }
 
 }  // namespace lockstep::comm

@@ -22,7 +22,7 @@ struct RowCounts {
 
 /// What a rank posts about an operation.
 struct PostedCall {
-  int place = 0;
+  int member = 0;
   std::string is;
   std::string site;  // Where the program calls it; not compared.
   RowCounts rows;

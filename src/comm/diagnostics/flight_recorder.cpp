@@ -90,7 +90,7 @@ std::string OperationRecord::text() const {
   if (!label.view().empty()) details.emplace_back(label.view());
   if (meta.is_message && meta.peer >= 0) {
     const bool receives = std::string_view(meta.name) == "recv";
-    details.push_back(fmt::format("{} place {}", receives ? "from" : "to", meta.peer));
+    details.push_back(fmt::format("{} rank {} of the group", receives ? "from" : "to", meta.peer));
   }
   if (*meta.dtype != '\0') {
     details.push_back(fmt::format("{} {}", meta.dtype, sizes_text(meta)));

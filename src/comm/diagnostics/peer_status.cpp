@@ -28,15 +28,15 @@ const typename Map::mapped_type* look_up(const Map& map, const Key& key) {
 /// The ranks that the operation waits for: all, or the other side of a message.
 std::vector<int> awaited(const OperationRecord& record, const GroupFacts& group, int self) {
   std::vector<int> ranks;
-  for (std::size_t place = 0; place < group.ranks.size(); ++place) {
+  for (std::size_t member = 0; member < group.ranks.size(); ++member) {
     const bool other_side = !record.meta.is_message || record.meta.peer < 0 ||
-                            record.meta.peer == static_cast<std::int32_t>(place);
-    if (group.ranks[place] != self && other_side) ranks.push_back(group.ranks[place]);
+                            record.meta.peer == static_cast<std::int32_t>(member);
+    if (group.ranks[member] != self && other_side) ranks.push_back(group.ranks[member]);
   }
   return ranks;
 }
 
-std::string place_of(const RankReport& report) {
+std::string describe_activity(const RankReport& report) {
   return report.activity.empty() ? "has not arrived" : "is in " + report.activity;
 }
 
@@ -49,7 +49,7 @@ std::string excuse_of(const OperationRecord& record, const std::string& group, i
   const auto* there = look_up(report->groups, group);
   const std::uint64_t number = record.id.sequence;
   if (there == nullptr || record.meta.is_message || there->progress.collectives < number)
-    return place_of(*report);
+    return describe_activity(*report);
   const auto* same = look_up(there->recent, number);
   if (same == nullptr || *same == record.meta.fingerprint()) return "";
   return fmt::format("does {} as #{} instead", *same, number);
@@ -129,7 +129,7 @@ std::string activity_text(const PeerStatus& status, const std::vector<int>& rank
     } else if (report == nullptr) {
       add(excuses, silence(status), rank);
     } else if (!report->activity.empty()) {
-      add(excuses, place_of(*report), rank);
+      add(excuses, describe_activity(*report), rank);
     }
   }
   return sentences(excuses);

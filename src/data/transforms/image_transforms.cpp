@@ -71,7 +71,8 @@ void check_geometry(const ImageGeometry& geometry, const ImageTransformOptions& 
   const bool wide = geometry.out_width > geometry.width + border;
   if (high || wide) {
     refuse(fmt::format("a crop of {} does not fit into images of {} with a padding of {}.",
-                       shown(options.crop), shown({geometry.height, geometry.width}), options.padding));
+                       describe_size(options.crop), describe_size({geometry.height, geometry.width}),
+                       options.padding));
   }
   const auto channels = static_cast<std::int64_t>(options.mean.size());
   if (channels != 0 && channels != geometry.channels) {

@@ -27,34 +27,35 @@ const Type& as(const arrow::DataType& type) {
 }
 
 template <typename T>
-T value(arrow::Result<T> result, const Location& place) {
-  if (!result.ok()) place.fail(result.status().message());
+T value(arrow::Result<T> result, const Location& location) {
+  if (!result.ok()) location.fail(result.status().message());
   return *std::move(result);
 }
 
-void check(const arrow::Status& status, const Location& place) {
-  if (!status.ok()) place.fail(status.message());
+void check(const arrow::Status& status, const Location& location) {
+  if (!status.ok()) location.fail(status.message());
 }
 
 /// Converts types without a DataType of their own (extension, dictionary, views); children are not converted.
 std::shared_ptr<arrow::ArrayData> resolved(const std::shared_ptr<arrow::ArrayData>& given,
-                                           const Location& place) {
+                                           const Location& location) {
   const auto cast_to = [&](const std::shared_ptr<arrow::DataType>& type) {
     const auto array = arrow::MakeArray(given);
-    check(array->ValidateFull(), place);
-    return value(arrow::compute::Cast(array, type), place).array();
+    check(array->ValidateFull(), location);
+    return value(arrow::compute::Cast(array, type), location).array();
   };
   const auto& type = *given->type;
   switch (type.id()) {
     case arrow::Type::EXTENSION: {
       auto storage = given->Copy();
       storage->type = as<arrow::ExtensionType>(type).storage_type();
-      return resolved(storage, place);
+      return resolved(storage, location);
     }
     case arrow::Type::DICTIONARY: {
       const arrow::DictionaryArray array(given);
-      check(array.ValidateFull(), place);
-      return resolved(value(arrow::compute::Take(array.dictionary(), array.indices()), place).array(), place);
+      check(array.ValidateFull(), location);
+      return resolved(value(arrow::compute::Take(array.dictionary(), array.indices()), location).array(),
+                      location);
     }
     case arrow::Type::STRING_VIEW:
       return cast_to(arrow::utf8());
@@ -66,12 +67,13 @@ std::shared_ptr<arrow::ArrayData> resolved(const std::shared_ptr<arrow::ArrayDat
 }
 
 std::shared_ptr<arrow::ArrayData> plain(const std::shared_ptr<arrow::ArrayData>& given,
-                                        const std::shared_ptr<arrow::DataType>& type, const Location& place) {
-  auto made = resolved(given, place)->Copy();
+                                        const std::shared_ptr<arrow::DataType>& type,
+                                        const Location& location) {
+  auto made = resolved(given, location)->Copy();
   made->type = type;
   for (std::size_t child = 0; child < made->child_data.size(); ++child) {
     const auto& field = *type->field(static_cast<int>(child));
-    const auto at = place.within(fmt::format("field '{}'", field.name().substr(0, 100)));
+    const auto at = location.within(fmt::format("field '{}'", field.name().substr(0, 100)));
     made->child_data[child] = plain(made->child_data[child], field.type(), at);
   }
   return made;
@@ -129,13 +131,13 @@ class RowCopier {
   /// Copies one or more rows beginning at `start`, up to `count`, as far as they are adjacent. Returns how
   /// many.
   std::int64_t copy(const RowMap& rows, std::int64_t start, std::int64_t count) {
-    const auto place = data_.locate(rows[start]);
-    const auto& array = *data_.chunks()[place.chunk].array;
-    const auto first = place.row - array.offset();
+    const auto located = data_.locate(rows[start]);
+    const auto& array = *data_.chunks()[located.chunk].array;
+    const auto first = located.row - array.offset();
     const auto most = std::min(array.length() - first, count);
     std::int64_t joined = rows.is_range() ? most : 1;
     while (joined < most && rows[start + joined] == rows[start] + joined) ++joined;
-    const auto [span, fresh] = spans_.try_emplace(place.chunk);
+    const auto [span, fresh] = spans_.try_emplace(located.chunk);
     if (fresh) span->second.SetMembers(*array.data());
     check(builder_->AppendArraySlice(span->second, first, joined));
     return joined;
@@ -177,34 +179,34 @@ std::shared_ptr<arrow::ArrayData> with_nulls(const arrow::ArrayData& values, con
   return made;
 }
 
-std::vector<Field> fields_of(const arrow::FieldVector& given, const Location& place) {
+std::vector<Field> fields_of(const arrow::FieldVector& given, const Location& location) {
   std::vector<Field> fields;
   for (const auto& field : given) {
-    const auto at = place.within(fmt::format("column '{}'", utf8_text(field->name().substr(0, 100))));
+    const auto at = location.within(fmt::format("column '{}'", utf8_text(field->name().substr(0, 100))));
     if (first_not_utf8(field->name()) != std::string::npos) at.fail("its name is not UTF-8 text");
     fields.push_back({field->name(), type_of(*field->type(), at), field->nullable()});
   }
   return fields;
 }
 
-std::int32_t checked_width(std::int32_t width, const Location& place) {
-  if (width < 1) place.fail(fmt::format("it has a fixed size of {}", width));
+std::int32_t checked_width(std::int32_t width, const Location& location) {
+  if (width < 1) location.fail(fmt::format("it has a fixed size of {}", width));
   return width;
 }
 
 }  // namespace
 
-DataType type_of(const arrow::DataType& type, const Location& place) {
-  const auto child = [&] { return type_of(*type.field(0)->type(), place); };
+DataType type_of(const arrow::DataType& type, const Location& location) {
+  const auto child = [&] { return type_of(*type.field(0)->type(), location); };
   switch (type.id()) {
     case arrow::Type::STRING_VIEW:
       return DataType(TypeKind::utf8);
     case arrow::Type::BINARY_VIEW:
       return DataType(TypeKind::binary);
     case arrow::Type::EXTENSION:
-      return type_of(*static_cast<const arrow::ExtensionType&>(type).storage_type(), place);
+      return type_of(*static_cast<const arrow::ExtensionType&>(type).storage_type(), location);
     case arrow::Type::DICTIONARY:
-      return type_of(*static_cast<const arrow::DictionaryType&>(type).value_type(), place);
+      return type_of(*static_cast<const arrow::DictionaryType&>(type).value_type(), location);
     // A map is a list of structs of a key and a value.
     case arrow::Type::MAP:
     case arrow::Type::LIST:
@@ -213,15 +215,15 @@ DataType type_of(const arrow::DataType& type, const Location& place) {
       return DataType::list(child(), true);
     case arrow::Type::FIXED_SIZE_LIST:
       return DataType::fixed_size_list(
-          child(), checked_width(static_cast<const arrow::FixedSizeListType&>(type).list_size(), place));
+          child(), checked_width(static_cast<const arrow::FixedSizeListType&>(type).list_size(), location));
     case arrow::Type::STRUCT:
-      return DataType::struct_(fields_of(type.fields(), place));
+      return DataType::struct_(fields_of(type.fields(), location));
     case arrow::Type::FIXED_SIZE_BINARY:
-      checked_width(type.byte_width(), place);
+      checked_width(type.byte_width(), location);
       break;
     case arrow::Type::TIMESTAMP:
       if (first_not_utf8(as<arrow::TimestampType>(type).timezone()) != std::string::npos)
-        place.fail("its time zone is not UTF-8 text");
+        location.fail("its time zone is not UTF-8 text");
       break;
     default:
       break;
@@ -229,14 +231,15 @@ DataType type_of(const arrow::DataType& type, const Location& place) {
   const auto* found =
       std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& one) { return one.id == type.id(); });
   if (found != kKnown.end()) return ArrowTypes::make(found->kind, type.GetSharedPtr());
-  place.fail(
+  location.fail(
       fmt::format("its type ({}) is not supported. Convert the column before it is written, in Python: "
                   "table.set_column(...) with pyarrow.compute.cast",
                   type.ToString()));
 }
 
-FileSchema schema_of(const arrow::Schema& schema, const Location& place) {
-  FileSchema result{fields_of(schema.fields(), place), {}, arrow::schema(schema.fields(), schema.metadata())};
+FileSchema schema_of(const arrow::Schema& schema, const Location& location) {
+  FileSchema result{
+      fields_of(schema.fields(), location), {}, arrow::schema(schema.fields(), schema.metadata())};
   if (const auto& metadata = schema.metadata()) {
     for (std::int64_t entry = 0; entry < metadata->size(); ++entry)
       result.metadata.emplace(metadata->key(entry), metadata->value(entry));
@@ -288,8 +291,8 @@ std::optional<DataType> unified(const DataType& one, const DataType& other, bool
   return type_of(*(*merged)->type(), Location("memory", "a column"));
 }
 
-ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& place) {
-  return arrow::MakeArray(plain(array, type_of(*array->type, place).arrow(), place));
+ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& location) {
+  return arrow::MakeArray(plain(array, type_of(*array->type, location).arrow(), location));
 }
 
 DataType with_parts(const DataType& type, const std::function<DataType(const DataType&)>& change) {
@@ -338,9 +341,9 @@ ArrayPointer cast(const ArrayPointer& array, const DataType& to) {
 ArrayPointer rows_of(const Column& column, std::int64_t start, std::int64_t count) {
   if (column.rows().is_range() && count > 0 && rows_in_chunk(column, start) >= count) {
     const auto& data = *column.data();
-    const auto place = data.locate(column.rows()[start]);
-    const auto& array = data.chunks()[place.chunk].array;
-    return array->Slice(place.row - array->offset(), count);
+    const auto located = data.locate(column.rows()[start]);
+    const auto& array = data.chunks()[located.chunk].array;
+    return array->Slice(located.row - array->offset(), count);
   }
   RowCopier copier(*column.data());
   for (auto row = start; row < start + count;) row += copier.copy(column.rows(), row, start + count - row);
@@ -363,10 +366,10 @@ std::int64_t value_bytes(const Column& column, std::int64_t start, std::int64_t 
   const auto& rows = column.rows();
   std::int64_t bytes = 0;
   for (std::int64_t done = 0; done < count;) {
-    const auto place = data.locate(rows[start + done]);
-    const auto& array = *data.chunks()[place.chunk].array;
+    const auto located = data.locate(rows[start + done]);
+    const auto& array = *data.chunks()[located.chunk].array;
     const auto some = rows.is_range() ? std::min(count - done, rows_in_chunk(column, start + done)) : 1;
-    bytes += value_bytes(*array.data(), place.row - array.offset(), some);
+    bytes += value_bytes(*array.data(), located.row - array.offset(), some);
     done += some;
   }
   return bytes;

@@ -25,11 +25,11 @@ concept StoredAsInteger = requires {
 }
 &&std::is_integral_v<typename Type::c_type> && !std::is_same_v<typename Type::c_type, bool>;
 
-/// A place in a file, for error messages.
+/// A location in a file, for error messages.
 class Location {
  public:
   Location(std::string file, std::string where) : file_(std::move(file)), where_(std::move(where)) {}
-  /// A part of this place.
+  /// A part of this location.
   Location within(const std::string& part) const { return {file_, where_ + ", " + part}; }
   const std::string& file() const noexcept { return file_; }
   /// Throws DataError: "'FILE' is no valid Arrow file: WHERE: WHAT."
@@ -42,8 +42,8 @@ class Location {
 
 /// The type of the values after dictionaries are resolved, maps are lists of structs, and extension types are
 /// their storage types. Throws DataError for unions, run-end encoding and list views.
-DataType type_of(const arrow::DataType& type, const Location& place);
-FileSchema schema_of(const arrow::Schema& schema, const Location& place);
+DataType type_of(const arrow::DataType& type, const Location& location);
+FileSchema schema_of(const arrow::Schema& schema, const Location& location);
 std::shared_ptr<arrow::Schema> to_arrow(const std::vector<Field>& fields);
 
 /// Whether values of both types are the same but for how Arrow stores them: the offsets of texts, bytes and
@@ -59,7 +59,7 @@ std::optional<DataType> unified(const DataType& one, const DataType& other, bool
 
 /// The array with the type `type_of(...).arrow()`; copied only if a dictionary or view is resolved. Does not
 /// verify the lengths of buffers.
-ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& place);
+ArrayPointer plain_array(const std::shared_ptr<arrow::ArrayData>& array, const Location& location);
 
 /// The type with `change(part)` in place of each part that is neither a list nor a struct, at any depth.
 DataType with_parts(const DataType& type, const std::function<DataType(const DataType&)>& change);

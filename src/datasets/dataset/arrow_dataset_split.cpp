@@ -63,16 +63,16 @@ Rows class_shares(const Rows& counts, std::int64_t draws, table::NumpyRandom& ra
   const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
   Rows shares;
   std::map<double, Rows, std::greater<>> remainders;
-  for (std::size_t place = 0; place < counts.size(); ++place) {
-    const auto exact = static_cast<double>(draws * counts[place]) / all;
+  for (std::size_t index = 0; index < counts.size(); ++index) {
+    const auto exact = static_cast<double>(draws * counts[index]) / all;
     shares.push_back(static_cast<std::int64_t>(exact));
-    remainders[exact - std::floor(exact)].push_back(static_cast<std::int64_t>(place));
+    remainders[exact - std::floor(exact)].push_back(static_cast<std::int64_t>(index));
   }
   auto missing = draws - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
-  for (const auto& [remainder, places] : remainders) {
+  for (const auto& [remainder, indices] : remainders) {
     if (missing == 0) break;
-    const auto now = std::min<std::int64_t>(std::ssize(places), missing);
-    for (const auto place : random.sample(places, now)) ++shares[static_cast<std::size_t>(place)];
+    const auto now = std::min<std::int64_t>(std::ssize(indices), missing);
+    for (const auto index : random.sample(indices, now)) ++shares[static_cast<std::size_t>(index)];
     missing -= now;
   }
   return shares;
@@ -109,14 +109,14 @@ Parts stratified(const std::vector<Rows>& classes, const Sizes& sizes, table::Nu
   for (const auto& rows : classes) counts.push_back(std::ssize(rows));
   const auto train = class_shares(counts, sizes.train, random);
   Rows left = counts;
-  for (std::size_t place = 0; place < left.size(); ++place) left[place] -= train[place];
+  for (std::size_t index = 0; index < left.size(); ++index) left[index] -= train[index];
   const auto test = class_shares(left, sizes.test, random);
   Parts parts;
-  for (std::size_t place = 0; place < classes.size(); ++place) {
-    const auto order = random.permutation(counts[place]);
-    for (std::int64_t drawn = 0; drawn < train[place] + test[place]; ++drawn) {
-      const auto row = classes[place][static_cast<std::size_t>(order[static_cast<std::size_t>(drawn)])];
-      (drawn < train[place] ? parts.train : parts.test).push_back(row);
+  for (std::size_t index = 0; index < classes.size(); ++index) {
+    const auto order = random.permutation(counts[index]);
+    for (std::int64_t drawn = 0; drawn < train[index] + test[index]; ++drawn) {
+      const auto row = classes[index][static_cast<std::size_t>(order[static_cast<std::size_t>(drawn)])];
+      (drawn < train[index] ? parts.train : parts.test).push_back(row);
     }
   }
   permute(parts.train, random);

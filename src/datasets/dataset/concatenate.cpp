@@ -152,7 +152,7 @@ std::vector<ArrowDataset> with_same_columns(std::span<const ArrowDataset> datase
 }
 
 /// The complete data of all columns, concatenated, regardless of their row maps.
-std::shared_ptr<const ColumnData> joined(const std::vector<Column>& columns) {
+std::shared_ptr<const ColumnData> join_columns(const std::vector<Column>& columns) {
   std::vector<Column> whole;
   for (const auto& column : columns) whole.emplace_back(column.data());
   return Column::concatenate(whole).data();
@@ -189,7 +189,7 @@ class RowJoiner {
 
 Column joined_column(const std::vector<Column>& columns, RowJoiner& joiner) {
   if (std::all_of(columns.begin(), columns.end(), arrow_file::is_whole)) return Column::concatenate(columns);
-  return {joined(columns), joiner.join(columns)};
+  return {join_columns(columns), joiner.join(columns)};
 }
 
 /// The sources of all, each once, in the order in which they come first.

@@ -77,7 +77,7 @@ std::string stamps_text(const fs::path& entry, const CacheManifest& manifest) {
   return text;
 }
 
-std::string text_of(const fs::path& path) {
+std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
@@ -134,7 +134,7 @@ bool CacheEntryWriter::is_sound(bool remove) {
   // trusted.
   if (::access(entry_.c_str(), W_OK) < 0) return true;
   const std::string stamps = stamps_text(entry_, *manifest);
-  if (text_of(entry_ / kChecked) == stamps) return true;
+  if (read_text(entry_ / kChecked) == stamps) return true;
   if (!remove && stamps == damaged_) return false;
   bool sound = true;
   for (const auto& shard : manifest->shards) {

@@ -44,7 +44,7 @@ std::string rows_text(const MapBatch& batch) {
   return fmt::format("rows {} to {}", batch.first_row, batch.first_row + batch.size() - 1);
 }
 
-void check(const ArrowDataset& dataset, const MapOptions& options) {
+void check_map_options(const ArrowDataset& dataset, const MapOptions& options) {
   const std::string who = "map '" + options.name + "': ";
   if (options.batch_size < 1)
     throw UsageError(fmt::format("{}batch_size {}: expected at least 1.", who, options.batch_size));
@@ -75,7 +75,7 @@ class MapJob {
   MapJob(const ArrowDataset& dataset, const Start<BatchFunction>& start, const MapOptions& options,
          std::string operation, const mapping::Code& code)
       : dataset_(dataset), start_(start), options_(options), operation_(std::move(operation)), code_(code) {
-    check(dataset, options);
+    check_map_options(dataset, options);
     tasks_ = shard_grid(dataset.num_rows(), options.batch_size, options.shard_rows);
   }
 
@@ -164,7 +164,7 @@ class MapJob {
       }
     }
     result.take_types_for_nulls();
-    return result.joined(std::move(parts));
+    return result.join_parts(std::move(parts));
   }
 
   template <class Part>

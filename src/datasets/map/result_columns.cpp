@@ -80,17 +80,17 @@ bool ResultColumns::add(const std::vector<Field>& fields) {
                                  quote_names(names_of(fields)), quote_names(names_of(fields_))));
   }
   bool changed = false;
-  for (std::size_t place = 0; place < fields.size(); ++place) {
-    const auto& before = fields_[place].type;
-    const auto type = arrow_file::unified(before, fields[place].type);
+  for (std::size_t index = 0; index < fields.size(); ++index) {
+    const auto& before = fields_[index].type;
+    const auto type = arrow_file::unified(before, fields[index].type);
     if (!type) {
       throw UsageError(
           fmt::format("the column '{}' is of type {}, but of type {} before. Return the same type always: "
                       "make_column<T>, or a ColumnBuilder with a type.",
-                      fields[place].name, fields[place].type.text(), before.text()));
+                      fields[index].name, fields[index].type.text(), before.text()));
     }
     changed = changed || !(*type == before);
-    fields_[place].type = *type;
+    fields_[index].type = *type;
   }
   return changed;
 }
@@ -108,10 +108,10 @@ void ResultColumns::take_types_for_nulls() {
 }
 
 Columns ResultColumns::aligned(Columns part) const {
-  for (std::size_t place = 0; place < part.size(); ++place) {
-    auto& [name, column] = part[place];
-    if (column.type() == fields_[place].type) continue;
-    column = table::converted_column(column, Feature(fields_[place].type), name);
+  for (std::size_t index = 0; index < part.size(); ++index) {
+    auto& [name, column] = part[index];
+    if (column.type() == fields_[index].type) continue;
+    column = table::converted_column(column, Feature(fields_[index].type), name);
   }
   return part;
 }
@@ -122,19 +122,19 @@ Feature ResultColumns::feature_of(const Field& field) const {
   return Feature(field.type);
 }
 
-ArrowDataset ResultColumns::joined(std::vector<Columns> parts) const {
+ArrowDataset ResultColumns::join_parts(std::vector<Columns> parts) const {
   std::vector<std::vector<Column>> pieces(fields_.size());
   for (auto& part : parts) {
     auto columns = aligned(std::move(part));
-    for (std::size_t place = 0; place < columns.size(); ++place)
-      pieces[place].push_back(std::move(columns[place].second));
+    for (std::size_t index = 0; index < columns.size(); ++index)
+      pieces[index].push_back(std::move(columns[index].second));
   }
   Columns columns;
   std::vector<std::pair<std::string, Feature>> meanings;
-  for (std::size_t place = 0; place < fields_.size(); ++place) {
-    const auto& field = fields_[place];
-    columns.emplace_back(field.name, pieces[place].empty() ? ColumnBuilder(field.type).finish()
-                                                           : Column::concatenate(pieces[place]));
+  for (std::size_t index = 0; index < fields_.size(); ++index) {
+    const auto& field = fields_[index];
+    columns.emplace_back(field.name, pieces[index].empty() ? ColumnBuilder(field.type).finish()
+                                                           : Column::concatenate(pieces[index]));
     meanings.emplace_back(field.name, feature_of(field));
   }
   return ArrowDataset::from_columns(std::move(columns), Features(std::move(meanings)));

@@ -32,7 +32,7 @@ class ResultColumns {
   /// A part, converted to the types of the result.
   Columns aligned(Columns part) const;
   /// Parts concatenated into a data set.
-  ArrowDataset joined(std::vector<Columns> parts) const;
+  ArrowDataset join_parts(std::vector<Columns> parts) const;
 
  private:
   Feature feature_of(const Field& field) const;

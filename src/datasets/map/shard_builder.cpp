@@ -55,7 +55,7 @@ std::uint64_t ShardBuilder::finish() {
 }
 
 void ShardBuilder::open() {
-  const auto none = columns_.joined({});
+  const auto none = columns_.join_parts({});
   errno = 0;
   stream_.open(file_, std::ios::binary | std::ios::trunc);
   if (!stream_) fail();
@@ -83,14 +83,14 @@ void ShardBuilder::write_anew() {
   const auto rows = readers::load_shards({before});
   arrow_file::each_piece(rows.columns(), rows.num_rows(), kBatchRows,
                          [&](std::int64_t start, std::int64_t count) {
-                           write(columns_.joined({slice(rows.columns(), start, count)}));
+                           write(columns_.join_parts({slice(rows.columns(), start, count)}));
                          });
   fs::remove(before);
 }
 
 void ShardBuilder::flush() {
   if (!writer_) open();
-  const auto rows = columns_.joined(std::move(waiting_));
+  const auto rows = columns_.join_parts(std::move(waiting_));
   write(rows);
   rows_ += static_cast<std::uint64_t>(rows.num_rows());
   waiting_.clear();

@@ -37,8 +37,8 @@ class CsvParser {
   bool is_careful() const noexcept { return row_begin_ < careful_until_; }
 
  private:
-  bool at_end() const noexcept { return place_ == text_.size(); }
-  bool at_line_end() const noexcept { return text_[place_] == '\n' || text_[place_] == '\r'; }
+  bool at_end() const noexcept { return position_ == text_.size(); }
+  bool at_line_end() const noexcept { return text_[position_] == '\n' || text_[position_] == '\r'; }
   void pass_line_end();
   void pass_blank_lines();
   void read_cell(Cell& cell);
@@ -50,7 +50,7 @@ class CsvParser {
   char delimiter_;
   char quote_;
   std::string name_;
-  std::size_t place_ = 0;
+  std::size_t position_ = 0;
   std::int64_t line_ = 1;
   std::int64_t row_line_ = 0;
   std::size_t row_begin_ = 0;

@@ -16,18 +16,19 @@ bool is_blank_json(std::string_view text) {
   return text.find_first_not_of(kBlanks) == std::string_view::npos;
 }
 
-/// The first place outside of texts for which `stop(place, depth)` is true; the text's end if there is none.
+/// The first position outside of texts for which `stop(position, depth)` is true; the text's end if there is
+/// none.
 template <typename Stop>
-std::size_t scan_json(std::string_view text, std::size_t place, const Stop& stop) {
+std::size_t scan_json(std::string_view text, std::size_t position, const Stop& stop) {
   int depth = 0;
   bool in_text = false;
-  for (; place < text.size(); ++place) {
-    const char one = text[place];
+  for (; position < text.size(); ++position) {
+    const char one = text[position];
     if (in_text) {
-      if (one == '\\') ++place;
+      if (one == '\\') ++position;
       in_text = one != '"';
-    } else if (stop(place, depth)) {
-      return place;
+    } else if (stop(position, depth)) {
+      return position;
     } else {
       in_text = one == '"';
       depth += one == '{' || one == '[' ? 1 : one == '}' || one == ']' ? -1 : 0;
@@ -39,11 +40,11 @@ std::size_t scan_json(std::string_view text, std::size_t place, const Stop& stop
 /// Whether a row has a line break inside a text, where JSON has "\n" for it.
 bool has_broken_text(std::string_view row) {
   bool in_text = false;
-  for (std::size_t place = 0; place < row.size(); ++place) {
-    const char one = row[place];
+  for (std::size_t position = 0; position < row.size(); ++position) {
+    const char one = row[position];
     if (in_text && one == '\n') return true;
     if (in_text && one == '\\') {
-      ++place;
+      ++position;
     } else if (one == '"') {
       in_text = !in_text;
     }
@@ -56,12 +57,12 @@ bool has_broken_text(std::string_view row) {
 JsonBlocks::JsonBlocks(const TextFile& file, std::size_t block_bytes)
     : file_(file.path), name_(file.name), block_bytes_(block_bytes) {
   // A byte order mark.
-  if (text().starts_with("\xEF\xBB\xBF")) place_ = 3;
-  const auto first = text().find_first_not_of(kBlanks, place_);
+  if (text().starts_with("\xEF\xBB\xBF")) position_ = 3;
+  const auto first = text().find_first_not_of(kBlanks, position_);
   if (first == std::string_view::npos) return;
   if (text()[first] == '[') {
     layout_ = Layout::list;
-    place_ = first + 1;
+    position_ = first + 1;
   } else if (has_object_over_lines(first)) {
     layout_ = Layout::objects;
   }
@@ -69,22 +70,22 @@ JsonBlocks::JsonBlocks(const TextFile& file, std::size_t block_bytes)
 
 /// Whether one of the first objects goes over several lines. A line that is broken off does not: what its
 /// brackets enclose together with the next lines is not JSON.
-bool JsonBlocks::has_object_over_lines(std::size_t place) const {
+bool JsonBlocks::has_object_over_lines(std::size_t position) const {
   constexpr std::size_t kLook = std::size_t{1} << 20;
-  const auto most = place + kLook;
-  while (place < std::min(most, text().size()) && text()[place] == '{') {
-    const auto end = object_end(place);
+  const auto most = position + kLook;
+  while (position < std::min(most, text().size()) && text()[position] == '{') {
+    const auto end = object_end(position);
     if (end == std::string_view::npos) return false;
-    const auto object = text().substr(place, end - place);
+    const auto object = text().substr(position, end - position);
     if (object.find('\n') != std::string_view::npos) return is_json(object);
-    place = std::min(text().find_first_not_of(kBlanks, end), text().size());
+    position = std::min(text().find_first_not_of(kBlanks, end), text().size());
   }
   return false;
 }
 
 /// The end of the object that begins here; npos if it does not end.
-std::size_t JsonBlocks::object_end(std::size_t place) const {
-  const auto last = scan_json(text(), place, [&](std::size_t here, int depth) {
+std::size_t JsonBlocks::object_end(std::size_t position) const {
+  const auto last = scan_json(text(), position, [&](std::size_t here, int depth) {
     return depth == 1 && (text()[here] == '}' || text()[here] == ']');
   });
   return last == text().size() ? std::string_view::npos : last + 1;
@@ -102,15 +103,15 @@ std::string JsonBlocks::place_of(std::int64_t number) const {
 }
 
 std::optional<JsonBlock> JsonBlocks::next_lines() {
-  if (place_ >= text().size()) return std::nullopt;
+  if (position_ >= text().size()) return std::nullopt;
   JsonBlock block{.text = whole_lines(), .number = line_};
-  place_ += block.text.size();
+  position_ += block.text.size();
   line_ += std::count(block.text.begin(), block.text.end(), '\n');
   return block;
 }
 
 std::string_view JsonBlocks::whole_lines() const {
-  const auto left = text().substr(place_);
+  const auto left = text().substr(position_);
   if (left.size() <= block_bytes_) return left;
   auto end = left.rfind('\n', block_bytes_);
   if (end == std::string_view::npos) end = left.find('\n', block_bytes_);
@@ -144,33 +145,33 @@ void JsonBlocks::add_row(std::string& rows, std::string_view row, std::int64_t n
 }
 
 bool JsonBlocks::add_object(JsonBlock& block, std::string& rows) {
-  const auto begin = std::min(text().find_first_not_of(kBlanks, place_), text().size());
-  line_ += std::count(text().begin() + static_cast<std::ptrdiff_t>(place_),
+  const auto begin = std::min(text().find_first_not_of(kBlanks, position_), text().size());
+  line_ += std::count(text().begin() + static_cast<std::ptrdiff_t>(position_),
                       text().begin() + static_cast<std::ptrdiff_t>(begin), '\n');
-  place_ = begin;
-  if (place_ == text().size()) return false;
-  if (text()[place_] != '{') throw DataError(place_of(line_) + ": it does not begin an object.");
-  const auto end = object_end(place_);
+  position_ = begin;
+  if (position_ == text().size()) return false;
+  if (text()[position_] != '{') throw DataError(place_of(line_) + ": it does not begin an object.");
+  const auto end = object_end(position_);
   if (end == std::string_view::npos) {
-    static_cast<void>(parse_json(text().substr(place_), place_of(line_)));
+    static_cast<void>(parse_json(text().substr(position_), place_of(line_)));
     throw DataError(place_of(line_) + ": its object does not end.");
   }
-  const auto object = text().substr(place_, end - place_);
+  const auto object = text().substr(position_, end - position_);
   add_row(rows, object, line_);
   block.numbers.push_back(line_);
   line_ += std::count(object.begin(), object.end(), '\n');
-  place_ = end;
+  position_ = end;
   return true;
 }
 
 /// Appends the next element and consumes what follows it: a comma or the end of the list.
 bool JsonBlocks::add_element(std::string& rows) {
   if (ended_) {
-    if (is_blank_json(text().substr(place_))) return false;
+    if (is_blank_json(text().substr(position_))) return false;
     throw DataError("'" + name_ + "': it is not valid JSON: something follows its list.");
   }
   const auto end = element_end();
-  const auto element = text().substr(place_, end - place_);
+  const auto element = text().substr(position_, end - position_);
   if (is_blank_json(element)) {
     if (text()[end] != ']' || elements_ > 0) static_cast<void>(parse_json(element, place_of(elements_)));
   } else {
@@ -178,16 +179,16 @@ bool JsonBlocks::add_element(std::string& rows) {
     ++elements_;
   }
   ended_ = text()[end] == ']';
-  place_ = end + 1;
+  position_ = end + 1;
   return !is_blank_json(element) || add_element(rows);
 }
 
 std::size_t JsonBlocks::element_end() const {
-  const auto end = scan_json(text(), place_, [&](std::size_t place, int depth) {
-    return depth == 0 && (text()[place] == ',' || text()[place] == ']');
+  const auto end = scan_json(text(), position_, [&](std::size_t position, int depth) {
+    return depth == 0 && (text()[position] == ',' || text()[position] == ']');
   });
   if (end < text().size()) return end;
-  static_cast<void>(parse_json(text().substr(place_), place_of(elements_)));
+  static_cast<void>(parse_json(text().substr(position_), place_of(elements_)));
   throw DataError("'" + name_ + "': it is not valid JSON: its list does not end.");
 }
 

@@ -17,9 +17,9 @@ struct JsonBlock {
   std::string_view text = {};
   /// Owns `text` if it is not a part of the file.
   std::shared_ptr<const std::string> own = nullptr;
-  /// The first row's place in the file: its line, from 1, or its place in the list, from 0.
+  /// Which row of the file is the first: its line, from 1, or its index in the list, from 0.
   std::int64_t number = 0;
-  /// The places of all rows, if they do not follow one another.
+  /// The same of all rows, if they do not follow one another.
   std::vector<std::int64_t> numbers = {};
 };
 
@@ -39,7 +39,7 @@ class JsonBlocks {
   /// Nothing at the end.
   std::optional<JsonBlock> next();
 
-  /// Calls `take(row, number, where)` for each row that is not blank; `where` is its place, for errors.
+  /// Calls `take(row, number, where)` for each row that is not blank; `where` is its location, for errors.
   template <typename Take>
   void each_row(const JsonBlock& block, const Take& take) const {
     auto number = block.number;
@@ -61,8 +61,8 @@ class JsonBlocks {
   std::string_view text() const { return file_.text(); }
   std::string place_of(std::int64_t number) const;
 
-  bool has_object_over_lines(std::size_t place) const;
-  std::size_t object_end(std::size_t place) const;
+  bool has_object_over_lines(std::size_t position) const;
+  std::size_t object_end(std::size_t position) const;
   void add_row(std::string& rows, std::string_view row, std::int64_t number) const;
 
   std::optional<JsonBlock> next_lines();
@@ -78,7 +78,7 @@ class JsonBlocks {
   std::string name_;
   std::size_t block_bytes_;
   Layout layout_ = Layout::lines;
-  std::size_t place_ = 0;
+  std::size_t position_ = 0;
   std::int64_t line_ = 1;
   std::int64_t elements_ = 0;
   /// Whether the list has ended.

@@ -80,7 +80,7 @@ struct Part {
   }
 };
 
-Json parsed(const std::string& state) {
+Json parse_state(const std::string& state) {
   auto found = json_tree::parse<Json>(state, "the state of a stream");
   if (!found.is_object()) throw UsageError("the state of a stream is not an object of JSON.");
   return found;
@@ -330,7 +330,7 @@ RowStream IterableDataset::open(int num_workers, int worker, const std::string& 
                    {"workers", num_workers},
                    {"worker", worker}};
   if (!state.empty()) {
-    const auto saved = parsed(state);
+    const auto saved = parse_state(state);
     check_same_pass(saved, made->pass_of);
     read_state([&] { made->pass->load(saved.at("position")); });
   }
@@ -343,7 +343,7 @@ std::string IterableDataset::state_dict() const {
 }
 
 void IterableDataset::load_state_dict(const std::string& state) {
-  const auto saved = parsed(state);
+  const auto saved = parse_state(state);
   auto other = *this;
   read_state([&] { other.epoch_ = saved.at("epoch").get<std::int64_t>(); });
   static_cast<void>(other.open(1, 0, state));

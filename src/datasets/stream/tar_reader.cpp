@@ -47,7 +47,7 @@ constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
 std::uint64_t padding_of(std::uint64_t size) { return (kBlock - size % kBlock) % kBlock; }
 
 template <std::size_t Size>
-std::string_view text_of(const std::array<char, Size>& field) {
+std::string_view read_field(const std::array<char, Size>& field) {
   return {field.data(), ::strnlen(field.data(), Size)};
 }
 
@@ -64,7 +64,7 @@ std::optional<std::uint64_t> octal(std::string_view text) {
 
 /// GNU tar writes sizes of 8 GiB and more in base 256, with the first bit set, which no digit has.
 std::optional<std::uint64_t> number_of(const std::array<char, 12>& field) {
-  if ((static_cast<unsigned char>(field[0]) & 0x80U) == 0) return octal(text_of(field));
+  if ((static_cast<unsigned char>(field[0]) & 0x80U) == 0) return octal(read_field(field));
   std::uint64_t number = static_cast<unsigned char>(field[0]) & 0x7FU;
   for (const char byte : std::span(field).subspan(1)) {
     if (number >> 55 != 0) return std::nullopt;
@@ -158,7 +158,7 @@ bool TarReader::read_header(Header& header) {
     return false;
   }
   if (std::all_of(block.begin(), block.end(), [](char byte) { return byte == 0; })) return false;
-  if (!is_whole(block, text_of(header.checksum)))
+  if (!is_whole(block, read_field(header.checksum)))
     fail(member_.empty() ? "it does not begin with a header" : "no header follows it");
   return true;
 }
@@ -202,11 +202,11 @@ void TarReader::take_records(std::string_view records, Extension& extension) {
 
 TarMember TarReader::member_of(const Header& header, Extension extension) {
   TarMember member;
-  member.name = std::string(text_of(header.name));
+  member.name = std::string(read_field(header.name));
   // GNU's own format has other fields there.
   const bool has_prefix = std::string_view(header.magic.data(), 6) == std::string_view("ustar\0", 6);
   if (has_prefix && header.prefix[0] != 0)
-    member.name = fmt::format("{}/{}", text_of(header.prefix), member.name);
+    member.name = fmt::format("{}/{}", read_field(header.prefix), member.name);
   if (extension.name) member.name = *std::move(extension.name);
   member.name = utf8_text(member.name);
   member_ = member.name.substr(0, member.name.find('\0'));

@@ -17,11 +17,11 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kDeepest = 64;
 
-[[noreturn]] void fail(const std::string& place, const std::string& what) {
-  throw DataError("the features are not valid: at '" + place + "': " + what + ".");
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw DataError("the features are not valid: at '" + path + "': " + what + ".");
 }
 
-Feature parse(const OrderedJson& json, const std::string& place, const DataType* stored, int depth);
+Feature parse(const OrderedJson& json, const std::string& path, const DataType* stored, int depth);
 
 /// The stored type of a field, if the file's columns are known.
 const DataType* field_type(const DataType* stored, const std::string& name) {
@@ -32,58 +32,57 @@ const DataType* field_type(const DataType* stored, const std::string& name) {
   return nullptr;
 }
 
-Feature parse_structure(const OrderedJson& json, const std::string& place, const DataType* stored,
-                        int depth) {
+Feature parse_structure(const OrderedJson& json, const std::string& path, const DataType* stored, int depth) {
   std::vector<std::pair<std::string, Feature>> items;
   for (const auto& [name, value] : json.items()) {
-    items.emplace_back(name, parse(value, place + "." + name, field_type(stored, name), depth + 1));
+    items.emplace_back(name, parse(value, path + "." + name, field_type(stored, name), depth + 1));
   }
   return Feature::struct_(Features(std::move(items)));
 }
 
-const std::string& text_of(const OrderedJson& json, const char* field, const std::string& place) {
+const std::string& get_text(const OrderedJson& json, const char* field, const std::string& path) {
   const auto found = json.find(field);
-  if (found == json.end() || !found->is_string()) fail(place, std::string("it has no text '") + field + "'");
+  if (found == json.end() || !found->is_string()) fail(path, std::string("it has no text '") + field + "'");
   return found->get_ref<const std::string&>();
 }
 
-std::int32_t length_of(const OrderedJson& json, const std::string& place) {
+std::int32_t get_length(const OrderedJson& json, const std::string& path) {
   const auto found = json.find("length");
   if (found == json.end() || found->is_null()) return -1;
-  if (!found->is_number_integer()) fail(place, "'length' is not an integer");
+  if (!found->is_number_integer()) fail(path, "'length' is not an integer");
   const auto length = found->get<std::int64_t>();
-  if (length != -1 && (length < 1 || length > 1 << 30)) fail(place, fmt::format("'length' is {}", length));
+  if (length != -1 && (length < 1 || length > 1 << 30)) fail(path, fmt::format("'length' is {}", length));
   return static_cast<std::int32_t>(length);
 }
 
-Feature parse_list(const OrderedJson& json, const std::string& place, const DataType* stored, int depth,
+Feature parse_list(const OrderedJson& json, const std::string& path, const DataType* stored, int depth,
                    bool large) {
-  if (!json.contains("feature")) fail(place, "the list does not say of what");
+  if (!json.contains("feature")) fail(path, "the list does not say of what");
   const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;
-  return Feature::list(parse(json["feature"], place + "[]", element, depth + 1), length_of(json, place),
+  return Feature::list(parse(json["feature"], path + "[]", element, depth + 1), get_length(json, path),
                        large);
 }
 
 /// As in datasets before 4: a Sequence of a struct is a struct of lists.
-Feature parse_sequence(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
+Feature parse_sequence(const OrderedJson& json, const std::string& path, const DataType* stored, int depth) {
   const auto inner = json.find("feature");
-  if (inner == json.end()) fail(place, "the sequence does not say of what");
+  if (inner == json.end()) fail(path, "the sequence does not say of what");
   const bool structure = inner->is_object() && !(inner->contains("_type") && (*inner)["_type"].is_string());
-  if (!structure) return parse_list(json, place, stored, depth, false);
+  if (!structure) return parse_list(json, path, stored, depth, false);
   std::vector<std::pair<std::string, Feature>> items;
   for (const auto& [name, value] : inner->items()) {
     items.emplace_back(
-        name, Feature::list(parse(value, place + "." + name, nullptr, depth + 1), length_of(json, place)));
+        name, Feature::list(parse(value, path + "." + name, nullptr, depth + 1), get_length(json, path)));
   }
   return Feature::struct_(Features(std::move(items)));
 }
 
-Feature parse_classes(const OrderedJson& json, const std::string& place) {
+Feature parse_classes(const OrderedJson& json, const std::string& path) {
   const auto found = json.find("names");
   std::vector<std::string> names;
   if (found != json.end() && found->is_array()) {
     for (const auto& name : *found) {
-      if (!name.is_string()) fail(place, "a class's name is not a string");
+      if (!name.is_string()) fail(path, "a class's name is not a string");
       names.push_back(name.get<std::string>());
     }
   } else if (const auto count = json.find("num_classes");
@@ -109,36 +108,36 @@ bool fits_kind(const std::string& kind, const DataType& stored) {
 
 /// An unknown kind, which is kept: its storage is that of the file; for the most common kinds, that of
 /// `datasets`. A column that has become another is of its own type.
-Feature parse_other(const OrderedJson& json, const std::string& kind, const std::string& place,
+Feature parse_other(const OrderedJson& json, const std::string& kind, const std::string& path,
                     const DataType* stored) {
   if (stored != nullptr) {
     return fits_kind(kind, *stored) ? Feature::other(json_text(json), *stored) : Feature(*stored);
   }
-  if (kind != "Image" && kind != "Audio") fail(place, "the kind '" + kind + "' is not known");
+  if (kind != "Image" && kind != "Audio") fail(path, "the kind '" + kind + "' is not known");
   return Feature::other(json_text(json), DataType::struct_({{"bytes", DataType(TypeKind::binary)},
                                                             {"path", DataType(TypeKind::utf8)}}));
 }
 
-Feature parse_object(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
+Feature parse_object(const OrderedJson& json, const std::string& path, const DataType* stored, int depth) {
   const auto found = json.find("_type");
-  if (found == json.end() || !found->is_string()) return parse_structure(json, place, stored, depth);
+  if (found == json.end() || !found->is_string()) return parse_structure(json, path, stored, depth);
   const auto& kind = found->get_ref<const std::string&>();
-  if (kind == "Value") return Feature(DataType::named(text_of(json, "dtype", place)));
-  if (kind == "ClassLabel") return parse_classes(json, place);
+  if (kind == "Value") return Feature(DataType::named(get_text(json, "dtype", path)));
+  if (kind == "ClassLabel") return parse_classes(json, path);
   if (kind == "List" || kind == "LargeList")
-    return parse_list(json, place, stored, depth, kind == "LargeList");
-  if (kind == "Sequence") return parse_sequence(json, place, stored, depth);
-  return parse_other(json, kind, place, stored);
+    return parse_list(json, path, stored, depth, kind == "LargeList");
+  if (kind == "Sequence") return parse_sequence(json, path, stored, depth);
+  return parse_other(json, kind, path, stored);
 }
 
-Feature parse(const OrderedJson& json, const std::string& place, const DataType* stored, int depth) {
-  if (depth > kDeepest) fail(place, fmt::format("it is nested more than {} levels deep", kDeepest));
-  if (json.is_object()) return parse_object(json, place, stored, depth);
+Feature parse(const OrderedJson& json, const std::string& path, const DataType* stored, int depth) {
+  if (depth > kDeepest) fail(path, fmt::format("it is nested more than {} levels deep", kDeepest));
+  if (json.is_object()) return parse_object(json, path, stored, depth);
   if (json.is_array() && json.size() == 1) {
     const auto* element = stored != nullptr && stored->is_list() ? &stored->element() : nullptr;
-    return Feature::list(parse(json.front(), place + "[]", element, depth + 1));
+    return Feature::list(parse(json.front(), path + "[]", element, depth + 1));
   }
-  fail(place, "expected a feature, but it is " + std::string(json.type_name()));
+  fail(path, "expected a feature, but it is " + std::string(json.type_name()));
 }
 
 OrderedJson json_of(const Feature& feature);
@@ -158,8 +157,8 @@ OrderedJson json_of_list(const Feature& feature) {
 
 OrderedJson json_of_structure(const Feature& feature) {
   OrderedJson json = OrderedJson::object();
-  for (std::size_t place = 0; place < feature.children().size(); ++place)
-    add_member(json, feature.type().fields()[place].name, json_of(feature.children()[place]));
+  for (std::size_t index = 0; index < feature.children().size(); ++index)
+    add_member(json, feature.type().fields()[index].name, json_of(feature.children()[index]));
   return json;
 }
 

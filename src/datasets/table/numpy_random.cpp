@@ -49,8 +49,8 @@ Pool spread(std::uint64_t seed) {
 std::array<std::uint64_t, 4> words_of(const Pool& pool) {
   Hash hash{0x8B51F9DDU, 0x58F38DEDU};
   std::array<std::uint64_t, 4> words{};
-  for (std::size_t place = 0; place < 2 * words.size(); ++place) {
-    words[place / 2] |= std::uint64_t{hash(pool[place % kPool])} << (place % 2 * 32);
+  for (std::size_t index = 0; index < 2 * words.size(); ++index) {
+    words[index / 2] |= std::uint64_t{hash(pool[index % kPool])} << (index % 2 * 32);
   }
   return words;
 }
@@ -110,7 +110,7 @@ std::uint64_t NumpyRandom::bounded(std::uint64_t most) {
 }
 
 void NumpyRandom::shuffle(std::span<std::int64_t> values) {
-  for (auto place = values.size(); place-- > 1;) std::swap(values[place], values[interval(place)]);
+  for (auto index = values.size(); index-- > 1;) std::swap(values[index], values[interval(index)]);
 }
 
 std::vector<std::int64_t> NumpyRandom::permutation(std::int64_t count) {
@@ -126,7 +126,7 @@ std::vector<std::size_t> NumpyRandom::choices(std::span<const double> probabilit
   for (auto& sum : sums) sum /= sums.back();
   std::vector<std::size_t> chosen;
   chosen.reserve(size);
-  for (std::size_t place = 0; place < size; ++place) {
+  for (std::size_t index = 0; index < size; ++index) {
     const auto found = std::upper_bound(sums.begin(), sums.end(), uniform());
     chosen.push_back(static_cast<std::size_t>(found - sums.begin()));
   }
@@ -135,28 +135,30 @@ std::vector<std::size_t> NumpyRandom::choices(std::span<const double> probabilit
 
 std::vector<std::int64_t> NumpyRandom::sample(std::span<const std::int64_t> values, std::int64_t size) {
   const auto count = static_cast<std::int64_t>(values.size());
-  std::vector<std::int64_t> places;
+  std::vector<std::int64_t> indices;
   if (count > kLargePopulation && size > count / kCutoff) {
-    places.resize(values.size());
-    std::iota(places.begin(), places.end(), 0);
-    for (auto place = count - 1; place >= std::max<std::int64_t>(count - size, 1); --place) {
-      std::swap(places[static_cast<std::size_t>(place)], places[bounded(static_cast<std::uint64_t>(place))]);
+    indices.resize(values.size());
+    std::iota(indices.begin(), indices.end(), 0);
+    for (auto index = count - 1; index >= std::max<std::int64_t>(count - size, 1); --index) {
+      std::swap(indices[static_cast<std::size_t>(index)],
+                indices[bounded(static_cast<std::uint64_t>(index))]);
     }
-    places.erase(places.begin(), places.end() - size);
+    indices.erase(indices.begin(), indices.end() - size);
   } else {
     // Floyd's algorithm: each new index, or, if it was drawn before, the last possible one.
     std::unordered_set<std::int64_t> drawn;
     for (auto last = count - size; last < count; ++last) {
-      const auto place = static_cast<std::int64_t>(bounded(static_cast<std::uint64_t>(last)));
-      places.push_back(drawn.insert(place).second ? place : last);
-      drawn.insert(places.back());
+      const auto index = static_cast<std::int64_t>(bounded(static_cast<std::uint64_t>(last)));
+      indices.push_back(drawn.insert(index).second ? index : last);
+      drawn.insert(indices.back());
     }
-    for (auto place = size - 1; place > 0; --place) {
-      std::swap(places[static_cast<std::size_t>(place)], places[bounded(static_cast<std::uint64_t>(place))]);
+    for (auto index = size - 1; index > 0; --index) {
+      std::swap(indices[static_cast<std::size_t>(index)],
+                indices[bounded(static_cast<std::uint64_t>(index))]);
     }
   }
-  for (auto& place : places) place = values[static_cast<std::size_t>(place)];
-  return places;
+  for (auto& index : indices) index = values[static_cast<std::size_t>(index)];
+  return indices;
 }
 
 }  // namespace lockstep::table

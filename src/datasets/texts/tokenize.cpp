@@ -101,7 +101,7 @@ void check_texts(const ArrowDataset& texts, const std::string& name) {
       row, name));
 }
 
-void check(const ArrowDataset& texts, const TokenizeOptions& options) {
+void check_tokenize_options(const ArrowDataset& texts, const TokenizeOptions& options) {
   if (options.max_length < 0) {
     throw UsageError(fmt::format("tokenize: max_length must be 0 (texts are not cut) or more, but is {}.",
                                  options.max_length));
@@ -164,7 +164,7 @@ Tokenizer load_tokenizer(const fs::path& path, const tokenizer::PretrainedOption
 }
 
 ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options, MapOptions map_options) {
-  check(texts, options);
+  check_tokenize_options(texts, options);
   map_options.name = "tokenize";
   map_options.version = LOCKSTEP_TEXTS_VERSION;
   map_options.parameters = parameters_of(options);

@@ -34,7 +34,7 @@ Joined joined_of(const Column& column) {
 }
 
 /// Hugging Face's files store token ids as int32 and masks as int8.
-Joined joined(const Column& column) {
+Joined join_rows(const Column& column) {
   const auto kind = column.type().is_list() ? column.type().element().kind() : TypeKind::int64;
   if (kind == TypeKind::int8) return joined_of<std::int8_t>(column);
   if (kind == TypeKind::int16) return joined_of<std::int16_t>(column);
@@ -43,7 +43,7 @@ Joined joined(const Column& column) {
 }
 
 std::size_t number_of_tokens(const ArrowDataset& tokens) {
-  return joined(tokens.columns().front().second).values.size();
+  return join_rows(tokens.columns().front().second).values.size();
 }
 
 void check_lengths(const std::string& name, const Joined& one, const std::string& first_name,
@@ -68,7 +68,7 @@ void keep_apart(Columns& columns, const Joined& tokens, const PackingOptions& op
   const auto labels = std::find_if(columns.begin(), columns.end(),
                                    [](const auto& column) { return column.first == "labels"; });
   if (labels != columns.end()) {
-    auto values = joined(labels->second).values;
+    auto values = join_rows(labels->second).values;
     for (std::size_t token = 0; token < values.size(); ++token)
       if (texts.position_ids[token] == 0) values[token] = options.separator_id;
     labels->second = blocks_of(values, options.block_size);
@@ -82,7 +82,7 @@ Columns group(const MapBatch& batch, const PackingOptions& options) {
   Columns columns;
   Joined first;
   for (const auto& [name, column] : batch.rows.columns()) {
-    Joined all = joined(column);
+    Joined all = join_rows(column);
     if (columns.empty()) first = all;
     check_lengths(name, all, batch.rows.columns().front().first, first);
     columns.emplace_back(name, blocks_of(all.values, options.block_size));
@@ -104,7 +104,7 @@ ArrowDataset group_texts(const ArrowDataset& tokens, const PackingOptions& packi
         "group_texts: block_size must be 1 or more and batch_size 0 or more, but they are {} and {}.",
         packing.block_size, packing.batch_size));
   }
-  for (const auto& [name, column] : tokens.columns()) joined(column.slice(0, 0));
+  for (const auto& [name, column] : tokens.columns()) join_rows(column.slice(0, 0));
   options.name = "group_texts";
   options.version = LOCKSTEP_TEXTS_VERSION;
   options.parameters = json_text(nlohmann::json{{"block_size", packing.block_size},

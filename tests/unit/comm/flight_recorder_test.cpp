@@ -126,6 +126,8 @@ TEST(OperationRecord, IsPutIntoWords) {
   const OperationLabel label("bucket 2");
   EXPECT_EQ(recorder.find(recorder.begin(group, all_reduce(2'097'152)))->text(),
             "all_reduce #1 (bucket 2, Float [2097152], 8 MiB)");
+  EXPECT_EQ(recorder.find(recorder.begin(group, recv_from(0)))->text(),
+            "recv #1 (bucket 2, from rank 0 of the group, Float [1], 4 bytes)");
   EXPECT_EQ(all_reduce(8).fingerprint(), "all_reduce of sum, 8 x Float");
   EXPECT_EQ(size_text(1536), "1.5 KiB");
 }
