@@ -15,6 +15,7 @@
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/opt.hpp"
 #include "models/config_file.hpp"
+#include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -218,6 +219,13 @@ struct Task {
   }
 };
 
+template <class Model>
+Model load(const Task<Model>& task, const fs::path& folder, const FromPretrainedOptions& options) {
+  const auto& makers = task.of(folder);
+  const WeightsDtype dtype(options.dtype ? *options.dtype : dtype_of_folder(folder));
+  return makers.load(folder, options);
+}
+
 constexpr Task<TextEncoder> kEncoder = {&Family::encoder, "text encoder"};
 constexpr Task<SequenceClassifier> kClassifier = {&Family::sequence_classifier, "sequence classifier"};
 constexpr Task<CausalLM> kCausalLM = {&Family::causal_lm, "causal language model"};
@@ -227,14 +235,21 @@ constexpr Task<Seq2SeqLM> kSeq2SeqLM = {&Family::seq2seq_lm, "encoder-decoder"};
 
 ModelConfig AutoConfig::from_pretrained(const fs::path& folder) { return family_of(folder).config(folder); }
 
+std::optional<at::ScalarType> dtype_of_name(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  if (const auto dtype = python_dtype(name)) return dtype;
+  throw UsageError(fmt::format(
+      "the dtype of weights is '{}', expected float32, bfloat16, float16, float64 or auto", name));
+}
+
 TextEncoder AutoModel::from_pretrained(const fs::path& folder, const FromPretrainedOptions& options) {
-  return kEncoder.of(folder).load(folder, options);
+  return load(kEncoder, folder, options);
 }
 
 ModelConfig AutoModel::config_of(const fs::path& folder) { return kEncoder.family(folder).config(folder); }
 
 CausalLM AutoModelForCausalLM::from_pretrained(const fs::path& folder, const FromPretrainedOptions& options) {
-  return kCausalLM.of(folder).load(folder, options);
+  return load(kCausalLM, folder, options);
 }
 
 ModelConfig AutoModelForCausalLM::config_of(const fs::path& folder) {
@@ -251,7 +266,7 @@ CausalLM AutoModelForCausalLM::from_config(const ModelConfig& config, const Mode
 
 SequenceClassifier AutoModelForSequenceClassification::from_pretrained(const fs::path& folder,
                                                                        const FromPretrainedOptions& options) {
-  return kClassifier.of(folder).load(folder, options);
+  return load(kClassifier, folder, options);
 }
 
 ModelConfig AutoModelForSequenceClassification::config_of(const fs::path& folder) {
@@ -260,7 +275,7 @@ ModelConfig AutoModelForSequenceClassification::config_of(const fs::path& folder
 
 Seq2SeqLM AutoModelForSeq2SeqLM::from_pretrained(const fs::path& folder,
                                                  const FromPretrainedOptions& options) {
-  return kSeq2SeqLM.of(folder).load(folder, options);
+  return load(kSeq2SeqLM, folder, options);
 }
 
 ModelConfig AutoModelForSeq2SeqLM::config_of(const fs::path& folder) {

@@ -6,7 +6,6 @@ namespace lockstep::models {
 namespace {
 
 using torch::nn::LayerNorm;
-using torch::nn::Linear;
 
 Linear linear(std::int64_t inputs, std::int64_t outputs, bool bias) {
   return Linear(torch::nn::LinearOptions(inputs, outputs).bias(bias));

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
 #include <string>
 
+#include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
 
@@ -42,7 +42,7 @@ class BartAttentionImpl : public torch::nn::Module {
 
   std::int64_t heads_;
   double dropout_;
-  torch::nn::Linear key_{nullptr}, value_{nullptr}, query_{nullptr}, output_{nullptr};
+  Linear key_{nullptr}, value_{nullptr}, query_{nullptr}, output_{nullptr};
 };
 TORCH_MODULE(BartAttention);
 
@@ -67,7 +67,7 @@ class BartLayer : public torch::nn::Module {
   at::Tensor dropped(const at::Tensor& states) const;
 
   BartLayerOptions options_;
-  torch::nn::Linear in_{nullptr}, out_{nullptr};
+  Linear in_{nullptr}, out_{nullptr};
   torch::nn::LayerNorm norm_{nullptr};
 };
 

@@ -1,8 +1,7 @@
 #include "models/bart_sides.hpp"
+#include "models/weights_dtype.hpp"
 
 #include <cmath>
-
-#include "lockstep/parallel/sharded_init.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -72,7 +71,7 @@ BartEncoderImpl::BartEncoderImpl(const BartConfig& config, const Embedding& toke
   register_rest();
   const auto options = layer_options(config, config.encoder_attention_heads, config.encoder_ffn_dim);
   for (std::int64_t i = 0; i < config.encoder_layers; ++i)
-    layers_->push_back(made(BartEncoderLayer(options)));
+    layers_->push_back(made_in_dtype(BartEncoderLayer(options)));
 }
 
 at::Tensor BartEncoderImpl::forward(const at::Tensor& ids, const AttentionMask& mask) {
@@ -89,7 +88,7 @@ BartDecoderImpl::BartDecoderImpl(const BartConfig& config, const Embedding& toke
   register_rest();
   const auto options = layer_options(config, config.decoder_attention_heads, config.decoder_ffn_dim);
   for (std::int64_t i = 0; i < config.decoder_layers; ++i)
-    layers_->push_back(made(BartDecoderLayer(options)));
+    layers_->push_back(made_in_dtype(BartDecoderLayer(options)));
 }
 
 at::Tensor BartDecoderImpl::forward(const at::Tensor& ids, const BartContext& context) {

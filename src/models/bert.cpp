@@ -8,9 +8,10 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/parallel/sharded_init.hpp"
+#include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
+#include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 using torch::nn::Dropout;
 using torch::nn::Embedding;
 using torch::nn::LayerNorm;
-using torch::nn::Linear;
 
 LayerNorm layer_norm(const BertConfig& config) {
   return LayerNorm(torch::nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps));
@@ -160,7 +160,8 @@ class BertEncoderImpl : public torch::nn::Module {
  public:
   explicit BertEncoderImpl(const BertConfig& config) {
     layers_ = register_module("layer", torch::nn::ModuleList());
-    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) layers_->push_back(made(BertLayer(config)));
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+      layers_->push_back(made_in_dtype(BertLayer(config)));
   }
 
   at::Tensor forward(at::Tensor states, const at::Tensor& mask) {
@@ -211,7 +212,7 @@ BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertC
   bert_ = register_module("bert", BertModel(config));
   dropout_ =
       register_module("dropout", Dropout(config.classifier_dropout.value_or(config.hidden_dropout_prob)));
-  classifier_ = register_module("classifier", Linear(config.hidden_size, config.num_labels));
+  classifier_ = register_module("classifier", torch::nn::Linear(config.hidden_size, config.num_labels));
   initialize(*classifier_, config.initializer_range);
 }
 

@@ -2,6 +2,7 @@
 
 #include "lockstep/models/bert.hpp"
 #include "models/load_weights.hpp"
+#include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -42,6 +43,7 @@ BertForSequenceClassification load_bert_classifier(const std::filesystem::path& 
   }
   if (num_labels != 0) config.num_labels = num_labels;
   BertForSequenceClassification model(config);
+  WeightsDtype::apply(*model);
   auto names = names_of_bert();
   names.new_heads.push_back("classifier.");
   auto tensors = parallel::named_state_of(*model);

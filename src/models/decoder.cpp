@@ -11,10 +11,10 @@
 #include <map>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/parallel/sharded_init.hpp"
 #include "models/attention.hpp"
 #include "models/decoder_layers.hpp"
 #include "models/rope.hpp"
+#include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -67,7 +67,7 @@ class DecoderBodyImpl : public torch::nn::Module {
     if (config.padding_idx) words.padding_idx(*config.padding_idx);
     embedding = register_module("embed_tokens", Embedding(words));
     blocks_ = register_module("layers", torch::nn::ModuleList());
-    for (std::size_t i = 0; i < layers_.size(); ++i) blocks_->push_back(made(DecoderBlock(config)));
+    for (std::size_t i = 0; i < layers_.size(); ++i) blocks_->push_back(made_in_dtype(DecoderBlock(config)));
     norm_ = register_module("norm", RmsNorm(config.hidden_size, config));
     for (const auto& rope : config.ropes)
       ropes_.emplace_back(rope, config.head_dim, config.max_position_embeddings);

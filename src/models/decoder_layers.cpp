@@ -7,8 +7,8 @@
 namespace lockstep::models {
 namespace {
 
-torch::nn::Linear projection(std::int64_t inputs, std::int64_t outputs, bool bias) {
-  return torch::nn::Linear(torch::nn::LinearOptions(inputs, outputs).bias(bias));
+Linear projection(std::int64_t inputs, std::int64_t outputs, bool bias) {
+  return Linear(torch::nn::LinearOptions(inputs, outputs).bias(bias));
 }
 
 /// Each head of keys or values as often as queries use it.

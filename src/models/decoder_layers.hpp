@@ -2,12 +2,12 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
 #include <cstddef>
 
 #include "lockstep/models/decoder.hpp"
+#include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
 #include "models/rope.hpp"
@@ -44,7 +44,7 @@ class DecoderAttentionImpl : public torch::nn::Module {
   std::int64_t heads_, key_heads_, size_;
   double drop_, scale_, softcap_;
   QkNorm qk_norm_;
-  torch::nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, all_{nullptr}, output_{nullptr};
+  Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, all_{nullptr}, output_{nullptr};
   RmsNorm query_norm_{nullptr}, key_norm_{nullptr};
 };
 TORCH_MODULE(DecoderAttention);
@@ -57,7 +57,7 @@ class DecoderMlpImpl : public torch::nn::Module {
 
  private:
   std::string activation_;
-  torch::nn::Linear gate_{nullptr}, up_{nullptr}, both_{nullptr}, down_{nullptr};
+  Linear gate_{nullptr}, up_{nullptr}, both_{nullptr}, down_{nullptr};
 };
 TORCH_MODULE(DecoderMlp);
 

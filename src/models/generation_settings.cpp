@@ -150,7 +150,13 @@ GenerationSettings::Limits GenerationSettings::limits(std::int64_t length, std::
     require(limits.most > 0, most, *c.max_length,
             fmt::format("more than {}, the tokens of a prompt; max_new_tokens does not count these", length));
   } else if (longest > 0) {
-    limits.most = std::max<std::int64_t>(1, std::min(limits.most, longest - length));
+    if (length >= longest) {
+      throw UsageError(
+          fmt::format("generate: a prompt has {} tokens, and the model takes {} (max_position_embeddings): "
+                      "expected a shorter prompt, or max_new_tokens",
+                      length, longest));
+    }
+    limits.most = std::min(limits.most, longest - length);
   }
   if (c.min_new_tokens) {
     limits.least = *c.min_new_tokens;

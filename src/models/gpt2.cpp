@@ -10,10 +10,11 @@
 #include <cmath>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/parallel/sharded_init.hpp"
+#include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
 #include "models/load_weights.hpp"
+#include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -25,25 +26,6 @@ using torch::nn::LayerNorm;
 LayerNorm layer_norm(const Gpt2Config& config) {
   return LayerNorm(torch::nn::LayerNormOptions({config.n_embd}).eps(config.layer_norm_epsilon));
 }
-
-/// A linear layer whose weight is [inputs, outputs], as in GPT-2's files.
-class Conv1DImpl : public torch::nn::Module {
- public:
-  Conv1DImpl(std::int64_t inputs, std::int64_t outputs, double spread) {
-    weight_ = register_parameter("weight", torch::empty({inputs, outputs}));
-    bias_ = register_parameter("bias", torch::zeros({outputs}));
-    torch::nn::init::normal_(weight_, 0, spread);
-  }
-
-  at::Tensor forward(const at::Tensor& states) {
-    const auto flat = at::addmm(bias_, states.reshape({-1, states.size(-1)}), weight_);
-    return flat.view({states.size(0), states.size(1), -1});
-  }
-
- private:
-  at::Tensor weight_, bias_;
-};
-TORCH_MODULE(Conv1D);
 
 /// Mask and cache of one forward pass.
 struct Context {
@@ -141,7 +123,8 @@ class Gpt2BodyImpl : public torch::nn::Module {
     blocks_ = register_module("h", torch::nn::ModuleList());
     // The last layers of residual branches are initialized with smaller values, by the number of branches.
     const double spread = config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
-    for (std::int64_t i = 0; i < config.n_layer; ++i) blocks_->push_back(made(Gpt2Block(config, spread)));
+    for (std::int64_t i = 0; i < config.n_layer; ++i)
+      blocks_->push_back(made_in_dtype(Gpt2Block(config, spread)));
     norm_ = register_module("ln_f", layer_norm(config));
   }
 

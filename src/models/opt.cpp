@@ -3,21 +3,20 @@
 #include <fmt/core.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/parallel/sharded_init.hpp"
+#include "lockstep/models/linear.hpp"
 #include "models/attention.hpp"
 #include "models/bart_layers.hpp"
 #include "models/load_weights.hpp"
+#include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
 namespace {
 
 using torch::nn::Embedding;
 using torch::nn::LayerNorm;
-using torch::nn::Linear;
 
 /// Offset of positions in the files' embedding tables.
 constexpr std::int64_t kFirstOptPlace = 2;
@@ -67,7 +66,7 @@ class OptDecoderImpl : public torch::nn::Module {
     }
     layers_ = register_module("layers", torch::nn::ModuleList());
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
-      layers_->push_back(made(BartDecoderLayer(layer_options(config))));
+      layers_->push_back(made_in_dtype(BartDecoderLayer(layer_options(config))));
   }
 
   /// Returns the logits; with a cache, those after the last token alone, [rows, vocabulary].

@@ -8,6 +8,7 @@
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/atomic_file.hpp"
+#include "lockstep/models/lora.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "models/model_origin.hpp"
 
@@ -69,6 +70,7 @@ void write_companions(const ModelOrigin& origin, const ModelConfig& config, cons
 }  // namespace
 
 void save_pretrained(PreTrainedModelImpl& model, const fs::path& folder) {
+  if (lora_of(model) != nullptr) return save_adapter(model, folder);
   const auto tensors = with_old_names(parallel::named_state_of(model), model.renames());
   write_model(folder, tensors);
   const std::string text = model.config_json();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
@@ -10,6 +11,12 @@
 struct Options : lockstep::TrainingArguments {
   std::string model;
   bool from_scratch = false;
+  std::string dtype = "float32";
+  std::string adapter;
+  std::int64_t lora_r = 0;
+  double lora_alpha = 16;
+  double lora_dropout = 0;
+  std::vector<std::string> lora_target_modules;
   std::string tokenizer;
   std::string model_type = "gpt2";
   std::int64_t n_positions = 128;

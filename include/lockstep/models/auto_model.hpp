@@ -1,7 +1,10 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +22,7 @@ namespace lockstep::models {
 //
 // from_pretrained() throws DataError, naming file and field: for a model_type that is not known, listing
 // those that are; for a family without a model of this task; for configurations that are invalid, need what
-// is not implemented, or do not fit the weights. Weights become float32, whatever the dtype of the files. All
+// is not implemented, or do not fit the weights. Weights become float32, or FromPretrainedOptions::dtype. All
 // functions are *Local*; under a ShardedInit, creating a model is *Collective*.
 
 /// Options of from_pretrained().
@@ -33,9 +36,16 @@ struct FromPretrainedOptions {
   bool new_classifier = false;
   /// For AutoModel: with the layer that makes `pooler_output`, if the family has one.
   bool add_pooling_layer = true;
+  /// The dtype of the weights, whatever that of the files, for example at::kBFloat16: half the memory of a
+  /// model that is frozen, that only answers, or that is trained with float32 copies of its weights. None:
+  /// transformers' "auto", the dtype that config.json names, otherwise that of the files.
+  std::optional<at::ScalarType> dtype = at::kFloat;
   /// Set to the names without a counterpart.
   PretrainedReport* report = nullptr;
 };
+
+/// FromPretrainedOptions::dtype by its name in Python ("bfloat16"), or "auto". Throws UsageError for others.
+std::optional<at::ScalarType> dtype_of_name(const std::string& name);
 
 /// The sizes of a new model.
 struct ModelSizes {

@@ -69,7 +69,8 @@ class PreTrainedModelImpl : public torch::nn::Module {
 /// model that came from a folder keeps what that has besides weights and tokenizer: all fields of config.json
 /// ("torch_dtype" becomes that of the weights), generation_config.json, and the settings of
 /// sentence-transformers and of preprocessors. Each file appears complete or not at all; config.json is
-/// written last. *Local*. Throws Error if writing fails.
+/// written last. Of a model with an adapter, save_adapter() writes that alone. *Local*. Throws Error if
+/// writing fails.
 void save_pretrained(PreTrainedModelImpl& model, const std::filesystem::path& folder);
 template <std::derived_from<PreTrainedModelImpl> Model>
 void save_pretrained(const torch::nn::ModuleHolder<Model>& model, const std::filesystem::path& folder) {

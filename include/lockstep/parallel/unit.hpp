@@ -101,7 +101,7 @@ auto call_between(UnitHooks& hooks, const Run& run, Inputs&&... inputs) {
 ///       at::Tensor body(const at::Tensor& states, const at::Tensor& mask);  // what forward was before
 ///     };
 ///
-/// The layers of Gpt2LMHeadModel, OptForCausalLM, BertModel and BartForConditionalGeneration are units.
+/// The layers of the language models of lockstep::models are units.
 class Unit {
  public:
   /// On: forward keeps no activations of this block; backward recomputes them (lockstep::checkpoint). Errors

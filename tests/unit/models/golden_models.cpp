@@ -15,7 +15,8 @@ namespace lockstep::models {
 const std::map<std::string, Values>& golden() {
   static const auto lines = [] {
     std::map<std::string, Values> all;
-    for (const char* path : {LOCKSTEP_GOLDEN_MODELS, LOCKSTEP_GOLDEN_DECODERS}) {
+    // A test may have one file for both.
+    for (const auto& path : std::set<std::string>{LOCKSTEP_GOLDEN_MODELS, LOCKSTEP_GOLDEN_DECODERS}) {
       std::ifstream file(path);
       for (std::string line; std::getline(file, line);) {
         std::istringstream words(line);

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "lockstep/models/lora_config.hpp"
+
+namespace lockstep::models {
+
+/// A layer to which add_lora() can give an adapter: two linear layers without biases, "lora_A" to the rank
+/// and "lora_B" back, whose product is added to the layer's output. *Local*.
+class LoraLayer {
+ public:
+  struct Adapter {
+    std::int64_t r = 8;
+    /// Times which the product counts.
+    double scaling = 1;
+    double dropout = 0;
+    LoraInit init = LoraInit::kaiming;
+  };
+
+  virtual ~LoraLayer() = default;
+
+  bool has_adapter() const noexcept { return !down_.is_empty(); }
+  /// A new adapter, in float32 unless the layer is in float64, on the layer's device. `config` is that of the
+  /// whole model, for lora_of(). Throws UsageError if the layer has one.
+  void add_adapter(const Adapter& adapter, std::shared_ptr<const LoraConfig> config);
+  /// Adds the product to the weight, in float32, and takes the adapter away.
+  void merge_adapter();
+  void remove_adapter();
+  /// Off: the layer is as without its adapter, which stays.
+  void set_adapter_on(bool on) noexcept { is_on_ = on; }
+  bool is_adapter_on() const noexcept { return is_on_; }
+  /// Null without an adapter.
+  const std::shared_ptr<const LoraConfig>& lora_config() const noexcept { return config_; }
+  /// Whether the weight is [inputs, outputs].
+  virtual bool has_turned_weight() const { return false; }
+  /// Whether the adapter's parameters are whole, not a rank's part of them.
+  bool is_adapter_whole() const;
+
+ protected:
+  /// `output` of the layer for `input`, with what the adapter adds, in the dtype of `output`.
+  at::Tensor adapted(const at::Tensor& input, const at::Tensor& output);
+
+  struct Sizes {
+    std::int64_t inputs, outputs;
+  };
+  virtual Sizes sizes() const = 0;
+  virtual torch::nn::Module& module() = 0;
+  virtual const at::Tensor& own_weight() const = 0;
+
+ private:
+  Adapter adapter_;
+  bool is_on_ = true;
+  torch::nn::Linear down_{nullptr}, up_{nullptr};
+  std::shared_ptr<const LoraConfig> config_;
+};
+
+/// torch::nn::Linear that can have an adapter: the linear layers of the models here, and of your own.
+class LinearImpl : public torch::nn::LinearImpl, public LoraLayer {
+ public:
+  using torch::nn::LinearImpl::LinearImpl;
+  at::Tensor forward(const at::Tensor& input);
+
+ private:
+  Sizes sizes() const override { return {options.in_features(), options.out_features()}; }
+  torch::nn::Module& module() override { return *this; }
+  const at::Tensor& own_weight() const override { return weight; }
+};
+TORCH_MODULE(Linear);
+
+/// A linear layer whose weight is [inputs, outputs], as in GPT-2's files; transformers' Conv1D. The weight
+/// begins normal with deviation `spread`, the bias zero.
+class Conv1DImpl : public torch::nn::Module, public LoraLayer {
+ public:
+  Conv1DImpl(std::int64_t inputs, std::int64_t outputs, double spread);
+  /// `input` [rows, tokens, inputs].
+  at::Tensor forward(const at::Tensor& input);
+  bool has_turned_weight() const override { return true; }
+
+ private:
+  Sizes sizes() const override { return {inputs_, outputs_}; }
+  torch::nn::Module& module() override { return *this; }
+  const at::Tensor& own_weight() const override { return weight_; }
+
+  std::int64_t inputs_, outputs_;
+  at::Tensor weight_, bias_;
+};
+TORCH_MODULE(Conv1D);
+
+}  // namespace lockstep::models
