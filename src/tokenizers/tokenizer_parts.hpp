@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lockstep/tokenizers/tokenizer.hpp"
+#include "tokenizers/chat_templates.hpp"
 #include "tokenizers/pipeline.hpp"
 
 namespace lockstep {
@@ -15,6 +16,7 @@ struct Tokenizer::Parts {
   std::shared_ptr<const tokenizer::PostProcessor> target = nullptr;
   bool encodes_targets = false;
   tokenizer::PretrainedSettings settings = {};
+  std::shared_ptr<tokenizer::ChatTemplates> chat_templates = std::make_shared<tokenizer::ChatTemplates>();
 
   const tokenizer::PostProcessor& post_processor() const {
     return encodes_targets ? *target : pipeline->post_processor;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -166,6 +167,40 @@ struct PretrainedSettings {
   bool names_both_languages = false;
   /// decode() removes the spaces before punctuation, except for BPE.
   bool clean_up_tokenization_spaces = false;
+  /// The sources of the folder's chat templates by their names: "default", and such as "tool_use".
+  std::map<std::string, std::string> chat_templates = {};
+};
+
+/// How a conversation becomes a text: the arguments of apply_chat_template() in Python.
+struct ChatOptions {
+  /// The name of one of the folder's templates, or a template; by default "tool_use" with tools if there is
+  /// such a template, otherwise "default".
+  std::string chat_template = {};
+  /// The tools that the model may call, a list of JSON schemas; null: none. Not owned.
+  const nlohmann::ordered_json* tools = nullptr;
+  /// The documents that the model may quote, a list of objects; null: none. Not owned.
+  const nlohmann::ordered_json* documents = nullptr;
+  /// Variables of the template's own, an object: {"enable_thinking": false}. They replace special tokens of
+  /// the same name. Not owned.
+  const nlohmann::ordered_json* variables = nullptr;
+  /// Ends the text with the beginning of an answer.
+  bool add_generation_prompt = false;
+  /// Ends the text within the last message, which the model continues.
+  bool continue_final_message = false;
+  /// Encode the text; otherwise Chat::encoding is empty.
+  bool tokenize = true;
+  /// Fill in Chat::assistant_masks.
+  bool return_assistant_tokens_mask = false;
+};
+
+/// A conversation as text and as tokens.
+struct Chat {
+  std::string text;
+  /// Without the tokens that encode() adds: a template writes them itself.
+  Encoding encoding;
+  /// 1 for a token of what the assistant says, the template's `{% generation %}` blocks, otherwise 0; empty
+  /// unless asked for.
+  std::vector<std::int64_t> assistant_masks;
 };
 
 }  // namespace tokenizer
@@ -247,6 +282,19 @@ class Tokenizer {
   /// A copy for the texts that a translation model is to write: with the template of tgt_lang, like
   /// text_target in Python. The tokenizer itself if it has no languages.
   Tokenizer for_targets() const;
+
+  /// A conversation as the model was trained on it: transformers' apply_chat_template(). `messages` is a list
+  /// of objects with "role" and "content"; members that are null are left out, as transformers does. See
+  /// lockstep/tokenizers/chat_template.hpp for templates.
+  ///
+  /// Throws UsageError if there is no such template, for a mask from a template without `{% generation %}`
+  /// blocks, for options that exclude each other, and for messages that are not a list of objects; DataError,
+  /// with the template's line, for what the template refuses or cannot do.
+  tokenizer::Chat apply_chat_template(const nlohmann::ordered_json& messages,
+                                      const tokenizer::ChatOptions& options = {}) const;
+
+  /// Whether apply_chat_template() with these options can tell what the assistant says.
+  bool marks_generation(const tokenizer::ChatOptions& options = {}) const;
 
   /// Encodes one text. Throws DataError for text that is not UTF-8 or has more than 2^31 - 1 bytes;
   /// UsageError if truncation is impossible: only_second without a pair, or a text too short to lose enough

@@ -9,6 +9,7 @@
 #include "tokenizers/pretrained/class_arguments.hpp"
 #include "tokenizers/pretrained/class_name.hpp"
 #include "tokenizers/pretrained/class_recipe.hpp"
+#include "tokenizers/pretrained/folder_templates.hpp"
 #include "tokenizers/pretrained/given_token.hpp"
 #include "tokenizers/pretrained/model_folder.hpp"
 #include "tokenizers/tokenizer_parts.hpp"
@@ -373,6 +374,7 @@ Tokenizer Tokenizer::from_pretrained(const std::filesystem::path& path,
   }
   auto folder = tokenizer::read_model_folder(path);
   tokenizer::FolderTokenizer made(folder, options);
+  made.settings.chat_templates = tokenizer::chat_templates_of(folder);
   return Tokenizer(std::make_shared<const Parts>(
       Parts{.pipeline = made.pipeline(), .target = made.target(), .settings = std::move(made.settings)}));
 }
