@@ -36,12 +36,14 @@
 #include "lockstep/data/stream_shard.hpp"
 #include "lockstep/data/torch_dataset.hpp"
 
+#include "lockstep/tokenizers/chat_template.hpp"
 #include "lockstep/tokenizers/tokenizer.hpp"
 #include "lockstep/tokenizers/trainers.hpp"
 
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/arrow_tensors.hpp"
 #include "lockstep/datasets/arrow_writer.hpp"
+#include "lockstep/datasets/chats.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/datasets/dataset_dict.hpp"
 #include "lockstep/datasets/iterable_dataset.hpp"

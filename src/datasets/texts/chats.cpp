@@ -1,0 +1,280 @@
+#include "lockstep/datasets/chats.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/json_text.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/tokenize.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using List = std::vector<std::int64_t>;
+
+constexpr std::int64_t kNotTrained = -100;
+
+Json json_of(const Value& value) {
+  if (const auto* list = std::get_if<Value::List>(&value.variant())) {
+    auto json = Json::array();
+    for (const auto& item : *list) json.push_back(json_of(item));
+    return json;
+  }
+  if (const auto* fields = std::get_if<Value::Fields>(&value.variant())) {
+    auto json = Json::object();
+    for (const auto& [name, field] : *fields) json[name] = json_of(field);
+    return json;
+  }
+  if (const auto* text = std::get_if<std::string>(&value.variant())) return *text;
+  if (const auto* flag = std::get_if<bool>(&value.variant())) return *flag;
+  if (const auto* number = std::get_if<std::int64_t>(&value.variant())) return *number;
+  if (const auto* number = std::get_if<std::uint64_t>(&value.variant())) return *number;
+  if (const auto* number = std::get_if<double>(&value.variant())) return *number;
+  if (value.is_null()) return nullptr;
+  throw DataError("a conversation holds bytes: give texts.");
+}
+
+/// With "role" and "content" for the names that ShareGPT's files have.
+Json renamed(Json messages) {
+  if (!messages.is_array()) return messages;
+  for (auto& message : messages) {
+    if (!message.is_object()) continue;
+    for (const auto& [old, name] : {std::pair("from", "role"), std::pair("value", "content")}) {
+      if (!message.contains(old) || message[old].is_null()) continue;
+      message[name] = message[old];
+      message.erase(old);
+    }
+  }
+  return messages;
+}
+
+/// A row's tokens, and which of them are trained on.
+struct Trained {
+  List ids;
+  List labels;
+};
+
+/// Turns rows into tokens: the state of a worker.
+class ChatTokenizer {
+ public:
+  explicit ChatTokenizer(const ChatDataOptions& options)
+      : options_(options), tokenizer_(load_tokenizer(options.tokenizer, options.pretrained)) {}
+
+  Columns columns_of(const MapBatch& batch) const {
+    ColumnBuilder ids(DataType::list(DataType(TypeKind::int64)));
+    ColumnBuilder labels(DataType::list(DataType(TypeKind::int64)));
+    for (std::int64_t i = 0; i < batch.size(); ++i) {
+      auto trained = trained_of(batch.rows[i].value(), batch.first_row + i);
+      if (options_.max_length > 0) {
+        cut(trained.ids);
+        cut(trained.labels);
+        if (std::all_of(trained.labels.begin(), trained.labels.end(),
+                        [](auto label) { return label == kNotTrained; }))
+          continue;
+      }
+      ids.append(trained.ids);
+      labels.append(trained.labels);
+    }
+    return {{"input_ids", ids.finish()}, {"labels", labels.finish()}};
+  }
+
+ private:
+  void cut(List& list) const {
+    const auto length = static_cast<std::size_t>(options_.max_length);
+    if (list.size() <= length) return;
+    const auto surplus = static_cast<std::ptrdiff_t>(list.size() - length);
+    if (options_.keep_end) {
+      list.erase(list.begin(), list.begin() + surplus);
+    } else {
+      list.resize(length);
+    }
+  }
+
+  Trained trained_of(const Value& row, std::int64_t number) const {
+    Json fields = json_of(row);
+    try {
+      if (fields.contains("prompt")) return prompt_and_completion(fields);
+      if (fields.contains("conversations")) fields["messages"] = fields["conversations"];
+      if (fields.contains("messages")) return conversation(fields);
+      return text(fields);
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("row {}: {}", number, error.what()));
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("row {}: {}", number, error.what()));
+    }
+  }
+
+  tokenizer::Chat chat_of(const Json& messages, const Json& row, bool begins_answer, bool with_mask) const {
+    tokenizer::ChatOptions options;
+    options.chat_template = options_.chat_template;
+    options.add_generation_prompt = begins_answer;
+    options.return_assistant_tokens_mask = with_mask;
+    Json tools = row.value("tools", Json());
+    if (tools.is_string()) tools = Json::parse(tools.get<std::string>(), nullptr, false);
+    if (tools.is_discarded()) throw DataError("'tools' is a text that is not JSON.");
+    const Json variables = row.value("chat_template_kwargs", Json());
+    if (!tools.is_null()) options.tools = &tools;
+    if (!variables.is_null()) options.variables = &variables;
+    auto chat = tokenizer_.apply_chat_template(messages, options);
+    if (with_mask && std::find(chat.assistant_masks.begin(), chat.assistant_masks.end(), 1) ==
+                         chat.assistant_masks.end()) {
+      throw DataError(
+          "the assistant says nothing in it, and only that is trained on: leave such rows out, or check "
+          "where the template "
+          "has its {% generation %} blocks.");
+    }
+    return chat;
+  }
+
+  Trained conversation(const Json& row) const {
+    const auto messages = renamed(row.at("messages"));
+    if (!messages.is_array()) throw DataError("'messages' must be a list of messages.");
+    auto chat = chat_of(messages, row, false, options_.assistant_only_loss);
+    return labeled(std::move(chat.encoding.ids), 0, chat.assistant_masks);
+  }
+
+  Trained prompt_and_completion(const Json& row) const {
+    const auto prompt = renamed(row.at("prompt"));
+    const auto completion = renamed(row.value("completion", Json()));
+    if (prompt.is_string() && completion.is_string()) return text_pair(prompt, completion);
+    if (!prompt.is_array() || !completion.is_array()) {
+      throw DataError("'prompt' and 'completion' must both be texts, or both lists of messages.");
+    }
+    const auto begin = chat_of(prompt, row, true, false);
+    auto messages = prompt;
+    messages.insert(messages.end(), completion.begin(), completion.end());
+    auto whole = chat_of(messages, row, false, options_.assistant_only_loss);
+    const auto given = begin_of_completion(begin.encoding.ids, whole.encoding.ids);
+    return labeled(std::move(whole.encoding.ids), given, whole.assistant_masks);
+  }
+
+  Trained text_pair(const std::string& prompt, const std::string& completion) const {
+    auto whole = tokenizer_.encode(prompt + with_end(completion)).ids;
+    const auto given = begin_of_completion(tokenizer_.encode(prompt).ids, whole);
+    return labeled(std::move(whole), given, {});
+  }
+
+  Trained text(const Json& row) const {
+    const auto text = row.value(options_.text_column, Json());
+    if (!text.is_string()) throw DataError(fmt::format("'{}' is null, or no text.", options_.text_column));
+    return labeled(tokenizer_.encode(with_end(text.get<std::string>())).ids, 0, {});
+  }
+
+  std::string with_end(const std::string& text) const {
+    const auto& tokens = tokenizer_.settings().special_tokens;
+    const auto end = tokens.find("eos_token");
+    if (end == tokens.end())
+      throw UsageError(
+          "the tokenizer has no eos_token, which ends texts: name one in its tokenizer_config.json.");
+    return text.ends_with(end->second) ? text : text + end->second;
+  }
+
+  /// The completion begins where the tokens of the prompt alone end, or differ.
+  std::size_t begin_of_completion(const List& prompt, const List& whole) const {
+    if (!options_.completion_only_loss.value_or(true)) return 0;
+    const auto end = std::min(prompt.size(), whole.size());
+    return static_cast<std::size_t>(
+        std::mismatch(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), whole.begin())
+            .first -
+        prompt.begin());
+  }
+
+  static Trained labeled(List ids, std::size_t given, const List& mask) {
+    Trained trained{.ids = std::move(ids), .labels = {}};
+    trained.labels = trained.ids;
+    for (std::size_t i = 0; i < trained.labels.size(); ++i) {
+      if (i < given || (!mask.empty() && mask[i] == 0)) trained.labels[i] = kNotTrained;
+    }
+    return trained;
+  }
+
+  ChatDataOptions options_;
+  Tokenizer tokenizer_;
+};
+
+void check(const ArrowDataset& rows, const ChatDataOptions& options) {
+  if (options.max_length < 0) {
+    throw UsageError(fmt::format(
+        "tokenize_chats: max_length must be 0 (texts are not cut) or more, but is {}.", options.max_length));
+  }
+  const bool has_prompts = rows.has_column("prompt");
+  const bool has_messages = rows.has_column("messages") || rows.has_column("conversations");
+  if (!has_prompts && !has_messages && !rows.has_column(options.text_column)) {
+    throw UsageError(
+        fmt::format("tokenize_chats: the data set needs a column 'messages', or 'prompt' and 'completion', "
+                    "or a column of texts '{}'.",
+                    options.text_column));
+  }
+  if (has_prompts && !rows.has_column("completion"))
+    throw UsageError("tokenize_chats: the data set has prompts, but no column 'completion'.");
+  if (options.completion_only_loss.value_or(false) && !has_prompts) {
+    throw UsageError("tokenize_chats: completion_only_loss needs the columns 'prompt' and 'completion'.");
+  }
+  if (!options.assistant_only_loss) return;
+  const auto& kind =
+      has_prompts ? rows.column("prompt").type()
+                  : rows.column(has_messages ? (rows.has_column("messages") ? "messages" : "conversations")
+                                             : options.text_column)
+                        .type();
+  if (!kind.is_list()) {
+    throw UsageError(
+        "tokenize_chats: assistant_only_loss needs conversations: a text does not say what the assistant "
+        "says.");
+  }
+  const auto tokenizer = load_tokenizer(options.tokenizer, options.pretrained);
+  if (!tokenizer.marks_generation({.chat_template = options.chat_template})) {
+    throw UsageError(
+        "tokenize_chats: assistant_only_loss needs a chat template with {% generation %} and {% "
+        "endgeneration %} around what the "
+        "assistant says: add them to the tokenizer's chat_template.jinja, or give such a template.");
+  }
+}
+
+template <class T>
+Json json_or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+std::string parameters_of(const ChatDataOptions& options) {
+  const auto& pretrained = options.pretrained;
+  return json_text(nlohmann::json{{"special_tokens", pretrained.special_tokens},
+                                  {"add_bos_token", json_or_null(pretrained.add_bos_token)},
+                                  {"add_eos_token", json_or_null(pretrained.add_eos_token)},
+                                  {"add_prefix_space", json_or_null(pretrained.add_prefix_space)},
+                                  {"do_lower_case", json_or_null(pretrained.do_lower_case)},
+                                  {"chat_template", options.chat_template},
+                                  {"text_column", options.text_column},
+                                  {"assistant_only_loss", options.assistant_only_loss},
+                                  {"completion_only_loss", json_or_null(options.completion_only_loss)},
+                                  {"max_length", options.max_length},
+                                  {"keep_end", options.keep_end}});
+}
+
+}  // namespace
+
+ArrowDataset tokenize_chats(const ArrowDataset& rows, const ChatDataOptions& options,
+                            MapOptions map_options) {
+  check(rows, options);
+  map_options.name = "tokenize_chats";
+  map_options.version = LOCKSTEP_TEXTS_VERSION;
+  map_options.parameters = parameters_of(options);
+  map_options.input_files = tokenizer_files(options.tokenizer);
+  const auto config = options.tokenizer / "config.json";
+  if (std::filesystem::exists(config)) map_options.input_files.push_back(config);
+  map_options.remove_columns = rows.column_names();
+  auto tokens = map(
+      rows, [options](const Worker&) { return ChatTokenizer(options); },
+      [](const MapBatch& batch, const ChatTokenizer& tokenizer) { return tokenizer.columns_of(batch); },
+      map_options);
+  if (tokens.num_rows() > 0) return tokens;
+  throw UsageError(
+      fmt::format("tokenize_chats: none of the {} rows has a token to train on within its {} {} tokens: "
+                  "raise max_length.",
+                  rows.num_rows(), options.keep_end ? "last" : "first", options.max_length));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+#include "lockstep/datasets/chats.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/error.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using testing::TemporaryFolder;
+using testing::write_bytes;
+
+class Chats : public ::testing::Test {
+ protected:
+  Chats() {
+    std::ifstream file(LOCKSTEP_CHAT_DATA_GOLDEN);
+    data_ = ordered_json::parse(file);
+    fs::create_directories(model());
+    fs::copy_file(fs::path(LOCKSTEP_TOKENIZER_DIR) / "roberta.json", model() / "tokenizer.json");
+    for (const char* name : {"tokenizer_config.json", "chat_template.jinja"}) {
+      write_bytes(model() / name, data_["files"][name].get<std::string>());
+    }
+  }
+
+  fs::path model() const { return folder_.path() / "model"; }
+  MapOptions map() const { return {.cache_folder = folder_.path() / "cache", .progress = false}; }
+
+  ArrowDataset rows(const ordered_json& rows) {
+    std::string lines;
+    for (const auto& row : rows) lines += row.dump() + "\n";
+    const auto path = folder_.path() / ("rows" + std::to_string(files_++) + ".jsonl");
+    write_bytes(path, lines);
+    return ArrowDataset::load(path);
+  }
+
+  static std::vector<std::vector<std::int64_t>> lists(const ArrowDataset& data, const char* name) {
+    std::vector<std::vector<std::int64_t>> lists;
+    const auto column = data.column<std::span<const std::int64_t>>(name);
+    for (std::int64_t row = 0; row < data.num_rows(); ++row)
+      lists.emplace_back(column[row].begin(), column[row].end());
+    return lists;
+  }
+
+  ChatDataOptions options(const ordered_json& given = ordered_json::object()) const {
+    ChatDataOptions made{.tokenizer = model()};
+    made.assistant_only_loss = given.value("assistant_only_loss", false);
+    if (given.contains("completion_only_loss"))
+      made.completion_only_loss = given.at("completion_only_loss").get<bool>();
+    made.max_length = given.value("packing", false) ? 0 : given.value("max_length", 64);
+    made.keep_end = given.value("truncation_mode", "keep_start") == "keep_end";
+    return made;
+  }
+
+  TemporaryFolder folder_;
+  ordered_json data_;
+  int files_ = 0;
+};
+
+/// Token for token what trl's SFTTrainer prepares.
+TEST_F(Chats, AreThoseOfTrl) {
+  using Lists = std::vector<std::vector<std::int64_t>>;
+  for (const auto& made : data_.at("sft")) {
+    SCOPED_TRACE(made.at("rows").dump() + made.at("options").dump());
+    const auto& given = made.at("options");
+    auto tokens = tokenize_chats(rows(data_["rows"][made["rows"].get<std::string>()]), options(given), map());
+    if (given.value("packing", false)) {
+      const auto strategy = given.value("packing_strategy", "bfd");
+      const auto packing = strategy == "wrapped" ? ChatPacking::wrapped
+                           : strategy == "bfd"   ? ChatPacking::bfd
+                                                 : ChatPacking::bfd_split;
+      tokens = pack_chats(tokens, given.at("max_length"), packing, map());
+    }
+    EXPECT_EQ(lists(tokens, "input_ids"), made.at("ids").get<Lists>());
+    EXPECT_EQ(lists(tokens, "labels"), made.at("labels").get<Lists>());
+    if (made.contains("positions")) {
+      EXPECT_EQ(lists(tokens, "position_ids"), made.at("positions").get<Lists>());
+    }
+  }
+}
+
+TEST_F(Chats, NameTheRowAndWhatToDo) {
+  const auto messages = data_["rows"]["messages"];
+  const auto tokens_of = [&](const ordered_json& given, const ChatDataOptions& options) {
+    return tokenize_chats(rows(given), options, map());
+  };
+  auto assistant_only = options({{"assistant_only_loss", true}});
+  const ordered_json user = {{{"messages", {{{"role", "user"}, {"content", "Hi"}}}}}};
+  EXPECT_THROWS(tokens_of(user, assistant_only), DataError, "row 0", "the assistant says nothing");
+  EXPECT_THROWS(tokens_of(data_["rows"]["texts"], assistant_only), UsageError,
+                "assistant_only_loss needs conversations");
+  assistant_only.chat_template = "{{ messages[0].content }}";
+  EXPECT_THROWS(tokens_of(messages, assistant_only), UsageError, "{% generation %}", "chat_template.jinja");
+  auto short_rows = options({{"assistant_only_loss", true}});
+  short_rows.max_length = 2;
+  EXPECT_THROWS(tokens_of(messages, short_rows), UsageError, "none of the 5 rows", "raise max_length");
+  auto refusing = options();
+  refusing.chat_template = "{{ raise_exception('no ' ~ messages[0].role) }}";
+  EXPECT_THROWS(tokens_of(messages, refusing), DataError, "row 0", "line 1", "no user");
+  EXPECT_THROWS(tokens_of({{{"prompt", "x"}}}, options()), UsageError, "no column 'completion'");
+  EXPECT_THROWS(tokens_of({{{"other", "x"}}}, options()), UsageError, "'messages'", "'text'");
+  EXPECT_THROWS(
+      tokens_of({{{"prompt", "x"}, {"completion", nullptr}}, {{"prompt", "x"}, {"completion", "y"}}},
+                options()),
+      DataError, "row 0", "must both be texts");
+  EXPECT_THROWS(pack_chats(tokens_of(messages, options()), 0, ChatPacking::bfd, map()), UsageError,
+                "max_length must be 1 or more");
+}
+
+/// A row's own tools and variables reach the template.
+TEST_F(Chats, TakeToolsAndVariablesOfTheirRows) {
+  auto given = options();
+  given.chat_template = "{{ tools[0].name }} {{ style }} {{ messages[0].content }}";
+  const ordered_json one = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
+                            {"tools", "[{\"name\": \"f\"}]"},
+                            {"chat_template_kwargs", {{"style", "loud"}}}};
+  const auto tokens = tokenize_chats(rows(ordered_json::array({one})), given, map());
+  EXPECT_EQ(lists(tokens, "input_ids")[0],
+            Tokenizer::from_pretrained(model()).encode("f loud Hi", {.add_special_tokens = false}).ids);
+}
+
+}  // namespace
+}  // namespace lockstep
