@@ -1,0 +1,79 @@
+// Fine-tuning on conversations, from the command line to the files that it writes.
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/runtime/program.hpp"
+#include "support/tiny_models.hpp"
+#include "text_trainer.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Sft : public TextTrainer {
+ protected:
+  Sft() {
+    write_tiny_gpt2(file("model"));
+    fs::copy_file(std::string(LOCKSTEP_TOKENIZER_DIR) + "/roberta.json", file("model/tokenizer.json"));
+    std::ifstream golden(LOCKSTEP_CHAT_DATA_GOLDEN);
+    data_ = nlohmann::ordered_json::parse(golden);
+    for (const char* name : {"tokenizer_config.json", "chat_template.jinja"}) {
+      write(std::string("model/") + name, data_["files"][name].get<std::string>());
+    }
+    std::string lines;
+    for (const auto& row : data_["rows"]["messages"]) lines += row.dump() + "\n";
+    train_file_ = write("chats.jsonl", lines);
+  }
+
+  Words words(const std::string& flags) const {
+    return Words{LOCKSTEP_SFT} + common() + Words{"--train-file", train_file_} +
+           split("--learning-rate 1e-3 --logging-steps 1 --per-device-train-batch-size 5 " + flags);
+  }
+
+  void expect_losses_of_trl(const std::string& name, const std::string& flags) const {
+    const Finished job =
+        run_alone(words("--max-steps 10 --save-steps 10 " + flags) + Words{"--output-dir", file(name)});
+    ASSERT_EQ(job.status, 0) << job.err;
+    const auto losses = logged(file(name) + "/checkpoint-10", "loss");
+    const auto expected = data_["losses"][name].get<std::vector<double>>();
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], 1e-4) << "step " << i + 1;
+  }
+
+  nlohmann::ordered_json data_;
+  std::string train_file_;
+};
+
+TEST_F(Sft, HasTheLossesOfTrl) {
+  expect_losses_of_trl("all", "");
+  expect_losses_of_trl("assistant_only", "--assistant-only-loss");
+}
+
+TEST_F(Sft, PacksOnTwoRanksAndWritesAModelThatCanBeUsedAgain) {
+  const auto flags = words(
+      "--packing --assistant-only-loss --max-steps 2 --save-strategy no --per-device-train-batch-size 2");
+  const Finished job =
+      run_job(flags + Words{"--output-dir", file("out"), "--validation-file", train_file_}, 2);
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.out, "perplexity "), 1) << job.out;
+  for (const char* name :
+       {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    EXPECT_TRUE(fs::exists(file("out/") + name)) << name;
+  const Finished again = run_alone(flags + Words{"--model", file("out"), "--output-dir", file("two")});
+  EXPECT_EQ(again.status, 0) << again.err;
+}
+
+TEST_F(Sft, RefusesWhatItCannotTrainOn) {
+  write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const Words out{"--output-dir", file("out")};
+  expect_refusal(words("--assistant-only-loss") + out, 2, {"{% generation %}", "chat_template.jinja"});
+  expect_refusal(words("--max-length 33") + out, 2, {"--max-length 33", "32 tokens"});
+  expect_refusal(words("--completion-only-loss true") + out, 2, {"completion_only_loss", "'prompt'"});
+}
+
+}  // namespace
+}  // namespace lockstep::testing

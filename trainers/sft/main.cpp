@@ -1,0 +1,109 @@
+// Fine-tunes a language model on conversations.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "lockstep/core/runtime/program.hpp"
+#include "lockstep/data/collate.hpp"
+#include "lockstep/datasets/prepare.hpp"
+#include "lockstep/datasets/tokenize.hpp"
+#include "lockstep/models/auto_model.hpp"
+#include "lockstep/models/trainer_model.hpp"
+#include "options.hpp"
+#include "samples.hpp"
+#include "text/program.hpp"
+#include "text/tokens.hpp"
+
+namespace {
+
+using lockstep::Accelerator;
+using lockstep::Batch;
+using lockstep::Trainer;
+using lockstep::models::AutoModelForCausalLM;
+
+/// trl's own.
+constexpr std::int64_t kDefaultLength = 1024;
+
+void complete(Options& options) {
+  if (options.tokenizer.empty()) options.tokenizer = options.model;
+  if (options.max_length == 1)
+    throw lockstep::UsageError("--max-length 1 leaves nothing to predict: the first token is given.");
+}
+
+std::int64_t length_of(const Options& options, std::int64_t longest) {
+  if (options.max_length == 0) return std::min(longest, kDefaultLength);
+  if (options.max_length <= longest) return options.max_length;
+  throw lockstep::UsageError(
+      fmt::format("--max-length {} is more than the model takes: {} tokens.", options.max_length, longest));
+}
+
+/// Logits predict the next token: drops the last logits and the first label.
+texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
+  const at::Tensor& logits = outputs["logits"];
+  const std::int64_t last = logits.size(1) - 1;
+  return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
+}
+
+/// Pads after the texts, which do not see what follows them.
+lockstep::CollateFunction collate_of(const lockstep::Tokenizer& tokenizer) {
+  auto pad = tokenizer.special_token_id("pad_token");
+  if (!pad) pad = tokenizer.special_token_id("eos_token");
+  return lockstep::causal_lm_collate({.pad_token_id = pad.value_or(0)});
+}
+
+void evaluate(Trainer& trainer) {
+  for (const auto& [name, value] : trainer.evaluate()) {
+    trainer.accelerator().print(name, " ", value);
+    if (name == "eval_loss") trainer.accelerator().print("perplexity ", std::exp(value));
+  }
+}
+
+void save(const Trainer& trainer, const lockstep::models::CausalLM& model, const Options& options) {
+  texts::save(trainer, model, options.tokenizer);
+  if (options.chat_template_path.empty()) return;
+  trainer.accelerator().on_main_process([&] {
+    std::filesystem::copy_file(options.chat_template_path,
+                               std::filesystem::path(options.output_dir) / "chat_template.jinja",
+                               std::filesystem::copy_options::overwrite_existing);
+  });
+}
+
+int train(const Accelerator& accelerator, const Options& options) {
+  const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
+  const auto config = AutoModelForCausalLM::config_of(options.model);
+  texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
+  const auto max_length = length_of(options, config.max_position_embeddings);
+  torch::manual_seed(options.seed);
+  auto init = accelerator.sharded_init();
+  const auto model = AutoModelForCausalLM::from_pretrained(options.model);
+  init.reset();
+  const Samples samples = load_samples(
+      options, max_length, lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
+  // 'lockstep prepare' needs only the data.
+  if (lockstep::preparing(lockstep::process_environment())) return 0;
+  Trainer trainer(accelerator, options,
+                  {.model = lockstep::models::trainer_model(model),
+                   .train_dataset = samples.train,
+                   .eval_dataset = samples.validation,
+                   .data_collator = collate_of(tokenizer),
+                   .compute_loss = texts::token_loss_of(predicted, options.label_smoothing_factor),
+                   .compute_metrics = texts::token_accuracy(predicted)});
+  accelerator.print("training on ", samples.train->size(), " samples of at most ", max_length, " tokens; ",
+                    accelerator.num_processes(), " rank(s) on ", accelerator.device());
+  const auto output = trainer.train();
+  if (output.preempted) return lockstep::kPreemptedExitCode;
+  if (samples.validation) evaluate(trainer);
+  save(trainer, model, options);
+  accelerator.wait_for_everyone();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::run_program("sft",
+                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
+}

@@ -1,0 +1,66 @@
+#include "samples.hpp"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/arrow_tensors.hpp"
+#include "lockstep/datasets/chats.hpp"
+#include "text/files.hpp"
+
+namespace {
+
+using lockstep::ChatPacking;
+using lockstep::Dataset;
+
+std::string template_in(const std::string& path) {
+  if (path.empty()) return {};
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw lockstep::DataError("--chat-template-path: cannot read '" + path + "'.");
+  return text.str();
+}
+
+lockstep::ChatDataOptions data_options(const Options& options, std::int64_t max_length) {
+  lockstep::ChatDataOptions made;
+  made.tokenizer = options.tokenizer;
+  made.chat_template = template_in(options.chat_template_path);
+  made.text_column = options.dataset_text_field;
+  made.assistant_only_loss = options.assistant_only_loss;
+  if (options.completion_only_loss != "auto")
+    made.completion_only_loss = options.completion_only_loss == "true";
+  made.max_length = options.packing ? 0 : max_length;
+  made.keep_end = options.truncation_mode == "keep_end";
+  return made;
+}
+
+ChatPacking packing_of(const Options& options) {
+  if (options.packing_strategy == "wrapped") return ChatPacking::wrapped;
+  return options.packing_strategy == "bfd_split" ? ChatPacking::bfd_split : ChatPacking::bfd;
+}
+
+std::shared_ptr<const Dataset> samples_of(const std::string& flag, const std::string& path,
+                                          const Options& options, std::int64_t max_length,
+                                          const lockstep::DistributedContext& ranks) {
+  const auto table = texts::read_table(flag, path, options.data_format);
+  const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
+  auto tokens = lockstep::tokenize_chats(table, data_options(options, max_length), map);
+  if (options.packing) tokens = lockstep::pack_chats(tokens, max_length, packing_of(options), map);
+  return std::make_shared<lockstep::ArrowTensorDataset>(
+      tokens, lockstep::ArrowTensorOptions{.columns = tokens.column_names()});
+}
+
+}  // namespace
+
+Samples load_samples(const Options& options, std::int64_t max_length,
+                     const lockstep::DistributedContext& ranks) {
+  Samples samples;
+  samples.train = samples_of("--train-file", options.train_file, options, max_length, ranks);
+  if (!options.validation_file.empty()) {
+    samples.validation = samples_of("--validation-file", options.validation_file, options, max_length, ranks);
+  }
+  return samples;
+}
