@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -17,8 +18,9 @@ using lockstep::testing::FolderOfAPage;
 using lockstep::testing::write_bytes;
 using nlohmann::ordered_json;
 
-/// A model's folder, and conversations.
+/// A model's folder, and conversations; the cache is in the page's folder, too.
 void write_files() {
+  setenv("LOCKSTEP_CACHE", "cache", 1);
   std::ifstream file(LOCKSTEP_CHAT_DATA_GOLDEN);
   const auto data = ordered_json::parse(file);
   std::filesystem::create_directory("model");
