@@ -215,20 +215,21 @@ void GradientState::end() noexcept {
   inside_ = false;
 }
 
-/// A sum of means and a weighted sum cannot be mixed.
+/// What has been computed before would be divided by the weights, or not divided. In a window of one
+/// micro-batch nothing has.
 void GradientState::demand_kind(bool weighted) {
   if (!inside_) {
     // Outside a window, every backward is a step.
     syncs_ = true;
     return;
   }
-  if (weighted_.value_or(weighted) != weighted) {
+  const bool is_whole_window = done_ == 1 && syncs_;
+  if (!is_whole_window && weighted_.value_or(weighted) != weighted) {
     throw UsageError(
         "backward(loss) and backward(sum, weight) cannot be mixed in one accumulation window: one is a "
         "mean, the other a sum.");
   }
   weighted_ = weighted;
-  if (syncs_) weighted_.reset();
 }
 
 at::Tensor GradientState::scaled(const at::Tensor& loss) { return scaling_ ? scaling_->scale(loss) : loss; }

@@ -87,6 +87,35 @@ TEST(Gradients, OutsideOfWindowsAreStepsOfTheirOwn) {
       accumulating(3));
 }
 
+/// The earlier gradients of a window would be divided by the weights, or those of a weighted loss not be
+/// divided.
+TEST(Gradients, KindsOfLossesAreNotMixedInAWindow) {
+  for (const bool weighted_first : {false, true}) {
+    for (const bool in_last_batch : {false, true}) {
+      run_accelerators(
+          1,
+          [&](Accelerator& accelerator) {
+            auto model = make_model();
+            auto ddp = accelerator.prepare(model);
+            const auto backward = [&](bool weighted) {
+              weighted ? accelerator.backward(ddp(rows(1)).sum(), 1)
+                       : accelerator.backward(ddp(rows(1)).sum());
+            };
+            {
+              const auto first = accelerator.accumulate();
+              backward(weighted_first);
+              if (!in_last_batch) EXPECT_THROWS(backward(!weighted_first), UsageError, "cannot be mixed");
+            }
+            const auto last = accelerator.accumulate();
+            if (in_last_batch) EXPECT_THROWS(backward(!weighted_first), UsageError, "cannot be mixed");
+            backward(weighted_first);
+            EXPECT_EQ(model->bias.grad().item<double>(), 1);
+          },
+          accumulating(2));
+    }
+  }
+}
+
 enum class Place : std::uint8_t { top, top_inside, bottom, after_scope };
 
 /// Where programs clear the gradients, and where they step.
