@@ -1,6 +1,7 @@
 #include "net/store/key_value_table.hpp"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 
@@ -174,6 +175,23 @@ TEST_F(Table, ReturnsAllReservedMemory) {
   EXPECT_GT(budget.used(), 0U);  // The value that is still held.
   const_cast<Value&>(held).reset();
   EXPECT_EQ(budget.used(), 0U);
+}
+
+/// The budget is of memory, not of bytes: many small objects cost more than what they contain.
+TEST(TableMemory, IsCoveredByTheBudget) {
+  constexpr int kObjects = 20'000;
+  const auto allocated = [] { return mallinfo2().uordblks; };
+  for (const bool in_queues : {false, true}) {
+    MemoryBudget budget(100'000'000);
+    KeyValueTable table(budget);
+    const auto before = allocated();
+    for (int i = 0; i < kObjects; ++i) {
+      const std::string name = "name " + std::to_string(i);
+      in_queues ? table.push(name, "x") : table.set(name, "x");
+    }
+    // A sanitizer's allocator reports nothing: the difference is 0 there.
+    EXPECT_LE(allocated() - before, budget.used()) << (in_queues ? "queues" : "values");
+  }
 }
 
 }  // namespace

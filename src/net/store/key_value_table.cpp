@@ -131,8 +131,8 @@ std::size_t KeyValueTable::length(const std::string& queue) const {
   return found == queues_.end() ? 0 : found->second.size();
 }
 
-std::vector<std::string> KeyValueTable::keys() const {
-  std::vector<std::string> names;
+std::vector<std::string_view> KeyValueTable::keys() const {
+  std::vector<std::string_view> names;
   for (const auto& [key, value] : values_) names.push_back(key);
   return names;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <set>
 #include <string>
@@ -40,7 +39,8 @@ class KeyValueTable {
   std::size_t length(const std::string& queue) const;
 
   std::size_t size() const { return values_.size(); }
-  std::vector<std::string> keys() const;
+  /// Views, valid until the table changes: copies would be outside the budget.
+  std::vector<std::string_view> keys() const;
   /// Removes every key and queue that does not begin with `kept_prefix`.
   void clear(std::string_view kept_prefix);
 
@@ -76,7 +76,8 @@ class KeyValueTable {
 
   MemoryBudget& budget_;
   std::unordered_map<std::string, Stored> values_;
-  std::unordered_map<std::string, std::deque<Value>> queues_;
+  /// Lists: an empty deque takes some 600 bytes, which the overhead of an object does not pay for.
+  std::unordered_map<std::string, std::list<Value>> queues_;
   std::unordered_map<WaiterId, Wait> waits_;
   std::unordered_map<std::string, std::list<WaiterId>> waiters_;
   std::vector<WaiterId> ready_;

@@ -93,7 +93,8 @@ struct StoredBytes {
 };
 using Value = std::shared_ptr<const StoredBytes>;
 
-/// The memory overhead of a small object: nodes, pointers, allocator.
-inline constexpr std::size_t kObjectOverhead = 128;
+/// The memory overhead of a small object: a map's node and bucket, a list's node, a shared StoredBytes, and
+/// the allocator's part of each.
+inline constexpr std::size_t kObjectOverhead = 256;
 
 }  // namespace lockstep::net

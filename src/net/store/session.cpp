@@ -139,7 +139,7 @@ void ClientSession::execute(Request& request) {
       return answer_number(table_.length(strings[0]));
     case QueryType::list_keys:
       answer_number(table_.size());
-      for (const auto& key : table_.keys()) {
+      for (const auto key : table_.keys()) {
         answer_number(key.size());
         send_buffer_.put(key);
       }
