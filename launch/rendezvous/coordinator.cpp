@@ -211,12 +211,14 @@ void Coordinator::after_loss(Time now) {
   if (!failures_.empty()) summary = options_.analyze(failures_);
   // A rank that failed by itself is the cause, even if its node was lost afterwards.
   if (summary.has_own_cause) return after_failure(now);
-  if (staying() >= options_.min_nodes) {
+  const bool can_restart = !has_torchrun_nodes();
+  if (can_restart && staying() >= options_.min_nodes) {
     pause_for(restarts_.pause_after(lived(now)), "the job continues without it", now);
     return gather(now);
   }
   report("lockstep run: FAILED: " + losses_ + "\n");
-  if (!restart(now)) finish(1, summary.error.is_null() ? nlohmann::json(losses_) : summary.error, now);
+  if (!can_restart || !restart(now))
+    finish(1, summary.error.is_null() ? nlohmann::json(losses_) : summary.error, now);
 }
 
 bool Coordinator::has_torchrun_nodes() const {

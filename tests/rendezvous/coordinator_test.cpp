@@ -194,6 +194,21 @@ TEST(Coordinator, LostNodeEndsAFixedJobAndIsNamed) {
   EXPECT_NE(job.words(0).find("FAILED: node 1 (host b"), std::string::npos) << job.words(0);
 }
 
+TEST(Coordinator, LostNodeEndsAJobWithTorchrunNodesThoughRestartsAreLeft) {
+  Job job(nodes(2, 3, 1), 1);
+  job.join(1);
+  NodeInfo torchrun = job.info("c", job.options, 2);
+  torchrun.is_torchrun = true;
+  job.coordinator.on_join(2, torchrun, job.now);
+  ASSERT_EQ(job.starts(0), 1);
+  job.coordinator.on_disconnect(1, "closed its connection", job.now);
+  job.ended(0, 1, false);
+  job.ended(2, 1, false);
+  EXPECT_EQ(job.starts(0), 1);
+  EXPECT_EQ(job.exit_code(0), 1);
+  EXPECT_NE(job.words(0).find("FAILED: node 1 (host b"), std::string::npos) << job.words(0);
+}
+
 TEST(Coordinator, LostNodeOfAFixedJobIsReplacedWhileRestartsAreLeft) {
   Job job(nodes(2, 2, 1), 2);
   job.coordinator.on_disconnect(1, "closed its connection", job.now);
