@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::safetensors {
 namespace {
@@ -41,10 +44,11 @@ const char* name_of_dtype(at::ScalarType type) noexcept {
   return found == kTypes.end() ? nullptr : found->name;
 }
 
-at::ScalarType scalar_type_of(std::string_view name) noexcept {
-  return std::find_if(kTypes.begin(), kTypes.end(),
-                      [&](const NamedType& known) { return known.name == name; })
-      ->type;
+at::ScalarType scalar_type_of(std::string_view name) {
+  const auto found =
+      std::find_if(kTypes.begin(), kTypes.end(), [&](const NamedType& known) { return known.name == name; });
+  if (found == kTypes.end()) throw DataError("LibTorch has no dtype for '" + std::string(name) + "'");
+  return found->type;
 }
 
 }  // namespace lockstep::safetensors

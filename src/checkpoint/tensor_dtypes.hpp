@@ -10,6 +10,6 @@ namespace lockstep::safetensors {
 const char* name_of_dtype(at::ScalarType type) noexcept;
 
 /// The dtype of a name that find_dtype() knows.
-at::ScalarType scalar_type_of(std::string_view name) noexcept;
+at::ScalarType scalar_type_of(std::string_view name);
 
 }  // namespace lockstep::safetensors

@@ -138,6 +138,7 @@ struct Kind {
   bool needs_training_steps;
 };
 
+/// The options that each takes, for users of the Trainer, are in train/rules/schedule_kwargs.cpp.
 const std::map<std::string, Kind>& kinds() {
   static const std::map<std::string, Kind> known = {
       {"constant", {constant, false}},

@@ -1,6 +1,5 @@
 #include "parallel/comm_hook_runner.hpp"
 
-#include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 #include <torch/csrc/autograd/engine.h>
@@ -10,19 +9,6 @@
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {
-
-FinishBucket PlainMean::start(const GradientBucket& bucket, const ProcessGroup& group) {
-  if (in_place_) {
-    bucket.buffer.div_(divisor_);
-  } else {
-    // A tensor, as in the reducer: a number would first be rounded to the gradients' precision.
-    bucket.buffer.mul_(at::native::wrapped_scalar_tensor(1.0 / divisor_));
-  }
-  return [buffer = bucket.buffer, work = group.all_reduce_async(bucket.buffer)]() mutable {
-    work.wait();
-    return buffer;
-  };
-}
 
 namespace {
 
@@ -47,26 +33,26 @@ void check_result(const at::Tensor& result, const GradientBucket& bucket, const 
 /// parts of a hook run in the thread of backward, in the same order on every rank.
 class ReducerHook : public c10d::CommHookInterface {
  public:
-  explicit ReducerHook(std::shared_ptr<CommHookRunner> pipeline) : pipeline_(std::move(pipeline)) {}
+  explicit ReducerHook(std::shared_ptr<CommHookRunner> runner) : runner_(std::move(runner)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    const std::size_t index = pipeline_->start(bucket_of(bucket));
+    const std::size_t index = runner_->start(bucket_of(bucket));
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
     future->markCompleted(static_cast<std::int64_t>(index));
     return future;
   }
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
-    at::Tensor gradients = pipeline_->finish(static_cast<std::size_t>(result.toInt()));
-    if (pipeline_->is_complete()) {
+    at::Tensor gradients = runner_->finish(static_cast<std::size_t>(result.toInt()));
+    if (runner_->is_complete()) {
       torch::autograd::Engine::get_default_engine().queue_callback(
-          [pipeline = pipeline_] { pipeline->after_backward(); });
+          [runner = runner_] { runner->after_backward(); });
     }
     return gradients;
   }
 
  private:
-  std::shared_ptr<CommHookRunner> pipeline_;
+  std::shared_ptr<CommHookRunner> runner_;
 };
 
 /// The gradients in `averaged`, with their parameters' strides, as in the reducer.
@@ -120,8 +106,8 @@ void CommHookRunner::after_backward() {
   for (const auto& entry : parameters_) clear_gradient(entry.tensor);
 }
 
-std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> pipeline) {
-  return std::make_unique<ReducerHook>(std::move(pipeline));
+std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> runner) {
+  return std::make_unique<ReducerHook>(std::move(runner));
 }
 
 }  // namespace lockstep::parallel

@@ -12,24 +12,6 @@
 
 namespace lockstep::parallel {
 
-/// The reducer's own averaging as a hook, bit-identical.
-class PlainMean : public CommHook {
- public:
-  explicit PlainMean(int divisor) : divisor_(divisor) {}
-
-  std::string name() const override { return "none"; }
-  FinishBucket start(const GradientBucket& bucket, const ProcessGroup& group) override;
-
-  void set_divisor(int divisor) { divisor_ = divisor; }
-  /// Whether the gradients are already in the bucket: the reducer divides those in place, and multiplies
-  /// others by the reciprocal while copying them.
-  void set_in_place(bool in_place) { in_place_ = in_place; }
-
- private:
-  int divisor_;
-  bool in_place_ = false;
-};
-
 /// Runs the communication hook, the check and `apply` for the reducer's buckets.
 class CommHookRunner {
  public:
@@ -70,6 +52,6 @@ class CommHookRunner {
 };
 
 /// The runner as the hook of the reducer.
-std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> pipeline);
+std::unique_ptr<c10d::CommHookInterface> as_reducer_hook(std::shared_ptr<CommHookRunner> runner);
 
 }  // namespace lockstep::parallel

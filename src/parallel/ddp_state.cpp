@@ -67,27 +67,27 @@ void DdpState::install_reducer(BucketLayout buckets) {
   reducer->set_logger(logger);
   if (options.static_graph) reducer->set_static_graph();
   if (applies_in_backward) reducer->set_optimizer_in_backward();
-  if (pipeline == nullptr) return;
-  pipeline->hook().buckets_changed();
-  reducer->register_comm_hook(parallel::as_reducer_hook(pipeline));
+  if (hook_runner == nullptr) return;
+  hook_runner->hook().buckets_changed();
+  reducer->register_comm_hook(parallel::as_reducer_hook(hook_runner));
 }
 
-parallel::CommHookRunner& DdpState::need_pipeline() {
-  if (pipeline == nullptr) {
-    pipeline = std::make_shared<parallel::CommHookRunner>(group, mean, parameters);
-    reducer->register_comm_hook(parallel::as_reducer_hook(pipeline));
+parallel::CommHookRunner& DdpState::require_hook_runner() {
+  if (hook_runner == nullptr) {
+    hook_runner = std::make_shared<parallel::CommHookRunner>(group, mean, parameters);
+    reducer->register_comm_hook(parallel::as_reducer_hook(hook_runner));
   }
-  return *pipeline;
+  return *hook_runner;
 }
 
 void DdpState::rebuild_buckets() {
   const comm::SharedAllocation buckets_are_shared(group);
-  if (reducer->rebuild_buckets() && pipeline != nullptr) pipeline->hook().buckets_changed();
+  if (reducer->rebuild_buckets() && hook_runner != nullptr) hook_runner->hook().buckets_changed();
 }
 
 void DdpState::backward_begins() {
   reducer->buckets_begin();
-  if (pipeline != nullptr) pipeline->backward_begins();
+  if (hook_runner != nullptr) hook_runner->backward_begins();
 }
 
 void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {

@@ -13,6 +13,7 @@
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "parallel/comm_hook_runner.hpp"
 #include "parallel/parameter_watch.hpp"
+#include "parallel/plain_mean.hpp"
 #include "parallel/reducer_setup.hpp"
 #include "parallel/straggler_detector.hpp"
 
@@ -38,8 +39,8 @@ struct DdpState : std::enable_shared_from_this<DdpState> {
            const ProcessGroup& ddp_group, const DistributedDataParallelOptions& ddp_options);
 
   void install_reducer(BucketLayout buckets);
-  /// Creates the pipeline if needed; from then on the reducer communicates through it.
-  parallel::CommHookRunner& need_pipeline();
+  /// Creates the runner if needed; from then on the reducer communicates through it.
+  parallel::CommHookRunner& require_hook_runner();
   void rebuild_buckets();
   /// Call it before the buckets of a step are sent.
   void backward_begins();
@@ -74,8 +75,8 @@ struct DdpState : std::enable_shared_from_this<DdpState> {
   std::shared_ptr<parallel::TimedReducer> reducer;  // Null in a group of one.
   // The reducer uses it without a null check when the set of unused parameters changes.
   std::shared_ptr<c10d::Logger> logger;
-  std::shared_ptr<parallel::CommHookRunner> pipeline;  // Null if the reducer averages by itself.
-  std::shared_ptr<parallel::PlainMean> mean;           // The pipeline's default hook.
+  std::shared_ptr<parallel::CommHookRunner> hook_runner;  // Null if the reducer averages by itself.
+  std::shared_ptr<parallel::PlainMean> mean;              // The runner's default hook.
   parallel::StragglerDetector watch;
   std::optional<trace::Range> forward;  // Set during a forward.
   std::optional<JoinState> join;

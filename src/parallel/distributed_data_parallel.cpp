@@ -96,7 +96,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
   if (options.broadcast_buffers) state_->broadcast(parallel::without_repeats(buffers), 0);
   state_->install_reducer(parallel::first_buckets(state_->parameters, options));
   if (options.non_finite_gradients == NonFiniteGradients::ignore) return;
-  state_->need_pipeline().set_check(
+  state_->require_hook_runner().set_check(
       std::make_unique<parallel::GradientCheck>(group, state_->parameters, options.non_finite_gradients));
 }
 
@@ -133,7 +133,7 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
   }
   if (state_->reducer == nullptr) return;
   parallel::check_same_hook(state_->group, hook->name());
-  state_->need_pipeline().set_hook(std::move(hook));
+  state_->require_hook_runner().set_hook(std::move(hook));
 }
 
 bool DistributedDataParallelBase::sends_buffers() const {
@@ -145,7 +145,7 @@ void DistributedDataParallelBase::apply_in_backward(ApplyGradients apply) {
   if (const auto why = parallel::complaint_about_applying(state_->options); !why.empty())
     throw UsageError("applying gradients in backward: " + why);
   if (state_->reducer == nullptr) return;
-  state_->need_pipeline().set_apply(std::move(apply));
+  state_->require_hook_runner().set_apply(std::move(apply));
   state_->applies_in_backward = true;
   state_->reducer->set_optimizer_in_backward();
 }

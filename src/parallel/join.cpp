@@ -102,9 +102,9 @@ void shadow_backward(DdpState& state) {
     sent.push_back(comm::to_intrusive(state.group.c10d_process_group())->allreduce(map)->getFuture());
   }
   for (auto& future : sent) future->wait();
-  if (state.pipeline != nullptr) {
-    for (std::size_t index = 0; index < buckets.size(); ++index) state.pipeline->finish(index);
-    state.pipeline->after_backward();
+  if (state.hook_runner != nullptr) {
+    for (std::size_t index = 0; index < buckets.size(); ++index) state.hook_runner->finish(index);
+    state.hook_runner->after_backward();
   }
   state.reducer->push_rebuilt_params_for_all_indices();
 }

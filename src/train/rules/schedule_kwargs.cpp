@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "lockstep/core/error.hpp"
@@ -17,23 +17,30 @@ constexpr const char* kPlateau = "reduce_lr_on_plateau";
 
 using Keys = std::vector<std::string>;
 
-/// The keys that transformers' functions take besides the steps; for reduce_lr_on_plateau, those of torch's
-/// class.
-const Keys& keys_of(const std::string& schedule) {
-  static const std::map<std::string, Keys> keys = {
+/// The schedules of the Trainer, each with the keys that transformers' function takes besides the steps; for
+/// reduce_lr_on_plateau, those of torch's class. The functions themselves are in optim/schedules.cpp.
+const std::vector<std::pair<std::string, Keys>>& known_schedules() {
+  static const std::vector<std::pair<std::string, Keys>> known = {
+      {"linear", {}},
+      {"cosine", {"num_cycles"}},
+      {"cosine_with_restarts", {"num_cycles"}},
+      {"cosine_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate"}},
+      {"cosine_warmup_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
+      {"polynomial", {"lr_end", "power"}},
       {"constant", {}},
       {"constant_with_warmup", {}},
-      {"cosine", {"num_cycles"}},
-      {"cosine_warmup_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
-      {"cosine_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate"}},
-      {"cosine_with_restarts", {"num_cycles"}},
-      {"inverse_sqrt", {"timescale"}},
-      {"linear", {}},
-      {"polynomial", {"lr_end", "power"}},
       {"warmup_stable_decay",
        {"num_decay_steps", "num_stable_steps", "min_lr_ratio", "warmup_type", "decay_type", "num_cycles"}},
+      {"inverse_sqrt", {"timescale"}},
       {kPlateau, {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"}}};
-  return keys.at(schedule);
+  return known;
+}
+
+const Keys& keys_of(const std::string& schedule) {
+  const auto& known = known_schedules();
+  const auto found = std::ranges::find(known, schedule, [](const auto& entry) { return entry.first; });
+  if (found != known.end()) return found->second;
+  throw UsageError("training arguments: '" + schedule + "' is not an lr_scheduler_type");
 }
 
 void check_keys(const TrainingArguments& args) {
@@ -85,6 +92,12 @@ const OptionTable<optim::PlateauOptions>& plateau_table() {
 }
 
 }  // namespace
+
+std::vector<std::string> schedule_types() {
+  std::vector<std::string> types;
+  for (const auto& [type, keys] : known_schedules()) types.push_back(type);
+  return types;
+}
 
 optim::ScheduleOptions schedule_options(const TrainingArguments& args) {
   check_keys(args);

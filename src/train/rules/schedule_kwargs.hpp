@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "lockstep/optim/schedules.hpp"
 #include "lockstep/train/training_arguments.hpp"
 
@@ -8,6 +11,9 @@ namespace lockstep {
 // lr_scheduler_kwargs, with the keys that transformers has for each schedule. All functions are *Local* and
 // throw UsageError for a key that the schedule does not take, listing those that it takes, and for a value of
 // the wrong type.
+
+/// What lr_scheduler_type can be, in the order of the help.
+std::vector<std::string> schedule_types();
 
 /// The schedule of the arguments, without the numbers of warm-up and training steps.
 optim::ScheduleOptions schedule_options(const TrainingArguments& args);

@@ -1,22 +1,13 @@
 #include "lockstep/train/training_arguments.hpp"
 
+#include "train/rules/schedule_kwargs.hpp"
+
 namespace lockstep {
 namespace {
 
 using Args = TrainingArguments;
 using Table = OptionTable<Args>;
 
-const std::vector<std::string> kSchedules{"linear",
-                                          "cosine",
-                                          "cosine_with_restarts",
-                                          "cosine_with_min_lr",
-                                          "cosine_warmup_with_min_lr",
-                                          "polynomial",
-                                          "constant",
-                                          "constant_with_warmup",
-                                          "warmup_stable_decay",
-                                          "inverse_sqrt",
-                                          "reduce_lr_on_plateau"};
 const std::vector<std::string> kLevels{"passive", "debug", "info", "warning", "error"};
 
 void add_run(Table& table) {
@@ -68,7 +59,8 @@ void add_optimizer(Table& table) {
       .add("sgd-momentum", &Args::sgd_momentum, "Momentum of sgd.", at_least(0), less_than(1))
       .add("label-smoothing-factor", &Args::label_smoothing_factor,
            "Fraction of the probability that is spread over the other classes.", at_least(0), less_than(1))
-      .add("lr-scheduler-type", &Args::lr_scheduler_type, "The learning rate schedule.", one_of(kSchedules))
+      .add("lr-scheduler-type", &Args::lr_scheduler_type, "The learning rate schedule.",
+           one_of(schedule_types()))
       .add("lr-scheduler-kwargs", &Args::lr_scheduler_kwargs,
            "Options of the schedule as a JSON object, such as {\"num_cycles\": 2}, with transformers' names. "
            "The cosine schedules: num_cycles; cosine_with_min_lr and cosine_warmup_with_min_lr: min_lr or "
