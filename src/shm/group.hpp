@@ -51,6 +51,10 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
+  /// Ends all operations of this rank, under way and later, with Aborted; see StepSync::abort. Nothing calls
+  /// it yet but tests: a process group cannot be aborted so far. Any thread.
+  void abort(const std::string& reason) { sync_.abort(reason); }
+
   StepSync& step_sync() noexcept { return sync_; }
   P2PQueue& p2p_queue() noexcept { return p2p_queue_; }
   /// Memory allocated from it may outlive the group.

@@ -66,6 +66,10 @@ bool P2PQueue::post(int destination, int tag, const void* data, Elements element
 }
 
 void P2PQueue::send(int destination, int tag, const void* data, Elements elements) {
+  sync_.throw_if_aborted([&] {
+    return fmt::format("send to {}, tag {} ({})", sync_.members().called(destination), tag,
+                       describe(elements));
+  });
   const auto posted = [&] { return post(destination, tag, data, elements); };
   if (!posted()) {
     wait_until(destination, posted, [&] {

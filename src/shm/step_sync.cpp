@@ -42,6 +42,7 @@ void StepSync::begin(Call call, std::int64_t heap_offset) {
   if (broken_) std::rethrow_exception(broken_);
   call.sequence = ++sequence_;
   call_ = call;
+  throw_if_aborted([&] { return describe(call_); });
   control(rank()).begun.store(sequence_, std::memory_order_relaxed);
   show_buffer(heap_offset);
 }
@@ -86,6 +87,7 @@ void StepSync::wait_for_all() {
 
 void StepSync::step() {
   try {
+    throw_if_aborted([&] { return describe(call_); });
     control(rank()).step.store(step_ + 1);
     wait_for_all();
     ++step_;
@@ -121,9 +123,12 @@ void StepSync::give_up(const std::exception_ptr& reason, const char* text) noexc
 }
 
 void StepSync::break_group(const char* failure_text) noexcept {
+  const std::lock_guard lock(failure_mutex_);
   Control& own = control(rank());
-  std::strncpy(own.failure_text, failure_text, sizeof(own.failure_text) - 1);
-  own.presence.store(Presence::failed);
+  if (own.presence.load() != Presence::failed) {
+    std::strncpy(own.failure_text, failure_text, sizeof(own.failure_text) - 1);
+    own.presence.store(Presence::failed);
+  }
   notify(control(0).steps);
 }
 
@@ -131,6 +136,24 @@ void StepSync::announce_failure(const char* reason) noexcept {
   if (control(rank()).presence.load() != Presence::here) return;
   break_group(reason);
   for (int r = 0; r < size(); ++r) notify(control(r).messages);
+}
+
+void StepSync::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(abort_mutex_);
+    if (aborted_.load()) return;
+    abort_reason_ = reason;
+    aborted_.store(true);
+  }
+  break_group(("was aborted: " + reason).c_str());
+  for (int r = 0; r < size(); ++r) notify(control(r).messages);
+}
+
+void StepSync::throw_if_aborted(const std::function<std::string()>& what) const {
+  if (!aborted_.load()) return;
+  const std::lock_guard lock(abort_mutex_);
+  throw Aborted(fmt::format("{}: {} was aborted: {}. This group cannot be used any more: make a new one",
+                            members_.who, what(), abort_reason_));
 }
 
 std::optional<std::string> StepSync::loss_of(int member) const {
@@ -169,6 +192,7 @@ std::optional<std::string> LivenessCheck::fate_of(int rank) const {
 
 void LivenessCheck::check(const std::vector<int>& missing, bool any,
                           const std::function<std::string()>& what) {
+  sync_.throw_if_aborted(what);
   std::string fates;
   bool hopeless = any;
   for (const int rank : missing) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +20,12 @@ namespace lockstep::shm {
 
 /// A peer that this rank waits for has died, left or failed. The message says which one and why.
 class PeerLost : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// This rank's own program has aborted the group. The message names the operation and says why.
+class Aborted : public CommunicationError {
  public:
   using CommunicationError::CommunicationError;
 };
@@ -91,6 +99,13 @@ class StepSync {
   /// thread.
   void announce_failure(const char* reason) noexcept;
 
+  /// Ends the operation that this rank runs or waits in, and every later one, with Aborted: at once, without
+  /// the delay for a lost rank. What has been exchanged completely may still succeed. Ranks that are not
+  /// aborted and need this one fail as when it has failed. The first call counts. Any thread; does not wait.
+  void abort(const std::string& reason);
+  /// Throws Aborted after abort(). `what` names this rank's operation. Any thread.
+  void throw_if_aborted(const std::function<std::string()>& what) const;
+
   /// Why `member` has died or left; std::nullopt if it has not. Any thread.
   std::optional<std::string> loss_of(int member) const;
   /// The first of these ranks (of the world) known to have died or left, as text for messages; "": none. Any
@@ -123,6 +138,11 @@ class StepSync {
   int first_missing_ = 0;
   bool compared_ = true;
   std::exception_ptr broken_;
+  /// Of this rank's failure text, which the thread of an operation and another one may write.
+  std::mutex failure_mutex_;
+  mutable std::mutex abort_mutex_;
+  std::string abort_reason_;
+  std::atomic<bool> aborted_{false};
 };
 
 /// Checks, during one wait, that the awaited ranks are still alive.
@@ -130,10 +150,10 @@ class LivenessCheck {
  public:
   explicit LivenessCheck(const StepSync& sync) : sync_(sync), begun_(net::Clock::now()) {}
 
-  /// Throws PeerLost naming the rank if one of `missing` left the group, gave up or died, and TimeoutError
-  /// after the timeout. `any`: any one of `missing` is enough, so it throws only if all of them are lost.
-  /// `what`: this rank's operation, "all_reduce #3 (...)". Waits briefly before it reports a lost rank, so
-  /// that the lost rank or its launcher can report the cause first.
+  /// Throws Aborted if this rank's group was aborted, PeerLost naming the rank if one of `missing` left the
+  /// group, gave up or died, and TimeoutError after the timeout. `any`: any one of `missing` is enough, so it
+  /// throws only if all of them are lost. `what`: this rank's operation, "all_reduce #3 (...)". Waits briefly
+  /// before it reports a lost rank, so that the lost rank or its launcher can report the cause first.
   void check(const std::vector<int>& missing, bool any, const std::function<std::string()>& what);
 
  private:
