@@ -23,7 +23,7 @@ except ImportError:
 os.environ["HF_HUB_OFFLINE"] = "1"
 SMALL = dict(vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
              encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=40)
-DECODERS = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "smollm3", "granite", "olmo2"}
+DECODERS = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "granite", "olmo2"}
 TENSORFLOW = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 
 
@@ -81,6 +81,8 @@ def cases():
             ("Qwen2", with_head, {}, {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1, "tie_word_embeddings": True}),
             ("Qwen3", dict, {}, {"head_dim": 6, "tie_word_embeddings": False}),
             ("Gemma", dict, {}, {"head_dim": 6}),
+            ("Gemma2", dict, {}, {"head_dim": 6, "sliding_window": 4, "query_pre_attn_scalar": 12, "attn_logit_softcapping": 2.0,
+                                  "final_logit_softcapping": 3.0}),
             ("Gemma3Text", dict, {"sliding_window_pattern": 2}, {"head_dim": 6, "sliding_window": 4}),
             ("Phi3", dict, {"embd_pdrop": 0.0}, {"sliding_window": 5}),
             ("SmolLM3", dict, {}, {"no_rope_layer_interval": 2}),
@@ -110,7 +112,10 @@ def publish(folder, model, change, fields, generation):
 
 def answers(folder, task):
     kinds = {"encoder": transformers.AutoModel, "causal": transformers.AutoModelForCausalLM, "seq2seq": transformers.AutoModelForSeq2SeqLM}
-    model, report = kinds[task].from_pretrained(folder, output_loading_info=True)
+    with open(f"{folder}/config.json") as file:
+        # The kernels of sdpa have no caps.
+        kernel = {"attn_implementation": "eager"} if json.load(file)["model_type"] == "gemma2" else {}
+    model, report = kinds[task].from_pretrained(folder, output_loading_info=True, **kernel)
     model.eval()
     tokens = torch.tensor([[5, 9, 12, 33, 4, 7, 2]])
     with torch.no_grad():
