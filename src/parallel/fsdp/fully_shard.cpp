@@ -30,6 +30,17 @@ ShardGroups::ShardGroups(const ParallelContext& context)
 
 namespace {
 
+/// Those that there are, complex ones as pairs of numbers.
+std::vector<at::Tensor> real_gradients(const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& entry : parameters) {
+    const at::Tensor& gradient = entry.tensor.grad();
+    if (gradient.defined())
+      gradients.push_back(gradient.is_complex() ? at::view_as_real(gradient) : gradient);
+  }
+  return gradients;
+}
+
 /// The units of these classes; all units if `names` is empty.
 std::vector<NamedUnit> units_of_classes(const std::vector<NamedUnit>& units,
                                         const std::vector<std::string>& names) {
@@ -163,20 +174,18 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm_(double max_norm) {
   if (!(max_norm > 0))
     throw UsageError(fmt::format("clip_grad_norm_: max_norm must be more than 0, but is {}", max_norm));
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
+  const auto gradients = parallel::real_gradients(state_->parameters);
   at::Tensor squares = at::zeros({1}, at::TensorOptions(at::kDouble).device(state_->groups.all.device()));
-  for (const auto& entry : state_->parameters) {
-    at::Tensor gradient = entry.tensor.grad();
-    if (!gradient.defined()) continue;
-    if (gradient.is_complex()) gradient = at::view_as_real(gradient);
-    gradients.push_back(gradient);
-    squares.add_(at::linalg_vector_norm(gradient, 2, at::nullopt, false, at::kDouble).square());
-  }
+  // A list of tensors is a few kernels, one by one they are several for each.
+  if (!gradients.empty())
+    squares.add_(at::stack(at::_foreach_norm(gradients, 2, at::kDouble)).square_().sum());
   if (state_->groups.shard.size() > 1) state_->groups.shard.all_reduce(squares);
   // Without a dimension: in a group of one, a gradient may have none.
   const at::Tensor norm = squares.sqrt().squeeze();
   const at::Tensor factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
-  for (const auto& gradient : gradients) gradient.mul_(factor.to(gradient.scalar_type()));
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
+  for (const auto& gradient : gradients) by_dtype[gradient.scalar_type()].push_back(gradient);
+  for (const auto& [dtype, list] : by_dtype) at::_foreach_mul_(list, factor.to(dtype));
   return norm.to(at::kFloat);
 }
 
