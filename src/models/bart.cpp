@@ -52,21 +52,20 @@ BartForConditionalGenerationImpl::BartForConditionalGenerationImpl(const BartCon
 
 BartForConditionalGenerationImpl::~BartForConditionalGenerationImpl() = default;
 
-at::Tensor BartForConditionalGenerationImpl::head(const at::Tensor& states) const {
-  const at::Tensor logits = at::linear(states, model_->decoder->embedding());
-  return final_logits_bias_.defined() ? logits + final_logits_bias_ : logits;
+TokenHead BartForConditionalGenerationImpl::head() const {
+  return {.weight = model_->decoder->embedding(), .bias = final_logits_bias_};
 }
 
-at::Tensor BartForConditionalGenerationImpl::forward(const at::Tensor& input_ids,
-                                                     const at::Tensor& attention_mask,
-                                                     const at::Tensor& decoder_input_ids) {
+at::Tensor BartForConditionalGenerationImpl::states(const at::Tensor& input_ids,
+                                                    const at::Tensor& attention_mask,
+                                                    const at::Tensor& decoder_input_ids) {
   check_length(input_ids, config_, "input_ids");
   check_length(decoder_input_ids, config_, "decoder_input_ids");
   const AttentionMask mask{.mask = padding_mask(attention_mask)};
   const KeyValueCache source = model_->decoder->source_keys(model_->encoder(input_ids, mask));
-  return head(model_->decoder(
+  return model_->decoder(
       decoder_input_ids,
-      BartContext{.mask = causal(decoder_input_ids), .source = &source, .source_mask = mask}));
+      BartContext{.mask = causal(decoder_input_ids), .source = &source, .source_mask = mask});
 }
 
 at::Tensor BartForConditionalGenerationImpl::decoder_inputs(const at::Tensor& labels) const {
@@ -109,7 +108,7 @@ TokenModel BartForConditionalGenerationImpl::decoder_of(const at::Tensor& input_
                                           .source = &state->source,
                                           .source_mask = state->mask,
                                           .cache = &state->cache};
-                return head(model_->decoder(tokens, context)).select(1, -1);
+                return logits_of(head(), model_->decoder(tokens, context)).select(1, -1);
               },
           .reorder =
               [state](const at::Tensor& rows) {

@@ -133,21 +133,20 @@ DecoderForCausalLMImpl::DecoderForCausalLMImpl(const DecoderConfig& config) : Fa
 
 DecoderForCausalLMImpl::~DecoderForCausalLMImpl() = default;
 
-at::Tensor DecoderForCausalLMImpl::logits_of(const at::Tensor& states) {
-  at::Tensor logits = at::linear(states, head_ ? head_->weight : model_->embedding->weight);
-  if (config_.logits_scale != 1) logits = logits / config_.logits_scale;
-  if (config_.logits_softcap > 0) logits = at::tanh(logits / config_.logits_softcap) * config_.logits_softcap;
-  return logits;
+TokenHead DecoderForCausalLMImpl::head() const {
+  return {.weight = head_ ? head_->weight : model_->embedding->weight,
+          .divisor = config_.logits_scale,
+          .softcap = config_.logits_softcap};
 }
 
-at::Tensor DecoderForCausalLMImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
-                                           const at::Tensor& position_ids) {
+at::Tensor DecoderForCausalLMImpl::states(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                          const at::Tensor& position_ids) {
   check_tokens(config_.model_type.c_str(), input_ids, position_ids, kAnyLength);
   const bool has_positions = position_ids.defined();
   const bool has_texts = has_positions && !attention_mask.defined();
   const auto mask = has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask);
-  return logits_of(
-      model_->forward(input_ids, has_positions ? position_ids : positions_after(0, input_ids, {}, 0), mask));
+  return model_->forward(input_ids, has_positions ? position_ids : positions_after(0, input_ids, {}, 0),
+                         mask);
 }
 
 at::Tensor DecoderForCausalLMImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
@@ -167,8 +166,8 @@ at::Tensor DecoderForCausalLMImpl::forward_with_cache(const at::Tensor& input_id
       begin = 0;
     }
   }
-  return logits_of(model_->forward(ids, positions_after(begin, ids, attention_mask, 0),
-                                   causal_mask_after(begin, attention_mask), &cache));
+  return logits_of(head(), model_->forward(ids, positions_after(begin, ids, attention_mask, 0),
+                                           causal_mask_after(begin, attention_mask), &cache));
 }
 
 }  // namespace lockstep::models

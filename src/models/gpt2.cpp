@@ -128,7 +128,7 @@ class Gpt2BodyImpl : public torch::nn::Module {
     norm_ = register_module("ln_f", layer_norm(config));
   }
 
-  /// Returns the logits; with a cache, those after the last token alone, [rows, vocabulary].
+  /// Returns the states; with a cache, those of the last token alone, [rows, width].
   at::Tensor forward(const at::Tensor& ids, const Context& context, const at::Tensor& places) {
     at::Tensor states = dropout_(tokens_(ids) + places_(places));
     std::size_t layer = 0;
@@ -136,8 +136,10 @@ class Gpt2BodyImpl : public torch::nn::Module {
       states = block->as<Gpt2BlockImpl>()->forward(states, context, layer++);
     }
     if (context.cache) states = states.select(1, -1);
-    return at::linear(norm_(states), tokens_->weight);
+    return norm_(states);
   }
+
+  const at::Tensor& words() const { return tokens_->weight; }
 
  private:
   Embedding tokens_{nullptr}, places_{nullptr};
@@ -153,8 +155,10 @@ Gpt2LMHeadModelImpl::Gpt2LMHeadModelImpl(const Gpt2Config& config) : FamilyModel
 
 Gpt2LMHeadModelImpl::~Gpt2LMHeadModelImpl() = default;
 
-at::Tensor Gpt2LMHeadModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
-                                        const at::Tensor& position_ids) {
+TokenHead Gpt2LMHeadModelImpl::head() const { return {.weight = transformer_->words()}; }
+
+at::Tensor Gpt2LMHeadModelImpl::states(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                       const at::Tensor& position_ids) {
   check_tokens("GPT-2", input_ids, position_ids, config_.n_positions);
   const bool has_positions = position_ids.defined();
   const bool has_texts = has_positions && !attention_mask.defined();
@@ -167,8 +171,9 @@ at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, 
                                                    const at::Tensor& attention_mask) {
   const std::int64_t begin = cache.length();
   check_next_tokens("GPT-2", begin, input_ids, attention_mask, config_.n_positions);
-  return transformer_->forward(input_ids, {.mask = causal_mask_after(begin, attention_mask), .cache = &cache},
-                               positions_after(begin, input_ids, attention_mask, 0));
+  return logits_of(head(), transformer_->forward(
+                               input_ids, {.mask = causal_mask_after(begin, attention_mask), .cache = &cache},
+                               positions_after(begin, input_ids, attention_mask, 0)));
 }
 
 Gpt2LMHeadModel load_gpt2(const std::filesystem::path& folder, PretrainedReport* report) {

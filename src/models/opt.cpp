@@ -69,7 +69,7 @@ class OptDecoderImpl : public torch::nn::Module {
       layers_->push_back(made_in_dtype(BartDecoderLayer(layer_options(config))));
   }
 
-  /// Returns the logits; with a cache, those after the last token alone, [rows, vocabulary].
+  /// Returns the states; with a cache, those of the last token alone, [rows, width].
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& positions, const BartContext& context) {
     at::Tensor states = tokens_(ids);
     if (in_) states = in_(states);
@@ -82,9 +82,10 @@ class OptDecoderImpl : public torch::nn::Module {
     }
     if (context.cache) states = states.select(1, -1);
     if (norm_) states = norm_(states);
-    if (out_) states = out_(states);
-    return at::linear(states, tokens_->weight);
+    return out_ ? out_(states) : states;
   }
+
+  const at::Tensor& words() const { return tokens_->weight; }
 
  private:
   double layerdrop_;
@@ -109,8 +110,10 @@ OptForCausalLMImpl::OptForCausalLMImpl(const OptConfig& config) : FamilyModel(co
 
 OptForCausalLMImpl::~OptForCausalLMImpl() = default;
 
-at::Tensor OptForCausalLMImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
-                                       const at::Tensor& position_ids) {
+TokenHead OptForCausalLMImpl::head() const { return {.weight = model_->decoder->words()}; }
+
+at::Tensor OptForCausalLMImpl::states(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                      const at::Tensor& position_ids) {
   check_tokens("OPT", input_ids, position_ids, config_.max_position_embeddings);
   const bool has_positions = position_ids.defined();
   const bool has_texts = has_positions && !attention_mask.defined();
@@ -124,8 +127,9 @@ at::Tensor OptForCausalLMImpl::forward_with_cache(const at::Tensor& input_ids, K
                                                   const at::Tensor& attention_mask) {
   const std::int64_t begin = cache.length();
   check_next_tokens("OPT", begin, input_ids, attention_mask, config_.max_position_embeddings);
-  return model_->decoder(input_ids, positions_after(begin, input_ids, attention_mask, -1),
-                         BartContext{.mask = causal_mask_after(begin, attention_mask), .cache = &cache});
+  return logits_of(head(), model_->decoder(input_ids, positions_after(begin, input_ids, attention_mask, -1),
+                                           BartContext{.mask = causal_mask_after(begin, attention_mask),
+                                                       .cache = &cache}));
 }
 
 OptForCausalLM load_opt(const std::filesystem::path& folder, PretrainedReport* report) {

@@ -85,6 +85,32 @@ void save_pretrained(PreTrainedModelImpl& model, const fs::path& folder) {
   write_atomically(folder / kConfigFileName, json_text(config, 2) + "\n");
 }
 
+at::Tensor CausalLMImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                 const at::Tensor& position_ids) {
+  return logits_of(head(), states(input_ids, attention_mask, position_ids));
+}
+
+TokenLosses CausalLMImpl::token_losses(const at::Tensor& labels, const TokenLossOptions& options,
+                                       const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                       const at::Tensor& position_ids) {
+  return models::token_losses(head(), states(input_ids, attention_mask, position_ids),
+                              labels.defined() ? next_labels(labels) : labels, options);
+}
+
+at::Tensor Seq2SeqLMImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                  const at::Tensor& decoder_input_ids) {
+  return logits_of(head(), states(input_ids, attention_mask, decoder_input_ids));
+}
+
+TokenLosses Seq2SeqLMImpl::token_losses(const at::Tensor& labels, const TokenLossOptions& options,
+                                        const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                        const at::Tensor& decoder_input_ids) {
+  if (!labels.defined() && !decoder_input_ids.defined())
+    throw UsageError("token_losses: a model of pairs of texts needs labels or decoder_input_ids");
+  const at::Tensor inputs = decoder_input_ids.defined() ? decoder_input_ids : decoder_inputs(labels);
+  return models::token_losses(head(), states(input_ids, attention_mask, inputs), labels, options);
+}
+
 at::Tensor shift_right(const at::Tensor& labels, std::int64_t first, std::int64_t padding) {
   const at::Tensor start = at::full({labels.size(0), 1}, first, labels.options());
   const at::Tensor shifted = at::cat({start, labels.narrow(1, 0, labels.size(1) - 1)}, 1);
@@ -92,8 +118,7 @@ at::Tensor shift_right(const at::Tensor& labels, std::int64_t first, std::int64_
 }
 
 at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
-  const std::int64_t last = logits.size(1) - 1;
-  return sequence_loss(logits.narrow(1, 0, last), labels.narrow(1, 1, last));
+  return sequence_loss(logits, next_labels(labels));
 }
 
 at::Tensor sequence_loss(const at::Tensor& logits, const at::Tensor& labels) {

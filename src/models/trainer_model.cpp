@@ -4,6 +4,8 @@
 
 #include <iostream>
 
+#include "lockstep/models/token_loss_model.hpp"
+
 namespace lockstep::models {
 namespace {
 
@@ -31,14 +33,50 @@ at::Tensor in_batch(const Batch& batch, const char* name) {
   return batch.contains(name) ? batch[name] : at::Tensor();
 }
 
+/// The outputs of a TokenLossModel, whether it is wrapped or not.
+class LanguageModelForward {
+ public:
+  LanguageModelForward(const TokenLossModel& model, const LanguageModelOutputs& outputs)
+      : model_(model), outputs_(outputs) {}
+
+  Batch operator()(auto& wrapped, const Batch& batch) const {
+    const bool has_labels = batch.contains("labels"), trains = model_->model().is_training();
+    const TokenLosses losses = wrapped(
+        LabelledTexts{.input_ids = batch["input_ids"],
+                      .labels = in_batch(batch, "labels"),
+                      .attention_mask = in_batch(batch, "attention_mask"),
+                      .position_ids = in_batch(batch, "position_ids"),
+                      .decoder_input_ids = in_batch(batch, "decoder_input_ids"),
+                      .options = {.label_smoothing = label_smoothing_,
+                                  .logits_at_a_time = outputs_.logits_at_a_time,
+                                  .predictions = has_labels && !trains,
+                                  .logits = !has_labels || outputs_.logits == LogitsOutput::always ||
+                                            (outputs_.logits == LogitsOutput::in_evaluation && !trains)}});
+    Batch result;
+    const auto add = [&](const char* name, const at::Tensor& tensor) {
+      if (tensor.defined()) result.set(name, tensor);
+    };
+    add("loss_sum", losses.loss_sum);
+    add("loss_weight", losses.loss_weight);
+    add("predictions", losses.predictions);
+    add("logits", losses.logits);
+    return result;
+  }
+
+  void set_label_smoothing(double factor) { label_smoothing_ = factor; }
+
+ private:
+  TokenLossModel model_;
+  LanguageModelOutputs outputs_;
+  double label_smoothing_ = 0;
+};
+
 }  // namespace
 
-std::shared_ptr<ModelAdapter> trainer_model(const CausalLM& model) {
+std::shared_ptr<ModelAdapter> trainer_model(const CausalLM& model, const LanguageModelOutputs& outputs) {
   warn_of_short_weights(*model.ptr());
-  return wrap_model(model, [](auto& wrapped, const Batch& batch) {
-    return Batch{{"logits", wrapped(batch["input_ids"], in_batch(batch, "attention_mask"),
-                                    in_batch(batch, "position_ids"))}};
-  });
+  const TokenLossModel with_loss(model);
+  return wrap_model(with_loss, LanguageModelForward(with_loss, outputs));
 }
 
 std::shared_ptr<ModelAdapter> trainer_model(const SequenceClassifier& model) {
@@ -49,13 +87,10 @@ std::shared_ptr<ModelAdapter> trainer_model(const SequenceClassifier& model) {
   });
 }
 
-std::shared_ptr<ModelAdapter> trainer_model(const Seq2SeqLM& model) {
+std::shared_ptr<ModelAdapter> trainer_model(const Seq2SeqLM& model, const LanguageModelOutputs& outputs) {
   warn_of_short_weights(*model.ptr());
-  return wrap_model(model, [model](auto& wrapped, const Batch& batch) {
-    const at::Tensor given = in_batch(batch, "decoder_input_ids");
-    const at::Tensor inputs = given.defined() ? given : model->decoder_inputs(batch["labels"]);
-    return Batch{{"logits", wrapped(batch["input_ids"], in_batch(batch, "attention_mask"), inputs)}};
-  });
+  const TokenLossModel with_loss(model);
+  return wrap_model(with_loss, LanguageModelForward(with_loss, outputs));
 }
 
 }  // namespace lockstep::models

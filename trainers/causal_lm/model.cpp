@@ -36,12 +36,8 @@ CausalLM new_model(const Options& options, const lockstep::Tokenizer& tokenizer)
                                             .num_attention_heads = options.n_head});
 }
 
-/// Logits predict the next token: drops the last logits and the first label.
-texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
-  const at::Tensor& logits = outputs["logits"];
-  const std::int64_t last = logits.size(1) - 1;
-  return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
-}
+/// Logits predict the next token.
+at::Tensor labels_of(const Batch& batch) { return lockstep::models::next_labels(batch["labels"]); }
 
 /// One text, drawn as the model's folder says.
 lockstep::models::GenerationConfig sample_settings(const Options& options) {
@@ -149,7 +145,7 @@ LanguageModel make_model(const Options& options, const lockstep::Tokenizer& toke
 }
 
 std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss(const Options& options) {
-  return texts::token_loss_of(predicted, options.label_smoothing_factor);
+  return texts::token_loss_of(labels_of, options.label_smoothing_factor);
 }
 
-lockstep::ComputeMetrics token_accuracy() { return texts::token_accuracy(predicted); }
+lockstep::ComputeMetrics token_accuracy() { return texts::token_accuracy(labels_of); }

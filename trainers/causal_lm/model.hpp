@@ -10,7 +10,8 @@
 
 /// A model and its functions for training: that of a folder, a new one, or a TorchScript file from Python.
 struct LanguageModel {
-  /// Maps blocks to "logits" [rows, tokens, vocabulary].
+  /// Maps blocks to their loss, see models::trainer_model; a TorchScript file to "logits" [rows, tokens,
+  /// vocabulary].
   std::shared_ptr<lockstep::ModelAdapter> adapter;
   /// Tokens per block: from the options, otherwise from the model.
   std::int64_t block_size;

@@ -40,12 +40,8 @@ std::int64_t length_of(const Options& options, std::int64_t longest) {
       fmt::format("--max-length {} is more than the model takes: {} tokens.", options.max_length, longest));
 }
 
-/// Logits predict the next token: drops the last logits and the first label.
-texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
-  const at::Tensor& logits = outputs["logits"];
-  const std::int64_t last = logits.size(1) - 1;
-  return {logits.narrow(1, 0, last), batch["labels"].narrow(1, 1, last)};
-}
+/// Logits predict the next token.
+at::Tensor labels_of(const Batch& batch) { return lockstep::models::next_labels(batch["labels"]); }
 
 /// Pads after the texts, which do not see what follows them.
 lockstep::CollateFunction collate_of(const lockstep::Tokenizer& tokenizer) {
@@ -89,8 +85,8 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .train_dataset = samples.train,
                    .eval_dataset = samples.validation,
                    .data_collator = collate_of(tokenizer),
-                   .compute_loss = texts::token_loss_of(predicted, options.label_smoothing_factor),
-                   .compute_metrics = texts::token_accuracy(predicted)});
+                   .compute_loss = texts::token_loss_of(labels_of, options.label_smoothing_factor),
+                   .compute_metrics = texts::token_accuracy(labels_of)});
   accelerator.print("training on ", samples.train->size(), " samples of at most ", max_length, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();

@@ -17,17 +17,17 @@ lockstep::Loss token_loss(const Predicted& predicted, double smoothing) {
   return {.value = sum, .weight = (labels != lockstep::metrics::kIgnoredLabel).sum()};
 }
 
-std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss_of(PredictedOf predicted_of,
+std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss_of(LabelsOf labels_of,
                                                                         double smoothing) {
-  return [predicted_of, smoothing](const Batch& outputs, const Batch& batch) {
-    return token_loss(predicted_of(outputs, batch), smoothing);
+  return [labels_of, smoothing](const Batch& outputs, const Batch& batch) -> lockstep::Loss {
+    if (outputs.contains("loss_sum")) return {outputs["loss_sum"], outputs["loss_weight"]};
+    return token_loss({outputs["logits"], labels_of(batch)}, smoothing);
   };
 }
 
-lockstep::ComputeMetrics token_accuracy(PredictedOf predicted_of, const std::string& prefix) {
-  const auto inputs = [predicted_of](const Batch& outputs, const Batch& batch) {
-    const auto predicted = predicted_of(outputs, batch);
-    return std::pair(predicted.logits, predicted.labels);
+lockstep::ComputeMetrics token_accuracy(LabelsOf labels_of, const std::string& prefix) {
+  const auto inputs = [labels_of](const Batch& outputs, const Batch& batch) {
+    return std::pair(outputs[outputs.contains("predictions") ? "predictions" : "logits"], labels_of(batch));
   };
   return {lockstep::metrics::Accuracy(), inputs, prefix};
 }

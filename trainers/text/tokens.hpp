@@ -14,19 +14,21 @@ struct Predicted {
   at::Tensor labels;
 };
 
-/// Returns the logits and labels of a model's outputs for a batch.
-using PredictedOf = Predicted (*)(const lockstep::Batch& outputs, const lockstep::Batch& batch);
+/// The labels of a language model's logits for a batch.
+using LabelsOf = at::Tensor (*)(const lockstep::Batch& batch);
 
 /// The sum of the losses and the number of tokens, so that every token has the same weight, whatever the
 /// padding of its batch and the number of ranks. `smoothing`: the share of each label that is spread over the
 /// vocabulary (label_smoothing_factor).
 lockstep::Loss token_loss(const Predicted& predicted, double smoothing);
 
-/// token_loss() of a model's outputs, for Trainer.
+/// The loss of a model's outputs, for Trainer: "loss_sum" and "loss_weight", or token_loss() of the "logits"
+/// of a program from Python.
 std::function<lockstep::Loss(const lockstep::Batch& outputs, const lockstep::Batch& batch)> token_loss_of(
-    PredictedOf predicted_of, double smoothing);
+    LabelsOf labels_of, double smoothing);
 
-/// The share of tokens that the model predicts correctly, named `prefix` + "accuracy".
-lockstep::ComputeMetrics token_accuracy(PredictedOf predicted_of, const std::string& prefix = {});
+/// The share of tokens that the model predicts correctly, named `prefix` + "accuracy": by its "predictions",
+/// or by the "logits" of a program from Python.
+lockstep::ComputeMetrics token_accuracy(LabelsOf labels_of, const std::string& prefix = {});
 
 }  // namespace texts

@@ -29,9 +29,7 @@ void complete(Options& options) {
 }
 
 /// Logits and labels are aligned: the decoder's inputs are the labels, shifted.
-texts::Predicted predicted(const Batch& outputs, const Batch& batch) {
-  return {outputs["logits"], batch["labels"]};
-}
+at::Tensor labels_of(const Batch& batch) { return batch["labels"]; }
 
 std::vector<std::int64_t> row_of(const at::Tensor& tokens, std::int64_t row) {
   const at::Tensor ids = tokens[row].cpu().contiguous();
@@ -92,8 +90,8 @@ int train(const Accelerator& accelerator, const Options& options) {
                   {.model = model.adapter,
                    .train_dataset = pairs.train,
                    .eval_dataset = pairs.validation,
-                   .compute_loss = texts::token_loss_of(predicted, options.label_smoothing_factor),
-                   .compute_metrics = texts::token_accuracy(predicted, "token_")});
+                   .compute_loss = texts::token_loss_of(labels_of, options.label_smoothing_factor),
+                   .compute_metrics = texts::token_accuracy(labels_of, "token_")});
   accelerator.print("training on ", pairs.train->size(), " pairs; ", accelerator.num_processes(),
                     " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;

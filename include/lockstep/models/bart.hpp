@@ -88,17 +88,15 @@ class BartForConditionalGenerationImpl : public FamilyModel<Seq2SeqLMImpl, BartC
   explicit BartForConditionalGenerationImpl(const BartConfig& config = {});
   ~BartForConditionalGenerationImpl() override;
 
-  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
-                     const at::Tensor& decoder_input_ids) override;
+  at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                    const at::Tensor& decoder_input_ids) override;
+  TokenHead head() const override;
   at::Tensor decoder_inputs(const at::Tensor& labels) const override;
   TokenModel decoder_of(const at::Tensor& input_ids, const at::Tensor& attention_mask) override;
   void set_first_tokens(std::optional<std::int64_t> decoder_start_token_id,
                         std::optional<std::int64_t> forced_bos_token_id) override;
 
  private:
-  /// Logits of decoder states.
-  at::Tensor head(const at::Tensor& states) const;
-
   std::shared_ptr<BartBodyImpl> model_;
   at::Tensor final_logits_bias_;
 };

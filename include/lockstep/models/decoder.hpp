@@ -166,14 +166,13 @@ class DecoderForCausalLMImpl : public FamilyModel<CausalLMImpl, DecoderConfig> {
   explicit DecoderForCausalLMImpl(const DecoderConfig& config);
   ~DecoderForCausalLMImpl() override;
 
-  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
-                     const at::Tensor& position_ids = {}) override;
+  at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                    const at::Tensor& position_ids = {}) override;
+  TokenHead head() const override;
   at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                 const at::Tensor& attention_mask = {}) override;
 
  private:
-  at::Tensor logits_of(const at::Tensor& states);
-
   std::shared_ptr<DecoderBodyImpl> model_;
   /// Null if it is the embedding.
   std::shared_ptr<torch::nn::LinearImpl> head_;

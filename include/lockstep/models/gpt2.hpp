@@ -60,8 +60,9 @@ class Gpt2LMHeadModelImpl : public FamilyModel<CausalLMImpl, Gpt2Config> {
   explicit Gpt2LMHeadModelImpl(const Gpt2Config& config = {});
   ~Gpt2LMHeadModelImpl() override;
 
-  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
-                     const at::Tensor& position_ids = {}) override;
+  at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                    const at::Tensor& position_ids = {}) override;
+  TokenHead head() const override;
   at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                 const at::Tensor& attention_mask = {}) override;
 

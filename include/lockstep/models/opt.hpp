@@ -65,8 +65,9 @@ class OptForCausalLMImpl : public FamilyModel<CausalLMImpl, OptConfig> {
   explicit OptForCausalLMImpl(const OptConfig& config = {});
   ~OptForCausalLMImpl() override;
 
-  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
-                     const at::Tensor& position_ids = {}) override;
+  at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                    const at::Tensor& position_ids = {}) override;
+  TokenHead head() const override;
   at::Tensor forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,
                                 const at::Tensor& attention_mask = {}) override;
 

@@ -14,6 +14,7 @@
 
 #include "lockstep/models/generation.hpp"
 #include "lockstep/models/pretrained.hpp"
+#include "lockstep/models/token_losses.hpp"
 
 namespace lockstep::models {
 
@@ -86,8 +87,21 @@ class CausalLMImpl : public PreTrainedModelImpl {
   /// .... Without an attention_mask, a position that is not the previous one plus 1 starts another text,
   /// whose tokens do not attend to other texts: see flatten_collate(). Throws UsageError for other shapes or
   /// too many tokens.
-  virtual at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
-                             const at::Tensor& position_ids = {}) = 0;
+  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                     const at::Tensor& position_ids = {});
+
+  /// The losses of `labels`, integers [rows, tokens]: the input ids, or kNoLabel for tokens that do not
+  /// count. Each is predicted by the tokens before it, so the first one of a row never counts. Without whole
+  /// logits of large vocabularies: see lockstep::models::token_losses(). DDP and FSDP wrap a TokenLossModel
+  /// for it.
+  TokenLosses token_losses(const at::Tensor& labels, const TokenLossOptions& options,
+                           const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                           const at::Tensor& position_ids = {});
+
+  /// The states [rows, tokens, width] of which head() makes the logits. Inputs as for forward().
+  virtual at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                            const at::Tensor& position_ids = {}) = 0;
+  virtual TokenHead head() const = 0;
 
   /// The logits [rows, vocab_size] of the token after `input_ids`, which follow the tokens in `cache` and are
   /// added to it. After the first call, one token of each row at a time. `attention_mask` [rows, tokens in
@@ -119,8 +133,20 @@ class Seq2SeqLMImpl : public PreTrainedModelImpl {
   /// Logits [rows, target tokens, vocabulary]. `input_ids` [rows, source tokens] with `attention_mask` (1 for
   /// tokens, 0 for padding; undefined: no padding); `decoder_input_ids` [rows, target tokens]: see
   /// decoder_inputs().
-  virtual at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
-                             const at::Tensor& decoder_input_ids) = 0;
+  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                     const at::Tensor& decoder_input_ids);
+
+  /// The losses of `labels`, integers [rows, target tokens], where kNoLabel stands for padding, of the target
+  /// text that `decoder_input_ids` begins; undefined: decoder_inputs(labels). Without whole logits of large
+  /// vocabularies: see lockstep::models::token_losses(). DDP and FSDP wrap a TokenLossModel for it.
+  TokenLosses token_losses(const at::Tensor& labels, const TokenLossOptions& options,
+                           const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                           const at::Tensor& decoder_input_ids = {});
+
+  /// The states [rows, target tokens, width] of which head() makes the logits. Inputs as for forward().
+  virtual at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                            const at::Tensor& decoder_input_ids) = 0;
+  virtual TokenHead head() const = 0;
 
   /// The decoder's input in training for these labels [rows, tokens], where -100 stands for padding: shifted
   /// right by one, behind the family's first token.

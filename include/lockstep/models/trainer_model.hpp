@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "lockstep/models/pretrained_model.hpp"
@@ -7,18 +8,38 @@
 
 namespace lockstep::models {
 
-// Models of any family as a Trainer's: their output is "logits". The columns of a batch have the names of
-// transformers, and are the arguments of forward:
+// Models of any family as a Trainer's. The columns of a batch have the names of transformers, and are the
+// arguments of forward:
 //
-//     lockstep::Trainer trainer(args, {.model = models::trainer_model(model), .train_dataset = train,
-//                                      .compute_loss = loss});
+//     lockstep::Trainer trainer(args, {.model = models::trainer_model(model), .train_dataset = train});
+//
+// The outputs of a language model for a batch with "labels" are its loss, "loss_sum" and "loss_weight", with
+// the Trainer's label_smoothing_factor, and in evaluation mode "predictions", the most probable tokens
+// [rows, tokens] (see TokenLosses). Whole logits of large vocabularies exist only where they are asked for.
 
-/// "input_ids" and, where the batch has them, "attention_mask" and "position_ids". *Local*.
-std::shared_ptr<ModelAdapter> trainer_model(const CausalLM& model);
-/// "input_ids" and, where the batch has them, "attention_mask" and "token_type_ids". *Local*.
+/// When a language model's outputs contain "logits" [rows, tokens, vocabulary].
+enum class LogitsOutput {
+  /// Only for a batch without labels.
+  without_labels,
+  /// Also in evaluation mode, for compute_metrics and predict().
+  in_evaluation,
+  /// Also in training, for a compute_loss of the program.
+  always,
+};
+
+struct LanguageModelOutputs {
+  LogitsOutput logits = LogitsOutput::without_labels;
+  /// See TokenLossOptions.
+  std::int64_t logits_at_a_time = 0;
+};
+
+/// "input_ids" and, where the batch has them, "labels", "attention_mask" and "position_ids". *Local*.
+std::shared_ptr<ModelAdapter> trainer_model(const CausalLM& model, const LanguageModelOutputs& outputs = {});
+/// "input_ids" and, where the batch has them, "attention_mask" and "token_type_ids". The output is "logits".
+/// *Local*.
 std::shared_ptr<ModelAdapter> trainer_model(const SequenceClassifier& model);
-/// "input_ids", where the batch has it "attention_mask", and "decoder_input_ids", by default those of
-/// "labels". *Local*.
-std::shared_ptr<ModelAdapter> trainer_model(const Seq2SeqLM& model);
+/// "input_ids", where the batch has them "labels" and "attention_mask", and "decoder_input_ids", by default
+/// those of the labels. *Local*.
+std::shared_ptr<ModelAdapter> trainer_model(const Seq2SeqLM& model, const LanguageModelOutputs& outputs = {});
 
 }  // namespace lockstep::models

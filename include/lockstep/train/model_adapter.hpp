@@ -56,6 +56,9 @@ class ModelAdapter {
     throw UsageError(
         "gradient_checkpointing: this model has no units whose activations can be computed again");
   }
+  /// Sets TrainingArguments::label_smoothing_factor in a model that computes its loss itself. False if its
+  /// outputs have no such loss: Trainer then computes it from "logits". *Local*.
+  virtual bool set_label_smoothing(double /*factor*/) { return false; }
   /// Converts floating-point parameters and buffers to that dtype, in place, for an evaluation in half
   /// precision. *Local*.
   virtual void to(at::ScalarType dtype) = 0;
@@ -146,6 +149,13 @@ class ModelWrapper final : public ModelAdapter {
   }
   void train(bool on) override { parallel::module_of(module_).train(on); }
   void set_activation_checkpointing() override { lockstep::set_activation_checkpointing(module_); }
+  bool set_label_smoothing(double factor) override {
+    if constexpr (requires { forward_.set_label_smoothing(factor); }) {
+      forward_.set_label_smoothing(factor);
+      return true;
+    }
+    return false;
+  }
   void to(at::ScalarType dtype) override {
     // Module::to(dtype) converts integers too.
     for (const auto& list : {parameters(), buffers()}) {
@@ -183,7 +193,8 @@ class ModelWrapper final : public ModelAdapter {
 ///     });
 ///
 /// Trainer::compute_loss uses the output "loss" by default. predict() and metrics get the outputs with as
-/// many rows as the batch. *Local*.
+/// many rows as the batch. A function object whose outputs have a loss with label smoothing has the method
+/// set_label_smoothing(double). *Local*.
 template <class Module, class Forward>
 std::shared_ptr<ModelAdapter> wrap_model(Module module, Forward forward) {
   constexpr bool is_module = parallel::ModuleLike<Module>;

@@ -191,8 +191,10 @@ class Trainer {
   // ---- Overridden by programs
 
   /// The loss of the model's outputs for a batch. The default is the first available of:
-  /// TrainerComponents::compute_loss; cross entropy of "logits" and "labels" with label_smoothing_factor; the
-  /// outputs "loss_sum" and "loss_weight"; the output "loss"; none. *Local*.
+  /// TrainerComponents::compute_loss; cross entropy of "logits" and "labels" with label_smoothing_factor, if
+  /// the model does not compute that itself (ModelAdapter::set_label_smoothing); the outputs "loss_sum" and
+  /// "loss_weight"; the output "loss"; none. *Local*. Throws UsageError if label_smoothing_factor is set, and
+  /// a loss of the model is without it.
   virtual Loss compute_loss(const Batch& outputs, const Batch& batch);
 
   /// Forward and backward of one micro-batch, inside Accelerator::accumulate. Returns the loss to be logged.

@@ -38,6 +38,7 @@ PredictionOutput Trainer::predict(std::shared_ptr<const Dataset> dataset, const 
 
 EvaluationStep Trainer::prediction_step(const Batch& batch, bool /*loss_only*/) {
   EvaluationStep step;
+  impl_->set_label_smoothing();
   step.outputs = impl_->parts.model->evaluate(batch);
   if (impl_->has_labels(batch)) step.loss = compute_loss(step.outputs, batch);
   if (impl_->parts.preprocess_logits_for_metrics)

@@ -27,6 +27,9 @@ struct Trainer::Impl {
   /// Evaluates one data set, logs the result and calls the callbacks. Throws EvaluationInterrupted.
   LogValues evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
                      const std::string& prefix);
+  /// Tells the model label_smoothing_factor, also where another trainer has told it another one. False if it
+  /// computes no such loss.
+  bool set_label_smoothing() const { return parts.model->set_label_smoothing(args.label_smoothing_factor); }
   /// See TrainingArguments::label_names.
   bool has_labels(const Batch& batch);
   std::optional<LogValues> metrics_before_interruption(const std::string& prefix) const;

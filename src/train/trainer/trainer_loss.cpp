@@ -9,8 +9,11 @@
 namespace lockstep {
 namespace {
 
-/// Cross entropy with label smoothing; with `shift`, the logits of a token predict the label after it.
-Loss smoothed(at::Tensor logits, at::Tensor labels, double smoothing, std::optional<bool> shift) {
+constexpr std::int64_t kNoLabel = -100;
+
+/// Cross entropy with label smoothing; with `shift`, the logits of a token predict the label after it: labels
+/// are shifted, because cutting logits would copy them.
+Loss smoothed(const at::Tensor& logits, at::Tensor labels, double smoothing, std::optional<bool> shift) {
   if (!shift && labels.dim() > 1 && logits.dim() == labels.dim() + 1) {
     throw UsageError(
         "label_smoothing_factor: the model's logits are those of tokens, and whether they predict the "
@@ -19,21 +22,20 @@ Loss smoothed(at::Tensor logits, at::Tensor labels, double smoothing, std::optio
         "causal "
         "language model that shifts its labels itself, otherwise to false");
   }
-  if (shift.value_or(false)) {
-    logits = logits.narrow(-2, 0, logits.size(-2) - 1);
-    labels = labels.narrow(-1, 1, labels.size(-1) - 1);
-  }
+  if (shift.value_or(false))
+    labels = at::constant_pad_nd(labels.narrow(-1, 1, labels.size(-1) - 1), {0, 1}, kNoLabel);
   labels = labels.reshape({-1});
   const auto options =
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
   const at::Tensor sum =
       torch::nn::functional::cross_entropy(logits.reshape({labels.size(0), -1}), labels, options);
-  return {sum, (labels != -100).sum()};
+  return {sum, (labels != kNoLabel).sum()};
 }
 
 }  // namespace
 
 Loss Trainer::training_step(const Batch& batch) {
+  impl_->set_label_smoothing();
   const Batch outputs = impl_->parts.model->forward(batch);
   const Loss loss = compute_loss(outputs, batch);
   if (!loss.value.defined()) {
@@ -53,8 +55,15 @@ Loss Trainer::training_step(const Batch& batch) {
 Loss Trainer::compute_loss(const Batch& outputs, const Batch& batch) {
   if (impl_->parts.compute_loss) return impl_->parts.compute_loss(outputs, batch);
   const double smoothing = impl_->args.label_smoothing_factor;
-  if (smoothing > 0 && outputs.contains("logits") && batch.contains("labels"))
-    return smoothed(outputs["logits"], batch["labels"], smoothing, impl_->parts.shift_labels);
+  if (smoothing > 0 && !impl_->set_label_smoothing() && batch.contains("labels")) {
+    if (outputs.contains("logits"))
+      return smoothed(outputs["logits"], batch["labels"], smoothing, impl_->parts.shift_labels);
+    if (outputs.contains("loss_sum") || outputs.contains("loss")) {
+      throw UsageError(
+          "label_smoothing_factor: the model computes its loss itself, without smoothing, and has no output "
+          "\"logits\" from which it could be computed: return these, or set TrainerComponents::compute_loss");
+    }
+  }
   if (outputs.contains("loss_sum")) return {outputs["loss_sum"], outputs["loss_weight"]};
   return {outputs.contains("loss") ? outputs["loss"] : at::Tensor()};
 }

@@ -11,6 +11,7 @@
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/token_loss_model.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit_of.hpp"
@@ -85,6 +86,19 @@ TEST_P(EveryWorld, DecodersOfAllKinds) {
     };
     const auto make = [&] { return models::DecoderForCausalLM(decoder_config(type)); };
     expect_ddps_bits(GetParam(), make, loss);
+    // The loss inside the model, of parts of its logits.
+    const auto make_with_loss = [&] {
+      return models::TokenLossModel(
+          models::CausalLM(std::static_pointer_cast<models::CausalLMImpl>(make().ptr())));
+    };
+    const auto loss_of_parts = [](auto& model, int rank, int step) {
+      const at::Tensor ids = torch::arange(16).mul(rank + 3).add(step).remainder(37).view({2, 8});
+      const models::TokenLosses losses = model(
+          models::LabelledTexts{.input_ids = ids, .labels = ids, .options = {.logits_at_a_time = 37 * 3}});
+      return losses.loss_sum / losses.loss_weight;
+    };
+    expect_ddps_bits(GetParam(), make_with_loss, loss_of_parts);
+    expect_ddps_bits(GetParam(), make_with_loss, loss_of_parts, {.reshard_after_forward = false}, 2);
   }
 }
 

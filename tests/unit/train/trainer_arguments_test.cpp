@@ -7,6 +7,8 @@
 #include <torch/optim/rmsprop.h>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "lockstep/models/trainer_model.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/sgd.hpp"
 #include "support/throws.hpp"
@@ -251,12 +253,43 @@ TEST(TrainerArguments, SmoothLabelsOfTokens) {
   const Batch outputs{{"logits", at::sin(at::arange(40, at::kDouble).view({2, 4, 5}) * 1.3) * 3}};
   const Batch batch{{"labels", at::tensor({1, -100, 4, 0, 2, 3, -100, 1}, at::kLong).view({2, 4})}};
   const auto loss = [&](std::optional<bool> shift) {
-    const Loss sum = Trainer(args, {.model = small_model(), .shift_labels = shift}).compute_loss(outputs, batch);
+    const Loss sum =
+        Trainer(args, {.model = small_model(), .shift_labels = shift}).compute_loss(outputs, batch);
     return sum.value.item<double>() / sum.weight->item();
   };
   EXPECT_NEAR(loss(false), 3.1721974342698824, 1e-6);
   EXPECT_NEAR(loss(true), 3.613673276425945, 1e-6);
   EXPECT_THROWS(loss({}), UsageError, "label_smoothing_factor", "shift_labels");
+}
+
+/// A language model smooths its own loss. A model whose loss is all that is known cannot be smoothed.
+TEST(TrainerArguments, SmoothTheLossOfALanguageModel) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  const models::Gpt2LMHeadModel gpt2(
+      models::Gpt2Config{.vocab_size = 11, .n_positions = 8, .n_embd = 4, .n_layer = 1, .n_head = 1});
+  const models::CausalLM model(std::static_pointer_cast<models::CausalLMImpl>(gpt2.ptr()));
+  const auto adapter = models::trainer_model(model);
+  const auto whole = models::trainer_model(model, {.logits = models::LogitsOutput::in_evaluation});
+  const at::Tensor ids = at::arange(12).view({2, 6}).remainder(11);
+  const Batch batch{{"input_ids", ids}, {"labels", ids}};
+  model.ptr()->eval();
+  const at::NoGradGuard no_grad;
+  for (const double factor : {0.3, 0.0}) {
+    args.label_smoothing_factor = factor;
+    const auto step = Trainer(args, {.model = adapter}).prediction_step(batch, /*loss_only=*/false);
+    const auto expected = model.ptr()->token_losses(ids, {.label_smoothing = factor}, ids);
+    EXPECT_TRUE(at::equal(step.loss.value, expected.loss_sum)) << factor;
+    EXPECT_EQ(step.loss.weight->item(), 10);
+    EXPECT_EQ(step.outputs.names(), (std::vector<std::string>{"loss_sum", "loss_weight", "predictions"}));
+    EXPECT_TRUE(Trainer(args, {.model = whole}).prediction_step(batch, false).outputs.contains("logits"));
+    EXPECT_TRUE(Trainer(args, {.model = adapter})
+                    .prediction_step({{"input_ids", ids}}, false)
+                    .outputs.contains("logits"));
+  }
+  args.label_smoothing_factor = 0.3;
+  EXPECT_THROWS(Trainer(args, {.model = small_model()}).compute_loss({{"loss", at::zeros({})}}, batch),
+                UsageError, "label_smoothing_factor", "logits");
 }
 
 }  // namespace

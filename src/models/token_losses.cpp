@@ -1,0 +1,273 @@
+#include "lockstep/models/token_losses.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <fmt/core.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/nn/functional/loss.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/parallel/activation_checkpoint.hpp"
+#include "lockstep/train/mixed_precision.hpp"
+
+// The logits of a batch are its largest tensor where the vocabulary is large: of 16 texts of 2048 tokens and
+// 151,936 words, 20 GB in float32, and cross entropy makes two more of that size for its gradient. In parts
+// of P tokens, only P * vocabulary of each exist at a time.
+//
+// The loss is a sum over the tokens, so the gradient of a part's logits is known up to one factor, the
+// gradient of the sum, as soon as they are. It is computed with them, and multiplied by the head's two
+// matrices at once:
+//
+//     logits = states W^T     d = gradient of the part's loss by its logits     dStates = d W     dW += d^T
+//     states
+//
+// What is left for backward is the multiplication of dStates and dW, which have the sizes of states and W, by
+// that factor. Computing the logits in backward again, as activation checkpointing does, would be a fourth
+// product beside the three. It is done where the factor cannot wait: float16 needs the scaling of the loss
+// before gradients are rounded to it.
+
+namespace lockstep::models {
+namespace {
+
+constexpr std::int64_t kLogitsOfCpu = std::int64_t{1} << 25;
+/// Larger, because the product that adds to the weight's gradient reads and writes all of it for each part.
+constexpr std::int64_t kLogitsOfGpu = std::int64_t{1} << 27;
+constexpr std::int64_t kAlignedWords = 64;
+
+std::int64_t logits_at_a_time(const TokenLossOptions& options, const at::Device& device) {
+  if (options.logits_at_a_time > 0) return options.logits_at_a_time;
+  return device.is_cpu() ? kLogitsOfCpu : kLogitsOfGpu;
+}
+
+/// The dtype of a product of tensors of this dtype: that of autocast, if it is on.
+at::ScalarType product_dtype(const at::Tensor& states) {
+  const auto device = states.device().type();
+  const bool casts = at::autocast::is_autocast_enabled(device) && states.scalar_type() != at::kDouble;
+  return casts ? at::autocast::get_autocast_dtype(device) : states.scalar_type();
+}
+
+/// With rows of 0 up to a multiple of kAlignedWords, where that is faster.
+at::Tensor align_words(const at::Tensor& weight) {
+  const std::int64_t beyond = weight.size(0) % kAlignedWords;
+  if (beyond == 0 || !weight.is_cuda() || !c10::isReducedFloatingType(weight.scalar_type())) return weight;
+  return at::constant_pad_nd(weight, {0, 0, 0, kAlignedWords - beyond});
+}
+
+/// Products become logits; see TokenHead.
+at::Tensor finish_logits(const TokenHead& head, const at::Tensor& products) {
+  at::Tensor logits = products;
+  if (head.divisor != 1) logits = logits / head.divisor;
+  if (head.softcap > 0) logits = at::tanh(logits / head.softcap) * head.softcap;
+  return head.bias.defined() ? logits + head.bias : logits;
+}
+
+/// In float32, whatever the dtype of the logits.
+at::Tensor sum_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+  const Autocast exact(logits.device(), MixedPrecision::no);
+  const at::Tensor wide = c10::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;
+  const auto options =
+      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
+  return torch::nn::functional::cross_entropy(wide, labels, options);
+}
+
+void check_shapes(const at::Tensor& states, const at::Tensor& labels) {
+  if (!labels.defined()) throw UsageError("token_losses: there are no labels, and no logits are wanted");
+  if (states.dim() == 3 && labels.dim() == 2 && labels.sizes() == states.sizes().slice(0, 2)) return;
+  throw UsageError(
+      fmt::format("labels are integers [rows, tokens], one for each of the states [rows, tokens, width]; got "
+                  "labels {} and "
+                  "states {}",
+                  c10::str(labels.sizes()), c10::str(states.sizes())));
+}
+
+/// Undefined for a tensor that needs none.
+struct HeadGradients {
+  at::Tensor states, weight;
+};
+
+/// A loss whose gradients by `states` and `weight` are known.
+class LossWithGradients : public torch::autograd::Function<LossWithGradients> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& loss,
+                            const at::Tensor& /*states*/, const at::Tensor& /*weight*/,
+                            const HeadGradients& gradients) {
+    // No saved variables: the context would keep them while the gradient is stored, which would copy it.
+    context->saved_data["states"] = gradients.states;
+    context->saved_data["weight"] = gradients.weight;
+    return loss.clone();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto multiplied = [&](const char* name) {
+      const auto found = context->saved_data.find(name);
+      if (found == context->saved_data.end())
+        throw UsageError("a second backward through token_losses() needs retain_graph in the first");
+      at::Tensor gradient = found->second.toTensor();
+      const bool keeps = torch::autograd::get_current_graph_task_keep_graph();
+      if (!keeps) context->saved_data.erase(found);
+      if (!gradient.defined()) return gradient;
+      const at::Tensor& factor = gradients[0];
+      if (factor.is_cpu() && factor.item<double>() == 1) return gradient;
+      const at::Tensor rounded = factor.to(gradient.scalar_type());
+      return keeps ? gradient * rounded : gradient.mul_(rounded);
+    };
+    return {{}, multiplied("states"), multiplied("weight"), {}};
+  }
+};
+
+/// Adds `gradients`^T * `states` to `sum`, which begins as that.
+void add_weight_gradient(at::Tensor& sum, const at::Tensor& gradients, const at::Tensor& states) {
+  const bool is_wide = !c10::isReducedFloatingType(gradients.scalar_type());
+  if (!sum.defined()) {
+    sum = at::mm(gradients.t(), states);
+    if (!is_wide) sum = sum.to(at::kFloat);
+  } else if (is_wide) {
+    sum.addmm_(gradients.t(), states);
+  } else {
+    sum.add_(at::mm(gradients.t(), states));
+  }
+}
+
+/// Where a part begins, and how many tokens it has.
+struct Part {
+  std::int64_t begin, count;
+};
+
+std::vector<Part> divide(std::int64_t tokens, std::int64_t at_a_time) {
+  std::vector<Part> parts;
+  for (std::int64_t begin = 0; begin < tokens; begin += at_a_time)
+    parts.push_back({begin, std::min(at_a_time, tokens - begin)});
+  return parts;
+}
+
+at::Tensor most_probable(const at::Tensor& logits) { return logits.detach().argmax(-1); }
+
+/// The losses of states [tokens, width], with their gradients. See the note above.
+TokenLosses losses_with_gradients(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
+                                  const std::vector<Part>& parts, const TokenLossOptions& options) {
+  const bool records = at::GradMode::is_enabled();
+  const bool by_states = records && states.requires_grad(),
+             by_weight = records && head.weight.requires_grad();
+  const auto dtype = product_dtype(states);
+  const std::int64_t words = head.weight.size(0);
+  at::Tensor sum, states_gradient, weight_gradient;
+  std::vector<at::Tensor> predictions;
+  {
+    const at::NoGradGuard no_grad;
+    const Autocast exact(states.device(), MixedPrecision::no);
+    const at::Tensor inputs = states.detach().to(dtype), weight = align_words(head.weight.detach().to(dtype));
+    if (by_states) states_gradient = at::empty_like(inputs);
+    for (const auto& [begin, count] : parts) {
+      const at::Tensor some = inputs.narrow(0, begin, count);
+      at::Tensor products = at::mm(some, weight.t());
+      at::Tensor loss;
+      {
+        const at::AutoGradMode enabled(by_states || by_weight);
+        products.set_requires_grad(by_states || by_weight);
+        const at::Tensor logits = finish_logits(head, products.narrow(1, 0, words));
+        loss = sum_cross_entropy(logits, labels.narrow(0, begin, count), options.label_smoothing);
+        if (options.predictions) predictions.push_back(most_probable(logits));
+      }
+      const at::Tensor value = loss.detach();
+      sum = sum.defined() ? sum + value : value;
+      if (!loss.requires_grad()) continue;
+      const at::Tensor gradients = torch::autograd::grad({loss}, {products})[0];
+      loss.reset();
+      products.reset();
+      if (by_states) {
+        at::Tensor target = states_gradient.narrow(0, begin, count);
+        at::mm_out(target, gradients, weight);
+      }
+      if (by_weight) add_weight_gradient(weight_gradient, gradients, some);
+    }
+    if (by_states) states_gradient = states_gradient.to(states.scalar_type());
+    if (by_weight) weight_gradient = weight_gradient.narrow(0, 0, words).to(head.weight.scalar_type());
+  }
+  if (by_states || by_weight)
+    sum = LossWithGradients::apply(sum, states, head.weight,
+                                   HeadGradients{.states = states_gradient, .weight = weight_gradient});
+  return {.loss_sum = sum,
+          .loss_weight = {},
+          .predictions = options.predictions ? at::cat(predictions) : at::Tensor()};
+}
+
+/// The losses of states [tokens, width], whose logits backward computes again.
+TokenLosses losses_to_recompute(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
+                                const std::vector<Part>& parts, const TokenLossOptions& options) {
+  const auto part_losses = [head, options](const at::Tensor& some, const at::Tensor& wanted) {
+    const at::Tensor logits = logits_of(head, some);
+    std::vector<at::Tensor> losses{sum_cross_entropy(logits, wanted, options.label_smoothing)};
+    if (options.predictions) losses.push_back(most_probable(logits));
+    return losses;
+  };
+  at::Tensor sum;
+  std::vector<at::Tensor> predictions;
+  for (const auto& [begin, count] : parts) {
+    const auto losses =
+        checkpoint(part_losses, states.narrow(0, begin, count), labels.narrow(0, begin, count));
+    sum = sum.defined() ? sum + losses[0] : losses[0];
+    if (options.predictions) predictions.push_back(losses[1]);
+  }
+  return {.loss_sum = sum,
+          .loss_weight = {},
+          .predictions = options.predictions ? at::cat(predictions) : at::Tensor()};
+}
+
+TokenLosses losses_of_whole_logits(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
+                                   const TokenLossOptions& options) {
+  const at::Tensor logits = logits_of(head, states);
+  TokenLosses losses{
+      .loss_sum = sum_cross_entropy(logits.flatten(0, 1), labels.flatten(), options.label_smoothing),
+      .loss_weight = {}};
+  if (options.predictions) losses.predictions = most_probable(logits);
+  if (options.logits) losses.logits = logits;
+  return losses;
+}
+
+}  // namespace
+
+at::Tensor logits_of(const TokenHead& head, const at::Tensor& states) {
+  const auto dtype = product_dtype(states);
+  const std::int64_t words = head.weight.size(0);
+  const at::Tensor weight = align_words(head.weight.is_cuda() ? head.weight.to(dtype) : head.weight);
+  const at::Tensor products = at::linear(states, weight);
+  return finish_logits(head, weight.size(0) == words ? products : products.narrow(-1, 0, words));
+}
+
+TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
+                         const TokenLossOptions& options) {
+  if (!labels.defined() && options.logits)
+    return {.loss_sum = {}, .loss_weight = {}, .logits = logits_of(head, states)};
+  check_shapes(states, labels);
+  const std::int64_t most = logits_at_a_time(options, states.device()), words = head.weight.size(0);
+  const at::Tensor wanted = labels.flatten();
+  TokenLosses losses;
+  if (options.logits || wanted.numel() * words <= most) {
+    losses = losses_of_whole_logits(head, states, labels, options);
+  } else {
+    const auto parts = divide(wanted.numel(), std::max<std::int64_t>(1, most / words));
+    // A checkpoint's function must not run a backward.
+    const bool is_inside_checkpoint = at::GradMode::is_enabled() && !parallel::may_checkpoint();
+    const bool recomputes = product_dtype(states) == at::kHalf || is_inside_checkpoint ||
+                            (head.bias.defined() && head.bias.requires_grad());
+    losses = (recomputes ? losses_to_recompute : losses_with_gradients)(head, states.flatten(0, 1), wanted,
+                                                                        parts, options);
+    if (options.predictions) losses.predictions = losses.predictions.view(labels.sizes());
+  }
+  losses.loss_weight = wanted.ne(kNoLabel).sum();
+  return losses;
+}
+
+at::Tensor next_labels(const at::Tensor& labels) {
+  if (labels.dim() != 2 || labels.size(1) == 0)
+    throw UsageError(fmt::format("labels are integers [rows, tokens]; got {}", c10::str(labels.sizes())));
+  return at::constant_pad_nd(labels.narrow(1, 1, labels.size(1) - 1), {0, 1}, kNoLabel);
+}
+
+}  // namespace lockstep::models
