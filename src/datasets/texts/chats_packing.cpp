@@ -104,6 +104,15 @@ Columns wrapped_columns(const MapBatch& batch, std::size_t longest) {
   return {{"input_ids", ids.finish()}, {"labels", labels.finish()}};
 }
 
+bool has_trained_token(const ArrowDataset& packed) {
+  const auto labels = packed.column<Tokens>("labels");
+  for (std::int64_t row = 0; row < packed.num_rows(); ++row) {
+    const auto list = labels[row];
+    if (std::any_of(list.begin(), list.end(), [](auto label) { return label != -100; })) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 ArrowDataset pack_chats(const ArrowDataset& tokens, std::int64_t max_length, ChatPacking packing,
@@ -118,13 +127,17 @@ ArrowDataset pack_chats(const ArrowDataset& tokens, std::int64_t max_length, Cha
   options.input_files.clear();
   options.remove_columns = tokens.column_names();
   const auto longest = static_cast<std::size_t>(max_length);
-  return map(
+  auto packed = map(
       tokens,
       [longest, packing](const MapBatch& batch) {
         if (packing == ChatPacking::wrapped) return wrapped_columns(batch, longest);
         return packed_columns(batch, longest, packing == ChatPacking::bfd_split);
       },
       options);
+  if (has_trained_token(packed)) return packed;
+  throw UsageError(fmt::format(
+      "pack_chats: none of the {} rows has a token to train on within its first {} tokens: raise max_length.",
+      tokens.num_rows(), max_length));
 }
 
 }  // namespace lockstep

@@ -110,6 +110,10 @@ TEST_F(Chats, NameTheRowAndWhatToDo) {
       tokens_of({{{"prompt", "x"}, {"completion", nullptr}}, {{"prompt", "x"}, {"completion", "y"}}},
                 options()),
       DataError, "row 0", "must both be texts");
+  auto whole_rows = options({{"assistant_only_loss", true}});
+  whole_rows.max_length = 0;
+  EXPECT_THROWS(pack_chats(tokens_of(messages, whole_rows), 2, ChatPacking::bfd, map()), UsageError,
+                "none of the 5 rows", "raise max_length");
   EXPECT_THROWS(pack_chats(tokens_of(messages, options()), 0, ChatPacking::bfd, map()), UsageError,
                 "max_length must be 1 or more");
 }
