@@ -4,11 +4,11 @@
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
 #include "optim/recorded_step.hpp"
-#include "train/gradient_state.hpp"
+#include "train/accumulation_window.hpp"
 
 namespace lockstep {
 
-bool train::has_stepped(const GradientState& gradients, const torch::optim::Optimizer& optimizer) {
+bool train::has_stepped(const AccumulationWindow& gradients, const torch::optim::Optimizer& optimizer) {
   return gradients.syncs() && !gradients.skipped(optimizer);
 }
 

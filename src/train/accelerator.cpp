@@ -22,7 +22,7 @@
 #include "lockstep/train/determinism.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
 #include "train/accelerator_state.hpp"
-#include "train/gradient_state.hpp"
+#include "train/accumulation_window.hpp"
 #include "train/optimizer_lifetime.hpp"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "train/accelerator_state.hpp"
-#include "train/gradient_state.hpp"
+#include "train/accumulation_window.hpp"
 #include "train/model_content.hpp"
 
 namespace lockstep {

@@ -10,8 +10,8 @@
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
+#include "train/accumulation_window.hpp"
 #include "train/comm_hook_by_name.hpp"
-#include "train/gradient_state.hpp"
 
 namespace lockstep {
 namespace {
@@ -37,7 +37,9 @@ LossWeight::LossWeight(double weight) : tensor_(at::scalar_tensor(weight, at::kD
 double LossWeight::item() const { return tensor_.item<double>(); }
 
 GradientAccumulation::GradientAccumulation(const ProcessGroup& group, const AcceleratorOptions& options)
-    : group_(group), options_(options), gradients_(std::make_shared<train::GradientState>(group, options)) {
+    : group_(group),
+      options_(options),
+      gradients_(std::make_shared<train::AccumulationWindow>(group, options)) {
   const auto hook = train::comm_hook_by_name(options.comm_hook, options.comm_wrapper);
   if (options.fsdp_plugin && hook)
     throw UsageError("comm_hook '" + options.comm_hook + "': fsdp_plugin has no gradients for a hook");
@@ -91,7 +93,7 @@ struct AccumulationStep::Silence {
   std::list<WrappedModel::NoSync> guards;
 };
 
-AccumulationStep::AccumulationStep(std::shared_ptr<train::GradientState> gradients,
+AccumulationStep::AccumulationStep(std::shared_ptr<train::AccumulationWindow> gradients,
                                    const std::vector<WrappedModel>& models)
     : gradients_(std::move(gradients)) {
   if (gradients_->syncs() || gradients_->sends_each_batch()) return;

@@ -17,7 +17,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/gradient_accumulation.hpp"
-#include "train/gradient_state.hpp"
+#include "train/accumulation_window.hpp"
 
 namespace lockstep {
 namespace {
@@ -96,7 +96,7 @@ FullyShardedDataParallelBase* sharded_model_of(const std::vector<WrappedModel>& 
 }
 
 /// In the middle of a window: measured, not clipped. A fully sharded model has no gradients to measure yet.
-at::Tensor norm_so_far(train::GradientState& gradients, const std::vector<at::Tensor>& parameters,
+at::Tensor norm_so_far(train::AccumulationWindow& gradients, const std::vector<at::Tensor>& parameters,
                        double norm_type) {
   if (sharded_model_of(gradients.models(), parameters) != nullptr)
     return at::full({}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "lockstep/train/accelerator.hpp"
-#include "train/gradient_state.hpp"
+#include "train/accumulation_window.hpp"
 #include "train/prepared_objects.hpp"
 
 namespace lockstep::train {
@@ -31,7 +31,7 @@ class TrainingScope {
    private:
     Accelerator accelerator_;
     Owner before_;
-    GradientState::Mark gradients_;
+    AccumulationWindow::Mark gradients_;
   };
 
   /// Forgets what the scope has prepared, before it trains again. *Local*.

@@ -105,7 +105,8 @@ class AcceleratedModel {
     return (*ddp_)(std::forward<Inputs>(inputs)...);
   }
   void refuse_frozen() const {
-    if (frozen_) throw UsageError("the model has no parameter that requires a gradient, so it has no wrapper");
+    if (frozen_)
+      throw UsageError("the model has no parameter that requires a gradient, so it has no wrapper");
   }
   WrappedModel wrapped() {
     if (frozen_) return WrappedModel(*frozen_);
@@ -119,7 +120,7 @@ class AcceleratedModel {
 };
 
 namespace train {
-class GradientState;
+class AccumulationWindow;
 }
 
 /// The result of Accelerator::prepare for an optimizer: a handle to the program's optimizer, which must
@@ -129,7 +130,7 @@ class AcceleratedOptimizer {
  public:
   /// Without `gradients`, every step() steps. `mark` lives as long as a copy of the handle.
   explicit AcceleratedOptimizer(torch::optim::Optimizer& optimizer,
-                                std::shared_ptr<train::GradientState> gradients = nullptr,
+                                std::shared_ptr<train::AccumulationWindow> gradients = nullptr,
                                 std::shared_ptr<const void> mark = nullptr)
       : optimizer_(&optimizer), gradients_(std::move(gradients)), mark_(std::move(mark)) {}
 
@@ -149,15 +150,15 @@ class AcceleratedOptimizer {
 
  private:
   torch::optim::Optimizer* optimizer_;
-  std::shared_ptr<train::GradientState> gradients_;
+  std::shared_ptr<train::AccumulationWindow> gradients_;
   std::shared_ptr<const void> mark_;
   bool step_was_skipped_ = false;
 };
 
 namespace train {
-class GradientState;
+class AccumulationWindow;
 /// Whether the optimizer has stepped: neither accumulation nor an overflow prevented it.
-bool has_stepped(const GradientState& gradients, const torch::optim::Optimizer& optimizer);
+bool has_stepped(const AccumulationWindow& gradients, const torch::optim::Optimizer& optimizer);
 }  // namespace train
 
 /// The result of Accelerator::prepare for a scheduler: a handle to the program's scheduler, which must
@@ -168,7 +169,7 @@ template <class Scheduler>
 class AcceleratedScheduler {
  public:
   /// Used by Accelerator::prepare.
-  AcceleratedScheduler(Scheduler& scheduler, std::shared_ptr<train::GradientState> gradients)
+  AcceleratedScheduler(Scheduler& scheduler, std::shared_ptr<train::AccumulationWindow> gradients)
       : scheduler_(&scheduler), gradients_(std::move(gradients)) {}
 
   /// Steps the scheduler if its optimizer has stepped. *Local*.
@@ -188,7 +189,7 @@ class AcceleratedScheduler {
 
  private:
   Scheduler* scheduler_;
-  std::shared_ptr<train::GradientState> gradients_;
+  std::shared_ptr<train::AccumulationWindow> gradients_;
 };
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace lockstep {
 
 namespace train {
 /// Internal: the shared state of accumulation, scaling and stepping.
-class GradientState;
+class AccumulationWindow;
 }  // namespace train
 
 /// One micro-batch, from Accelerator::accumulate(). While it exists, `sync_gradients()` tells whether this
@@ -27,7 +27,8 @@ class [[nodiscard]] AccumulationStep {
  public:
   /// Used by Accelerator::accumulate. Disables communication of the models (see
   /// DistributedDataParallel::no_sync) unless the window ends here.
-  AccumulationStep(std::shared_ptr<train::GradientState> gradients, const std::vector<WrappedModel>& models);
+  AccumulationStep(std::shared_ptr<train::AccumulationWindow> gradients,
+                   const std::vector<WrappedModel>& models);
   /// Ends the micro-batch. Outside of windows, every backward is a step.
   ~AccumulationStep();
   AccumulationStep(const AccumulationStep&) = delete;
@@ -35,7 +36,7 @@ class [[nodiscard]] AccumulationStep {
 
  private:
   struct Silence;
-  std::shared_ptr<train::GradientState> gradients_;
+  std::shared_ptr<train::AccumulationWindow> gradients_;
   std::unique_ptr<Silence> silence_;
 };
 
@@ -153,7 +154,7 @@ class GradientAccumulation {
   void clip_grad_value_(WrappedModel model, double clip_value);
 
  protected:
-  const std::shared_ptr<train::GradientState>& gradients() const noexcept { return gradients_; }
+  const std::shared_ptr<train::AccumulationWindow>& gradients() const noexcept { return gradients_; }
   /// Registers the communication hook of the options on a model. *Collective*.
   void add_hook(DistributedDataParallelBase& model);
 
@@ -162,7 +163,7 @@ class GradientAccumulation {
 
   ProcessGroup group_;
   AcceleratorOptions options_;
-  std::shared_ptr<train::GradientState> gradients_;
+  std::shared_ptr<train::AccumulationWindow> gradients_;
 };
 
 }  // namespace lockstep

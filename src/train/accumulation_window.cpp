@@ -1,4 +1,4 @@
-#include "train/gradient_state.hpp"
+#include "train/accumulation_window.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -84,7 +84,7 @@ std::uint64_t gradients_mark(const torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-GradientState::GradientState(const ProcessGroup& group, const AcceleratorOptions& options)
+AccumulationWindow::AccumulationWindow(const ProcessGroup& group, const AcceleratorOptions& options)
     : group_(group),
       options_(options.gradient_accumulation),
       sharded_(options.fsdp_plugin.has_value()),
@@ -102,18 +102,18 @@ GradientState::GradientState(const ProcessGroup& group, const AcceleratorOptions
     scaling_.emplace(options.grad_scaler, options.fsdp_plugin ? std::optional(group) : std::nullopt);
 }
 
-void GradientState::set_steps(std::int64_t steps) {
+void AccumulationWindow::set_steps(std::int64_t steps) {
   check_steps(steps);
   steps_ = steps;
   look_ahead();
 }
 
 /// Reads ahead, so that a window's first batch knows how many batches the window has.
-void GradientState::look_ahead() const {
+void AccumulationWindow::look_ahead() const {
   for (const auto& loader : loaders_) loader.set_look_ahead(steps_ - 1);
 }
 
-void GradientState::derive_steps(std::int64_t batch_size) {
+void AccumulationWindow::derive_steps(std::int64_t batch_size) {
   if (options_.global_batch_size == 0) return;
   const std::int64_t at_once = batch_size * group_.size();
   if (options_.global_batch_size % at_once != 0) {
@@ -126,13 +126,13 @@ void GradientState::derive_steps(std::int64_t batch_size) {
   options_.global_batch_size = 0;
 }
 
-void GradientState::add_loader(DataLoader::Position loader, std::int64_t batch_size) {
+void AccumulationWindow::add_loader(DataLoader::Position loader, std::int64_t batch_size) {
   derive_steps(batch_size);
   loaders_.push_back(std::move(loader));
   look_ahead();
 }
 
-void GradientState::clear() {
+void AccumulationWindow::clear() {
   models_.clear();
   owners_.clear();
   if (scaling_) scaling_->clear();
@@ -145,7 +145,7 @@ void GradientState::clear() {
   syncs_ = true;
 }
 
-GradientState::Mark GradientState::mark() const noexcept {
+AccumulationWindow::Mark AccumulationWindow::mark() const noexcept {
   return {.models = models_.size(),
           .loaders = loaders_.size(),
           .optimizers = optimizers_.size(),
@@ -153,7 +153,7 @@ GradientState::Mark GradientState::mark() const noexcept {
           .global_batch_size = options_.global_batch_size};
 }
 
-void GradientState::return_to(const Mark& mark) {
+void AccumulationWindow::return_to(const Mark& mark) {
   const auto keep_first = [](auto& list, std::size_t count) {
     list.erase(list.begin() + static_cast<std::ptrdiff_t>(std::min(count, list.size())), list.end());
   };
@@ -171,7 +171,7 @@ void GradientState::return_to(const Mark& mark) {
   set_steps(mark.steps);
 }
 
-void GradientState::begin_step() {
+void AccumulationWindow::begin_step() {
   const bool follows = options_.sync_with_dataloader;
   if (follows) {
     passes_.look(loaders_);
@@ -197,7 +197,7 @@ void GradientState::begin_step() {
   }
 }
 
-bool GradientState::may_clear(const torch::optim::Optimizer& optimizer) const {
+bool AccumulationWindow::may_clear(const torch::optim::Optimizer& optimizer) const {
   const auto begin = at_begin_.find(&optimizer);
   if (!inside_ || begin == at_begin_.end() || stepped_.contains(&optimizer)) return syncs_;
   const bool changed = gradients_mark(optimizer) != begin->second;
@@ -205,19 +205,19 @@ bool GradientState::may_clear(const torch::optim::Optimizer& optimizer) const {
 }
 
 /// Its gradients would become part of the next step, divided by another number or weight.
-void GradientState::discard_window() {
+void AccumulationWindow::discard_window() {
   done_ = 0;
   for (const auto& model : models_) model.zero_grad();
 }
 
-void GradientState::end() noexcept {
+void AccumulationWindow::end() noexcept {
   if (syncs_) done_ = 0;
   inside_ = false;
 }
 
 /// What has been computed before would be divided by the weights, or not divided. In a window of one
 /// micro-batch nothing has.
-void GradientState::demand_kind(bool weighted) {
+void AccumulationWindow::demand_kind(bool weighted) {
   if (!inside_) {
     // Outside a window, every backward is a step.
     syncs_ = true;
@@ -232,9 +232,11 @@ void GradientState::demand_kind(bool weighted) {
   weighted_ = weighted;
 }
 
-at::Tensor GradientState::scaled(const at::Tensor& loss) { return scaling_ ? scaling_->scale(loss) : loss; }
+at::Tensor AccumulationWindow::scaled(const at::Tensor& loss) {
+  return scaling_ ? scaling_->scale(loss) : loss;
+}
 
-void GradientState::backward(const at::Tensor& loss) {
+void AccumulationWindow::backward(const at::Tensor& loss) {
   demand_kind(false);
   scaled(inside_ && length_ > 1 ? loss / length_ : loss).backward();
   if (!inside_ || !syncs_ || done_ >= length_) return;
@@ -245,7 +247,7 @@ void GradientState::backward(const at::Tensor& loss) {
 }
 
 /// A weight on the device stays there, and one of the host is sent without waiting for the forward pass.
-at::Tensor GradientState::weight_so_far(const at::Tensor& weight) {
+at::Tensor AccumulationWindow::weight_so_far(const at::Tensor& weight) {
   at::Tensor all = weight.detach().to(at::kDouble).reshape({1});
   if (all.is_cpu()) all = all.to(group_.object_device(), /*non_blocking=*/true);
   if (!inside_) return all;
@@ -270,7 +272,7 @@ at::Tensor GradientState::weight_so_far(const at::Tensor& weight) {
 /// within the last backward and cannot be scaled before it: there the sums are sent as they are and divided
 /// at the end (backward_of_sharded). Scaling applies to all gradients of the models, so a window cannot mix
 /// losses with and without a weight (demand_kind).
-void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
+void AccumulationWindow::backward(const at::Tensor& sum, const at::Tensor& weight) {
   demand_kind(true);
   if (inside_ && ++weighted_losses_ > 1 && std::max(length_, done_) > 1) {
     throw UsageError(fmt::format(
@@ -285,7 +287,7 @@ void GradientState::backward(const at::Tensor& sum, const at::Tensor& weight) {
   backward_divided(sum, all);
 }
 
-void GradientState::backward_divided(const at::Tensor& sum, const at::Tensor& weight) {
+void AccumulationWindow::backward_divided(const at::Tensor& sum, const at::Tensor& weight) {
   const at::Tensor all = options_.weights_of_all_ranks ? weight.clone() : weight;
   if (options_.weights_of_all_ranks) group_.all_reduce(all);
   // DistributedDataParallel divides the sum over all ranks by their number.
@@ -300,7 +302,7 @@ void GradientState::backward_divided(const at::Tensor& sum, const at::Tensor& we
 }
 
 /// The gradients of the window's earlier micro-batches are reduced in this backward, and not seen before.
-void GradientState::backward_of_sharded(const at::Tensor& sum, const at::Tensor& weight) {
+void AccumulationWindow::backward_of_sharded(const at::Tensor& sum, const at::Tensor& weight) {
   const at::Tensor all = weight.clone();
   // Overlaps with backward.
   Work exchange = group_.all_reduce_async(all);
@@ -309,15 +311,15 @@ void GradientState::backward_of_sharded(const at::Tensor& sum, const at::Tensor&
   multiply(gradients_of(models_), share_of(at::full_like(all, static_cast<double>(group_.size())), all));
 }
 
-void GradientState::unscale_all() {
+void AccumulationWindow::unscale_all() {
   if (scaling_ && syncs_) scaling_->unscale_all();
 }
 
-void GradientState::unscale(const std::vector<at::Tensor>& parameters) {
+void AccumulationWindow::unscale(const std::vector<at::Tensor>& parameters) {
   if (scaling_ && syncs_) scaling_->unscale(parameters);
 }
 
-bool GradientState::step(torch::optim::Optimizer& optimizer) {
+bool AccumulationWindow::step(torch::optim::Optimizer& optimizer) {
   stepped_.insert(&optimizer);
   if (scaling_) return scaling_->step(optimizer);
   optimizer.step();

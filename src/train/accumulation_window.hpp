@@ -18,10 +18,10 @@ namespace lockstep::train {
 
 /// The state of a job between two optimizer steps: the window of micro-batches, the weights of its losses,
 /// and the loss scale of float16.
-class GradientState {
+class AccumulationWindow {
  public:
   /// Throws UsageError for options out of range, and for fp16 on a CPU.
-  GradientState(const ProcessGroup& group, const AcceleratorOptions& options);
+  AccumulationWindow(const ProcessGroup& group, const AcceleratorOptions& options);
 
   /// `owner` keeps the model's wrapper alive.
   void add_model(WrappedModel model, std::shared_ptr<void> owner) {
