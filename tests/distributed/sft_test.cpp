@@ -67,6 +67,22 @@ TEST_F(Sft, PacksOnTwoRanksAndWritesAModelThatCanBeUsedAgain) {
   EXPECT_EQ(again.status, 0) << again.err;
 }
 
+TEST_F(Sft, TrainsAnAdapterOnTwoRanksAndContinuesIt) {
+  const auto flags = words("--max-steps 2 --save-strategy no --per-device-train-batch-size 2");
+  const Finished job = run_job(flags + split("--lora-r 4") + Words{"--output-dir", file("adapter")}, 2);
+  ASSERT_EQ(job.status, 0) << job.err;
+  for (const char* name :
+       {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "chat_template.jinja"})
+    EXPECT_TRUE(fs::exists(file("adapter/") + name)) << name;
+  EXPECT_FALSE(fs::exists(file("adapter/model.safetensors")));
+  const Finished again =
+      run_alone(flags + Words{"--adapter", file("adapter"), "--output-dir", file("again")});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_TRUE(fs::exists(file("again/adapter_model.safetensors")));
+  expect_refusal(flags + Words{"--adapter", file("adapter"), "--lora-r", "4", "--output-dir", file("two")}, 2,
+                 {"--lora-r", "--adapter"});
+}
+
 TEST_F(Sft, RefusesWhatItCannotTrainOn) {
   write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
   const Words out{"--output-dir", file("out")};

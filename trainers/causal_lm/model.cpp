@@ -6,8 +6,8 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/auto_model.hpp"
-#include "lockstep/models/lora.hpp"
 #include "lockstep/models/trainer_model.hpp"
+#include "text/adapter.hpp"
 #include "text/files.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
@@ -62,24 +62,6 @@ CausalLM make_causal_lm(const Options& options, const lockstep::Tokenizer& token
                                                {.dtype = lockstep::models::dtype_of_name(options.dtype)});
 }
 
-/// The adapter that the options ask for.
-void adapt(const CausalLM& model, const Options& options) {
-  if (!options.adapter.empty()) {
-    if (options.lora_r > 0)
-      throw lockstep::UsageError(
-          "--lora-r makes a new adapter, --adapter reads one: expected one of the two.");
-    lockstep::models::load_adapter(model, options.adapter);
-  } else if (options.lora_r > 0) {
-    lockstep::models::add_lora(model, {.r = options.lora_r,
-                                       .lora_alpha = options.lora_alpha,
-                                       .lora_dropout = options.lora_dropout,
-                                       .target_modules = options.lora_target_modules,
-                                       .base_model_name_or_path = options.model});
-  } else if (!options.lora_target_modules.empty()) {
-    throw lockstep::UsageError("--lora-target-modules is for an adapter: give it a rank with --lora-r.");
-  }
-}
-
 std::int64_t block_size_of(const Options& options, std::int64_t longest) {
   if (options.block_size == 0) return std::min(longest, kLongestBlock);
   if (options.block_size <= longest) return options.block_size;
@@ -114,7 +96,7 @@ LanguageModel make_script(const Options& options) {
         "--block-size is missing: the program {} does not say how many tokens it takes.", options.model));
   if (!options.prompt.empty() || options.from_scratch || options.packing)
     throw lockstep::UsageError("--prompt, --from-scratch and --packing are not for a program from Python.");
-  if (options.lora_r > 0 || !options.adapter.empty())
+  if (texts::has_adapter(options))
     throw lockstep::UsageError("--lora-r and --adapter are not for a program from Python.");
   ScriptModel script(options.model);
   // A vocabulary is often padded to a round number.
@@ -133,7 +115,7 @@ LanguageModel make_script(const Options& options) {
 LanguageModel make_model(const Options& options, const lockstep::Tokenizer& tokenizer) {
   if (texts::is_script(options.model)) return make_script(options);
   const CausalLM model = make_causal_lm(options, tokenizer);
-  adapt(model, options);
+  texts::add_adapter(model, options.model, options);
   const auto save = [model, &options](const lockstep::Trainer& trainer) {
     texts::save(trainer, model, options.tokenizer);
   };

@@ -20,11 +20,6 @@ const lockstep::OptionTable<Options>& option_table() {
                "vocabulary]. Default: a new model with the sizes below.")
           .add("from-scratch", &Options::from_scratch,
                "Use the configuration of --model with new random weights.")
-          .add(
-              "dtype", &Options::dtype,
-              "The dtype of the weights of --model; auto: as its config.json says, or its files. bfloat16 is "
-              "for a model that adapters train (--lora-r).",
-              one_of({"float32", "bfloat16", "float16", "auto"}))
           .add("tokenizer", &Options::tokenizer,
                "tokenizer.json, or a folder with the tokenizer's files; default: the one in --model.")
           .add("model-type", &Options::model_type,
@@ -35,22 +30,6 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("n-layer", &Options::n_layer, "Layers of a new model.", at_least(1))
           .add("n-head", &Options::n_head, "Attention heads of a new model; must divide the width.",
                at_least(1))
-          .section("adapter")
-          .add("lora-r", &Options::lora_r,
-               "Freeze the model and train a LoRA adapter of this rank; --output-dir gets it in PEFT's "
-               "files. 0: "
-               "train all weights.",
-               at_least(0))
-          .add("lora-alpha", &Options::lora_alpha, "The adapter counts lora_alpha / r times.", at_least(0.0))
-          .add("lora-dropout", &Options::lora_dropout, "Dropout of the adapter's inputs.",
-               lockstep::between(0.0, 1.0))
-          .add("lora-target-modules", &Options::lora_target_modules,
-               "The layers that get an adapter, by name: q_proj,v_proj. all-linear: all but the head. "
-               "Default: "
-               "those that PEFT chooses for the family.")
-          .add("adapter", &Options::adapter,
-               "Folder with an adapter of --model to train further: adapter_config.json and "
-               "adapter_model.safetensors, as PEFT or this program writes them.")
           .section("data")
           .add("train-file", &Options::train_file,
                "Training texts: .txt, .jsonl, .csv, .arrow, .parquet, or a folder of a saved data set.",
@@ -73,6 +52,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("prompt", &Options::prompt,
                "Beginning of a text that the trained model continues; empty: no text.")
           .add("sample-tokens", &Options::sample_tokens, "Tokens to generate after --prompt.", at_least(1))
+          .include(texts::adapter_option_table())
           .include(lockstep::training_argument_table());
   return table;
 }

@@ -2,21 +2,15 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "text/adapter.hpp"
 
 /// Options beside the training arguments; `--help` shows the same.
-struct Options : lockstep::TrainingArguments {
+struct Options : lockstep::TrainingArguments, texts::AdapterOptions {
   std::string model;
   bool from_scratch = false;
-  std::string dtype = "float32";
-  std::string adapter;
-  std::int64_t lora_r = 0;
-  double lora_alpha = 16;
-  double lora_dropout = 0;
-  std::vector<std::string> lora_target_modules;
   std::string tokenizer;
   std::string model_type = "gpt2";
   std::int64_t n_positions = 128;

@@ -14,6 +14,7 @@
 #include "lockstep/models/trainer_model.hpp"
 #include "options.hpp"
 #include "samples.hpp"
+#include "text/adapter.hpp"
 #include "text/program.hpp"
 #include "text/tokens.hpp"
 
@@ -74,7 +75,9 @@ int train(const Accelerator& accelerator, const Options& options) {
   const auto max_length = length_of(options, config.max_position_embeddings);
   torch::manual_seed(options.seed);
   auto init = accelerator.sharded_init();
-  const auto model = AutoModelForCausalLM::from_pretrained(options.model);
+  const auto model = AutoModelForCausalLM::from_pretrained(
+      options.model, {.dtype = lockstep::models::dtype_of_name(options.dtype)});
+  texts::add_adapter(model, options.model, options);
   init.reset();
   const Samples samples = load_samples(
       options, max_length, lockstep::distributed_context(accelerator.world(), accelerator.process_group()));

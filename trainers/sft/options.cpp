@@ -49,6 +49,7 @@ const lockstep::OptionTable<Options>& option_table() {
                "wrapped: one running text, cut where a row is full.",
                one_of({"bfd", "bfd_split", "wrapped"}))
           .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; default: the user's cache.")
+          .include(texts::adapter_option_table())
           .include(lockstep::training_argument_table());
   return table;
 }

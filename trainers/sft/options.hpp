@@ -5,9 +5,10 @@
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "text/adapter.hpp"
 
 /// Options beside the training arguments; `--help` shows the same. They have the names of trl's SFTConfig.
-struct Options : lockstep::TrainingArguments {
+struct Options : lockstep::TrainingArguments, texts::AdapterOptions {
   std::string model;
   std::string tokenizer;
   std::string chat_template_path;

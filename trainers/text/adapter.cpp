@@ -1,0 +1,57 @@
+#include "text/adapter.hpp"
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/lora.hpp"
+
+namespace texts {
+
+using lockstep::at_least;
+using lockstep::one_of;
+
+const lockstep::OptionTable<AdapterOptions>& adapter_option_table() {
+  static const auto table =
+      lockstep::OptionTable<AdapterOptions>("adapter", "What is trained of a language model.")
+          .section("adapter")
+          .add(
+              "dtype", &AdapterOptions::dtype,
+              "The dtype of the weights of --model; auto: as its config.json says, or its files. bfloat16 is "
+              "for a model that adapters train (--lora-r).",
+              one_of({"float32", "bfloat16", "float16", "auto"}))
+          .add("lora-r", &AdapterOptions::lora_r,
+               "Freeze the model and train a LoRA adapter of this rank; --output-dir gets it in PEFT's "
+               "files. 0: train all weights.",
+               at_least(0))
+          .add("lora-alpha", &AdapterOptions::lora_alpha, "The adapter counts lora_alpha / r times.",
+               at_least(0.0))
+          .add("lora-dropout", &AdapterOptions::lora_dropout, "Dropout of the adapter's inputs.",
+               lockstep::between(0.0, 1.0))
+          .add("lora-target-modules", &AdapterOptions::lora_target_modules,
+               "The layers that get an adapter, by name: q_proj,v_proj. all-linear: all but the head. "
+               "Default: those that PEFT chooses for the family.")
+          .add("adapter", &AdapterOptions::adapter,
+               "Folder with an adapter of --model to train further: adapter_config.json and "
+               "adapter_model.safetensors, as PEFT or this program writes them.");
+  return table;
+}
+
+bool has_adapter(const AdapterOptions& options) { return options.lora_r > 0 || !options.adapter.empty(); }
+
+void add_adapter(const lockstep::models::CausalLM& model, const std::string& folder,
+                 const AdapterOptions& options) {
+  if (!options.adapter.empty()) {
+    if (options.lora_r > 0)
+      throw lockstep::UsageError(
+          "--lora-r makes a new adapter, --adapter reads one: expected one of the two.");
+    lockstep::models::load_adapter(model, options.adapter);
+  } else if (options.lora_r > 0) {
+    lockstep::models::add_lora(model, {.r = options.lora_r,
+                                       .lora_alpha = options.lora_alpha,
+                                       .lora_dropout = options.lora_dropout,
+                                       .target_modules = options.lora_target_modules,
+                                       .base_model_name_or_path = folder});
+  } else if (!options.lora_target_modules.empty()) {
+    throw lockstep::UsageError("--lora-target-modules is for an adapter: give it a rank with --lora-r.");
+  }
+}
+
+}  // namespace texts

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/core/options.hpp"
+#include "lockstep/models/auto_model.hpp"
+
+namespace texts {
+
+/// In which dtype the weights of --model are loaded, and the adapter that is trained instead of them.
+struct AdapterOptions {
+  std::string dtype = "float32";
+  std::string adapter;
+  std::int64_t lora_r = 0;
+  double lora_alpha = 16;
+  double lora_dropout = 0;
+  std::vector<std::string> lora_target_modules;
+};
+
+const lockstep::OptionTable<AdapterOptions>& adapter_option_table();
+
+/// Whether the options ask for an adapter.
+bool has_adapter(const AdapterOptions& options);
+
+/// Adds the adapter that the options ask for, if any. `folder`: the model's, for the adapter's files.
+void add_adapter(const lockstep::models::CausalLM& model, const std::string& folder,
+                 const AdapterOptions& options);
+
+}  // namespace texts
