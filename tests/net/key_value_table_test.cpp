@@ -132,7 +132,7 @@ TEST_F(Table, ClearKeepsAPrefix) {
   table.clear("keep/");
   auto keys = table.keys();
   std::sort(keys.begin(), keys.end());
-  EXPECT_EQ(keys, (std::vector<std::string>{"keep/a", "keep/b"}));
+  EXPECT_EQ(keys, (std::vector<std::string_view>{"keep/a", "keep/b"}));
   EXPECT_EQ(table.length("queue"), 0U);
   EXPECT_EQ(table.length("keep/queue"), 1U);
 }

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "recovery/recovery_schedules.hpp"
 #include "rendezvous/coordinator.hpp"
-#include "rendezvous/recovery_schedules.hpp"
 
 namespace lockstep::elastic {
 namespace {

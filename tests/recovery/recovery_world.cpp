@@ -1,4 +1,4 @@
-#include "rendezvous/recovery_world.hpp"
+#include "recovery/recovery_world.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/recovery_schedules.hpp"
+#include "recovery/recovery_schedules.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "rendezvous/recovery_schedules.hpp"
+#include "recovery/recovery_schedules.hpp"
 
 namespace lockstep::elastic {
 namespace {

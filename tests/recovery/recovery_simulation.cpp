@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "rendezvous/recovery_schedules.hpp"
+#include "recovery/recovery_schedules.hpp"
 
 namespace lockstep::elastic {
 namespace {

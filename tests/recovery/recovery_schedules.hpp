@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/recovery_world.hpp"
+#include "recovery/recovery_world.hpp"
 
 namespace lockstep::elastic {
 

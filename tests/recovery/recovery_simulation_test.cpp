@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "rendezvous/recovery_schedules.hpp"
+#include "recovery/recovery_schedules.hpp"
 
 namespace lockstep::elastic {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/recovery_world.hpp"
+#include "recovery/recovery_world.hpp"
 
 namespace lockstep::elastic {
 
