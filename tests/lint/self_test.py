@@ -218,10 +218,6 @@ class OneIdea(MadeUpTree):
             self.give(src__core__a_cpp=f'#include "{include}"\n')
             self.assertIn(f'src/core/a.cpp:1: "{include}": write includes from the root', self.only_problem(one_idea.problems))
 
-    def test_what_is_not_yet_taken_apart(self):
-        self.give(src__train__a_cpp='#include "../b.hpp"\n', launch__agent__a_cpp="namespace {\n}\nnamespace {\n}\n")
-        self.no_problem(one_idea.problems)
-
 
 class Headers(MadeUpTree):
     def setUp(self):

@@ -196,7 +196,7 @@ std::string version_in(const TemporaryFolder& cache) {
 /// Of Lockstep's own code: whoever changes a tokenizer gets no old tokens.
 TEST(Tokenize, TheVersionIsOfTheSources) {
   std::set<fs::path> sources{fs::path(LOCKSTEP_SOURCES) / "data" / "packed_texts.hpp"};
-  for (const auto* folder : {"datasets/texts", "tokenizers", "tokenizers/pretrained"}) {
+  for (const auto* folder : {"datasets/texts", "tokenizers", "tokenizers/jinja", "tokenizers/pretrained"}) {
     for (const auto& each : fs::directory_iterator(fs::path(LOCKSTEP_SOURCES) / folder)) {
       const bool header = each.path().extension() == ".hpp" && folder != std::string("datasets/texts");
       if (each.path().extension() == ".cpp" || header) sources.insert(each.path());
