@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+/// The label of a token that is not trained on.
+inline constexpr std::int64_t kNotTrained = -100;
+
 /// How texts and conversations become what a language model is fine-tuned on.
 struct ChatDataOptions {
   /// A model's folder, a tokenizer.json or a vocab.txt: see Tokenizer::from_pretrained().
@@ -31,7 +34,7 @@ struct ChatDataOptions {
 };
 
 /// Makes `input_ids` and `labels`, lists of int64, of every row: what trl's SFTTrainer prepares. A label is
-/// the token, or -100 where it is not to be trained on. A row is one of
+/// the token, or kNotTrained. A row is one of
 ///
 /// - a conversation, in the column `messages` (or `conversations`, whose members may be called `from` and
 ///   `value`), a list of structures with `role` and `content`;
@@ -60,8 +63,8 @@ enum class ChatPacking {
 
 /// Packs the rows of tokenize_chats() into rows of at most `max_length` tokens, as trl does, 1000 rows at a
 /// time. Adds `position_ids`, the positions of each token in its text, unless they are wrapped: texts of a
-/// row do not see each other then, and the label of their first token is -100. Cached, *Collective* and
-/// errors as tokenize(); UsageError for a length below 1, and if no row has a label.
+/// row do not see each other then, and the label of their first token is kNotTrained. Cached, *Collective*
+/// and errors as tokenize(); UsageError for a length below 1, and if no row has a label.
 ArrowDataset pack_chats(const ArrowDataset& tokens, std::int64_t max_length,
                         ChatPacking packing = ChatPacking::bfd, MapOptions map = {});
 

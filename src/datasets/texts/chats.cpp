@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/json_text.hpp"
+#include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 
@@ -15,8 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using List = std::vector<std::int64_t>;
-
-constexpr std::int64_t kNotTrained = -100;
 
 Json json_of(const Value& value) {
   if (const auto* list = std::get_if<Value::List>(&value.variant())) {
@@ -234,24 +233,15 @@ void check(const ArrowDataset& rows, const ChatDataOptions& options) {
   }
 }
 
-template <class T>
-Json json_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
 std::string parameters_of(const ChatDataOptions& options) {
-  const auto& pretrained = options.pretrained;
-  return json_text(nlohmann::json{{"special_tokens", pretrained.special_tokens},
-                                  {"add_bos_token", json_or_null(pretrained.add_bos_token)},
-                                  {"add_eos_token", json_or_null(pretrained.add_eos_token)},
-                                  {"add_prefix_space", json_or_null(pretrained.add_prefix_space)},
-                                  {"do_lower_case", json_or_null(pretrained.do_lower_case)},
-                                  {"chat_template", options.chat_template},
-                                  {"text_column", options.text_column},
-                                  {"assistant_only_loss", options.assistant_only_loss},
-                                  {"completion_only_loss", json_or_null(options.completion_only_loss)},
-                                  {"max_length", options.max_length},
-                                  {"keep_end", options.keep_end}});
+  nlohmann::json parameters{{"chat_template", options.chat_template},
+                            {"text_column", options.text_column},
+                            {"assistant_only_loss", options.assistant_only_loss},
+                            {"completion_only_loss", json_or_null(options.completion_only_loss)},
+                            {"max_length", options.max_length},
+                            {"keep_end", options.keep_end}};
+  parameters.update(key_of_tokenizer(options.pretrained));
+  return json_text(parameters);
 }
 
 }  // namespace
@@ -262,9 +252,7 @@ ArrowDataset tokenize_chats(const ArrowDataset& rows, const ChatDataOptions& opt
   map_options.name = "tokenize_chats";
   map_options.version = LOCKSTEP_TEXTS_VERSION;
   map_options.parameters = parameters_of(options);
-  map_options.input_files = tokenizer_files(options.tokenizer);
-  const auto config = options.tokenizer / "config.json";
-  if (std::filesystem::exists(config)) map_options.input_files.push_back(config);
+  map_options.input_files = files_of_tokenizer(options.tokenizer);
   map_options.remove_columns = rows.column_names();
   auto tokens = map(
       rows, [options](const Worker&) { return ChatTokenizer(options); },

@@ -77,7 +77,7 @@ Columns packed_columns(const MapBatch& batch, std::size_t longest, bool splits) 
       const auto& [own_ids, own_labels] = fragments[number];
       all_ids.insert(all_ids.end(), own_ids.begin(), own_ids.end());
       // No token before it is of the same text.
-      all_labels.push_back(-100);
+      all_labels.push_back(kNotTrained);
       all_labels.insert(all_labels.end(), own_labels.begin() + 1, own_labels.end());
       for (std::size_t i = 0; i < own_ids.size(); ++i) all_positions.push_back(static_cast<std::int64_t>(i));
     }
@@ -108,7 +108,7 @@ bool has_trained_token(const ArrowDataset& packed) {
   const auto labels = packed.column<Tokens>("labels");
   for (std::int64_t row = 0; row < packed.num_rows(); ++row) {
     const auto list = labels[row];
-    if (std::any_of(list.begin(), list.end(), [](auto label) { return label != -100; })) return true;
+    if (std::any_of(list.begin(), list.end(), [](auto label) { return label != kNotTrained; })) return true;
   }
   return false;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
+#include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -69,26 +70,15 @@ std::vector<std::string> columns_to_remove(const ArrowDataset& texts, const Toke
   return names;
 }
 
-template <class Value>
-nlohmann::json json_of(const std::optional<Value>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
-}
-
 std::string parameters_of(const TokenizeOptions& options) {
-  const auto& pretrained = options.pretrained;
-  return json_text(nlohmann::json{{"src_lang", json_of(pretrained.src_lang)},
-                                  {"tgt_lang", json_of(pretrained.tgt_lang)},
-                                  {"add_bos_token", json_of(pretrained.add_bos_token)},
-                                  {"add_eos_token", json_of(pretrained.add_eos_token)},
-                                  {"add_prefix_space", json_of(pretrained.add_prefix_space)},
-                                  {"do_lower_case", json_of(pretrained.do_lower_case)},
-                                  {"special_tokens", pretrained.special_tokens},
-                                  {"targets", options.targets},
-                                  {"column", options.column},
-                                  {"pair_column", options.pair_column},
-                                  {"max_length", options.max_length},
-                                  {"add_special_tokens", options.add_special_tokens},
-                                  {"outputs", options.outputs}});
+  nlohmann::json parameters{{"targets", options.targets},
+                            {"column", options.column},
+                            {"pair_column", options.pair_column},
+                            {"max_length", options.max_length},
+                            {"add_special_tokens", options.add_special_tokens},
+                            {"outputs", options.outputs}};
+  parameters.update(key_of_tokenizer(options.pretrained));
+  return json_text(parameters);
 }
 
 void check_texts(const ArrowDataset& texts, const std::string& name) {
@@ -120,13 +110,6 @@ std::vector<fs::path> files_ending(const fs::path& folder, std::initializer_list
     if (wanted && entry.is_regular_file()) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
-  return files;
-}
-
-/// What decides the ids: a tokenizer's files, and the model's configuration, which may name its class.
-std::vector<fs::path> deciding_files(const fs::path& path) {
-  auto files = tokenizer_files(path);
-  if (fs::is_directory(path) && fs::exists(path / "config.json")) files.push_back(path / "config.json");
   return files;
 }
 
@@ -168,7 +151,7 @@ ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options,
   map_options.name = "tokenize";
   map_options.version = LOCKSTEP_TEXTS_VERSION;
   map_options.parameters = parameters_of(options);
-  map_options.input_files = deciding_files(options.tokenizer);
+  map_options.input_files = files_of_tokenizer(options.tokenizer);
   map_options.remove_columns = columns_to_remove(texts, options);
   return map(
       texts, [options](const Worker&) { return cutting(options); },

@@ -6,6 +6,7 @@
 
 #include "core/text.hpp"
 #include "datasets/cache/cache_entry.hpp"
+#include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
@@ -191,6 +192,27 @@ TEST(Tokenize, OpensAModelsFolder) {
 std::string version_in(const TemporaryFolder& cache) {
   EXPECT_EQ(cache.files().size(), 1U);
   return read_manifest(cache / cache.files().front()).value_or(CacheManifest()).fields["version"];
+}
+
+/// Of tokens and of conversations: another language of the same text has other ids.
+TEST(Tokenize, EveryOptionOfTheTokenizerIsInTheKey) {
+  tokenizer::PretrainedOptions options;
+  std::set<std::string> keys{key_of_tokenizer(options).dump()};
+  const auto differs = [&] { return keys.insert(key_of_tokenizer(options).dump()).second; };
+  options.src_lang = "eng_Latn";
+  EXPECT_TRUE(differs());
+  options.tgt_lang = "deu_Latn";
+  EXPECT_TRUE(differs());
+  options.add_bos_token = true;
+  EXPECT_TRUE(differs());
+  options.add_eos_token = true;
+  EXPECT_TRUE(differs());
+  options.add_prefix_space = true;
+  EXPECT_TRUE(differs());
+  options.do_lower_case = true;
+  EXPECT_TRUE(differs());
+  options.special_tokens["pad_token"] = "<p>";
+  EXPECT_TRUE(differs());
 }
 
 /// Of Lockstep's own code: whoever changes a tokenizer gets no old tokens.
