@@ -1,7 +1,5 @@
 // Trains a language model on plain text.
 
-#include <cmath>
-
 #include "blocks.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/datasets/prepare.hpp"
@@ -10,6 +8,7 @@
 #include "options.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
+#include "text/tokens.hpp"
 
 namespace {
 
@@ -24,13 +23,6 @@ void complete(Options& options) {
   if (options.block_size == 1)
     throw lockstep::UsageError(
         "--block-size 1 leaves nothing to predict: the first token of a block is given.");
-}
-
-void evaluate(Trainer& trainer) {
-  for (const auto& [name, value] : trainer.evaluate()) {
-    trainer.accelerator().print(name, " ", value);
-    if (name == "eval_loss") trainer.accelerator().print("perplexity ", std::exp(value));
-  }
 }
 
 int train(const Accelerator& accelerator, const Options& options) {
@@ -54,7 +46,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();
   if (output.preempted) return lockstep::kPreemptedExitCode;
-  if (blocks.validation) evaluate(trainer);
+  if (blocks.validation) texts::evaluate_perplexity(trainer);
   model.save(trainer);
   const auto whole = trainer.model().full_parameters(accelerator);
   if (!options.prompt.empty() && accelerator.is_main_process())

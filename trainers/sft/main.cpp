@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "lockstep/core/runtime/program.hpp"
@@ -51,13 +50,6 @@ lockstep::CollateFunction collate_of(const lockstep::Tokenizer& tokenizer) {
   return lockstep::causal_lm_collate({.pad_token_id = pad.value_or(0)});
 }
 
-void evaluate(Trainer& trainer) {
-  for (const auto& [name, value] : trainer.evaluate()) {
-    trainer.accelerator().print(name, " ", value);
-    if (name == "eval_loss") trainer.accelerator().print("perplexity ", std::exp(value));
-  }
-}
-
 void save(const Trainer& trainer, const lockstep::models::CausalLM& model, const Options& options) {
   texts::save(trainer, model, options.tokenizer);
   if (options.chat_template_path.empty()) return;
@@ -94,7 +86,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();
   if (output.preempted) return lockstep::kPreemptedExitCode;
-  if (samples.validation) evaluate(trainer);
+  if (samples.validation) texts::evaluate_perplexity(trainer);
   save(trainer, model, options);
   accelerator.wait_for_everyone();
   return 0;

@@ -2,6 +2,8 @@
 
 #include <torch/nn/functional/loss.h>
 
+#include <cmath>
+
 #include "lockstep/train/metrics.hpp"
 
 namespace texts {
@@ -30,6 +32,13 @@ lockstep::ComputeMetrics token_accuracy(LabelsOf labels_of, const std::string& p
     return std::pair(outputs[outputs.contains("predictions") ? "predictions" : "logits"], labels_of(batch));
   };
   return {lockstep::metrics::Accuracy(), inputs, prefix};
+}
+
+void evaluate_perplexity(lockstep::Trainer& trainer) {
+  for (const auto& [name, value] : trainer.evaluate()) {
+    trainer.accelerator().print(name, " ", value);
+    if (name == "eval_loss") trainer.accelerator().print("perplexity ", std::exp(value));
+  }
 }
 
 }  // namespace texts

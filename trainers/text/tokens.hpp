@@ -31,4 +31,7 @@ std::function<lockstep::Loss(const lockstep::Batch& outputs, const lockstep::Bat
 /// or by the "logits" of a program from Python.
 lockstep::ComputeMetrics token_accuracy(LabelsOf labels_of, const std::string& prefix = {});
 
+/// Evaluates, and prints each value and the perplexity of the loss. *Collective*.
+void evaluate_perplexity(lockstep::Trainer& trainer);
+
 }  // namespace texts
