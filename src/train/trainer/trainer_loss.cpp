@@ -4,12 +4,11 @@
 #include <optional>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/train/metrics.hpp"
 #include "train/trainer/trainer_impl.hpp"
 
 namespace lockstep {
 namespace {
-
-constexpr std::int64_t kNoLabel = -100;
 
 /// Cross entropy with label smoothing; with `shift`, the logits of a token predict the label after it: labels
 /// are shifted, because cutting logits would copy them.
@@ -23,13 +22,13 @@ Loss smoothed(const at::Tensor& logits, at::Tensor labels, double smoothing, std
         "language model that shifts its labels itself, otherwise to false");
   }
   if (shift.value_or(false))
-    labels = at::constant_pad_nd(labels.narrow(-1, 1, labels.size(-1) - 1), {0, 1}, kNoLabel);
+    labels = at::constant_pad_nd(labels.narrow(-1, 1, labels.size(-1) - 1), {0, 1}, metrics::kIgnoredLabel);
   labels = labels.reshape({-1});
   const auto options =
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
   const at::Tensor sum =
       torch::nn::functional::cross_entropy(logits.reshape({labels.size(0), -1}), labels, options);
-  return {sum, (labels != kNoLabel).sum()};
+  return {sum, (labels != metrics::kIgnoredLabel).sum()};
 }
 
 }  // namespace

@@ -61,24 +61,6 @@ Values shown(const at::Tensor& tensor) {
   return values;
 }
 
-}  // namespace
-
-void expect_golden(const std::string& key, const at::Tensor& tensor, double tolerance) {
-  ASSERT_TRUE(golden().contains(key)) << "no golden line: " << key;
-  const Values& expected = golden().at(key);
-  const Values values = shown(tensor);
-  ASSERT_EQ(values.size(), expected.size()) << key;
-  double largest = 1;
-  for (std::size_t i = 0; i + 1 < values.size(); ++i) largest = std::max(largest, std::abs(expected[i]));
-  for (std::size_t i = 0; i + 1 < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], tolerance * largest) << key << ", number " << i;
-  }
-  EXPECT_NEAR(values.back(), expected.back(), tolerance * largest * static_cast<double>(tensor.numel()))
-      << key;
-}
-
-namespace {
-
 int seed_of(const std::string& name) {
   int sum = 0;
   for (std::size_t i = 0; i < name.size(); ++i)
@@ -101,6 +83,20 @@ void fill(const std::string& name, const at::Tensor& tensor, double scale) {
 }
 
 }  // namespace
+
+void expect_golden(const std::string& key, const at::Tensor& tensor, double tolerance) {
+  ASSERT_TRUE(golden().contains(key)) << "no golden line: " << key;
+  const Values& expected = golden().at(key);
+  const Values values = shown(tensor);
+  ASSERT_EQ(values.size(), expected.size()) << key;
+  double largest = 1;
+  for (std::size_t i = 0; i + 1 < values.size(); ++i) largest = std::max(largest, std::abs(expected[i]));
+  for (std::size_t i = 0; i + 1 < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], tolerance * largest) << key << ", number " << i;
+  }
+  EXPECT_NEAR(values.back(), expected.back(), tolerance * largest * static_cast<double>(tensor.numel()))
+      << key;
+}
 
 void fill(torch::nn::Module& module, double scale) {
   const at::NoGradGuard no_grad;
