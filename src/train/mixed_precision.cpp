@@ -2,6 +2,8 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "kernels/weight_copies.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -18,9 +20,11 @@ Autocast::Autocast(const at::Device& device, MixedPrecision precision)
   at::autocast::set_autocast_enabled(device_, precision != MixedPrecision::no);
   if (precision != MixedPrecision::no) at::autocast::set_autocast_dtype(device_, dtype_of(precision));
   at::autocast::increment_nesting();
+  kernels::ForwardOfWeights::begin();
 }
 
 Autocast::~Autocast() {
+  kernels::ForwardOfWeights::end();
   // The outermost guard drops the cached copies of parameters, because the next step changes these.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_on_);

@@ -3,7 +3,7 @@ import os
 import re
 import sys
 
-FOLDERS = ["core", "tokenizers", "net", "coordination", "shm", "comm", "data", "datasets", "parallel", "optim", "checkpoint", "train", "models"]
+FOLDERS = ["core", "tokenizers", "net", "coordination", "shm", "comm", "data", "datasets", "kernels", "parallel", "optim", "checkpoint", "train", "models"]
 # The launcher may use core and net, and of the others what is free of LibTorch: it reads checkpoints, keeps the cache
 # and stages data, and starts in milliseconds all the same.
 LAUNCHER_FOLDERS = ["core", "net"]

@@ -63,4 +63,9 @@ GraphReplays* GraphReplays::recorded() {
   return replays;
 }
 
+GraphReplays* GraphReplays::current() noexcept {
+  const CudaPlugin* plugin = loaded_cuda_plugin();
+  return plugin != nullptr && plugin->is_recording() ? recording.load() : nullptr;
+}
+
 }  // namespace lockstep::comm

@@ -37,6 +37,8 @@ class GraphReplays {
   /// thread than record(); null if it is not recorded. Throws UsageError if it is recorded for another graph.
   /// Only where a CUDA device is in use.
   static GraphReplays* recorded();
+  /// The same, but null if the stream is recorded for another graph.
+  static GraphReplays* current() noexcept;
 
  private:
   /// Made before the recording: tensors made during it share their memory with the graph's temporary ones.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "kernels/weight_copies.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {
@@ -66,6 +67,7 @@ ParameterGroup::ParameterGroup(std::vector<NamedTensor> parameters, const ShardG
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].tensor.mutable_grad().reset();
     parameters_[i].tensor.set_data(sharded_parameters_[i]);
+    kernels::copy_never(parameters_[i].tensor);
   }
   set_memory(flat_, {});
 }
