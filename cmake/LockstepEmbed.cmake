@@ -1,9 +1,9 @@
-# lockstep_embed_texts(OUTPUT HEADER TYPE FUNCTION FOLDER NAMES [ENDING]): writes the source OUTPUT, in which the FUNCTION of
-# HEADER, in lockstep::launch, returns a `const std::vector<TYPE>&` of {name, text}: the files FOLDER/<name><ENDING>. A change
-# of one of them configures anew; OUTPUT is written only where it changes.
+# lockstep_embed_texts(OUTPUT HEADER NAMESPACE TYPE FUNCTION FOLDER NAMES [ENDING]): writes the source OUTPUT, in which the
+# FUNCTION of HEADER, in the NAMESPACE, returns a `const std::vector<TYPE>&` of {name, text}: the files FOLDER/<name><ENDING>.
+# A change of one of them configures anew; OUTPUT is written only where it changes.
 function(lockstep_embed_texts)
-  cmake_parse_arguments(arg "" "OUTPUT;HEADER;TYPE;FUNCTION;FOLDER;ENDING" "NAMES" ${ARGN})
-  set(source "#include \"${arg_HEADER}\"\n\nnamespace lockstep::launch {\n\n")
+  cmake_parse_arguments(arg "" "OUTPUT;HEADER;NAMESPACE;TYPE;FUNCTION;FOLDER;ENDING" "NAMES" ${ARGN})
+  set(source "#include \"${arg_HEADER}\"\n\nnamespace ${arg_NAMESPACE} {\n\n")
   string(APPEND source "const std::vector<${arg_TYPE}>& ${arg_FUNCTION}() {\n")
   string(APPEND source "  static const std::vector<${arg_TYPE}> texts{\n")
   foreach(name IN LISTS arg_NAMES)
@@ -12,7 +12,7 @@ function(lockstep_embed_texts)
     file(READ "${file}" text)
     string(APPEND source "      {\"${name}\", R\"EMBEDDED(${text})EMBEDDED\"},\n")
   endforeach()
-  string(APPEND source "  };\n  return texts;\n}\n\n}  // namespace lockstep::launch\n")
+  string(APPEND source "  };\n  return texts;\n}\n\n}  // namespace ${arg_NAMESPACE}\n")
   set(before "")
   if(EXISTS "${arg_OUTPUT}")
     file(READ "${arg_OUTPUT}" before)

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -127,6 +128,34 @@ void set_sync_debug_mode(SyncDebugMode mode) {
                                                                                : Mode::L_ERROR);
 }
 
+/// Of a device with features that no later one has, without these: "sm_90".
+DeviceFacts device_facts(int index) {
+  const auto* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
+  return {.architecture = "sm_" + std::to_string(properties->major) + std::to_string(properties->minor),
+          .multiprocessors = properties->multiProcessorCount};
+}
+
+void* load_kernel(const std::string& cubin, const std::string& symbol, int index) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+  cudaLibrary_t library = nullptr;
+  C10_CUDA_CHECK(cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  cudaKernel_t kernel = nullptr;
+  C10_CUDA_CHECK(cudaLibraryGetKernel(&kernel, library, symbol.c_str()));
+  // Loads it now instead of at its first launch, which may be recorded.
+  cudaFuncAttributes attributes{};
+  C10_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  return kernel;
+}
+
+void launch_kernel(void* kernel, int index, const Grid& grid, void** arguments) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+  const dim3 blocks(static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y));
+  const dim3 threads(static_cast<unsigned>(grid.threads));
+  C10_CUDA_CHECK(cudaLaunchKernel(kernel, blocks, threads, arguments,
+                                  static_cast<std::size_t>(grid.shared_bytes),
+                                  c10::cuda::getCurrentCUDAStream()));
+}
+
 }  // namespace
 }  // namespace lockstep::comm
 
@@ -148,6 +177,9 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .end_range = &end_range,
                                  .make_graph = &make_graph,
                                  .is_recording = &is_recording,
-                                 .set_sync_debug_mode = &set_sync_debug_mode};
+                                 .set_sync_debug_mode = &set_sync_debug_mode,
+                                 .device_facts = &device_facts,
+                                 .load_kernel = &load_kernel,
+                                 .launch_kernel = &launch_kernel};
   return &plugin;
 }

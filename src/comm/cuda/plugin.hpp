@@ -45,6 +45,23 @@ class CudaGraph {
   virtual void replay() = 0;
 };
 
+/// Blocks and threads of a kernel's launch.
+struct Grid {
+  std::int64_t blocks = 1;
+  int threads = 1;
+  /// The second dimension of the blocks.
+  int blocks_y = 1;
+  /// Of dynamic shared memory.
+  int shared_bytes = 0;
+};
+
+/// What kernels are compiled and launched for.
+struct DeviceFacts {
+  /// NVRTC's name: "sm_90".
+  std::string architecture;
+  int multiprocessors = 1;
+};
+
 /// The interface of the CUDA library, as plain functions, so that the core does not link CUDA.
 struct CudaPlugin {
   int version;
@@ -72,9 +89,15 @@ struct CudaPlugin {
   /// Whether this thread's current stream is being recorded.
   bool (*is_recording)();
   void (*set_sync_debug_mode)(SyncDebugMode mode);
+  DeviceFacts (*device_facts)(int index);
+  /// Loads machine code for the rest of the process, and the kernel `symbol` of it into the device's memory.
+  /// Not while a stream is recorded.
+  void* (*load_kernel)(const std::string& cubin, const std::string& symbol, int index);
+  /// On the current stream of the device. `arguments`: a pointer to each.
+  void (*launch_kernel)(void* kernel, int index, const Grid& grid, void** arguments);
 };
 
-constexpr int kCudaPluginVersion = 8;
+constexpr int kCudaPluginVersion = 9;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
 /// Lockstep's CUDA library. Loaded at the start of the program if a device may be used, otherwise on the

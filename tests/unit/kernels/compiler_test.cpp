@@ -1,0 +1,103 @@
+// What needs NVRTC, which is beside LibTorch where that is for CUDA, but no GPU.
+
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "kernels/cubin_cache.hpp"
+#include "kernels/cuda_source.hpp"
+#include "kernels/nvrtc.hpp"
+#include "lockstep/core/error.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/throws.hpp"
+#include "unit/kernels/emulated_kernels.hpp"
+
+namespace lockstep::kernels {
+namespace {
+
+class KernelCompiler : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      nvrtc_version();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
+
+std::vector<int> numbers_before(const std::string& log, const std::string& words) {
+  std::vector<int> numbers;
+  const std::regex pattern("(\\d+) " + words);
+  for (std::sregex_iterator match(log.begin(), log.end(), pattern), end; match != end; ++match)
+    numbers.push_back(std::stoi((*match)[1]));
+  return numbers;
+}
+
+/// With 64 registers a thread, 1,024 threads are on a multiprocessor at a time.
+TEST_F(KernelCompiler, EveryKernelFitsTheRegistersOfEveryGpu) {
+  for (const auto& [source, name] : testing::kernel_instances()) {
+    for (const char* architecture : {"sm_80", "sm_90a", "sm_100a"}) {
+      SCOPED_TRACE(name + " for " + architecture);
+      std::string log;
+      const Cubin cubin = compile_cuda(cuda_text(source), name, architecture, {"--ptxas-options=-v"}, &log);
+      EXPECT_FALSE(cubin.symbol.empty());
+      EXPECT_TRUE(
+          cubin.bytes.starts_with("\x7f"
+                                  "ELF"));
+      EXPECT_EQ(log.find("warning"), std::string::npos) << log;
+      for (const char* words : {"bytes stack frame", "bytes spill stores", "bytes spill loads"})
+        EXPECT_EQ(numbers_before(log, words), std::vector<int>{0}) << words << ": " << log;
+      const std::regex used("Used (\\d+) registers");
+      std::smatch match;
+      ASSERT_TRUE(std::regex_search(log, match, used)) << log;
+      EXPECT_LE(std::stoi(match[1]), 64) << log;
+    }
+  }
+}
+
+TEST_F(KernelCompiler, SaysInOneLineWhatIsWrong) {
+  EXPECT_THROWS(compile_cuda("__global__ void broken() { nothing; }", "broken", "sm_80"), Error, "broken",
+                "sm_80", "\"nothing\" is undefined");
+  EXPECT_THROWS(compile_cuda("__global__ void f() {}", "f", "sm_1"), Error, "sm_1");
+}
+
+TEST(KernelSources, BeginWithThePrelude) {
+  EXPECT_TRUE(cuda_text("cross_entropy").starts_with("// What every kernel may use."));
+  EXPECT_THROWS(cuda_text("nothing"), UsageError, "nothing");
+}
+
+TEST(KernelCache, CompilesOnceForAllProcesses) {
+  const testing::TemporaryFolder folder;
+  const std::string bytes(
+      "\x7f"
+      "ELF\0\n\xff",
+      7);
+  int made = 0;
+  const auto make = [&] {
+    ++made;
+    return Cubin{.symbol = "kernel", .bytes = bytes};
+  };
+  for (int process = 0; process < 3; ++process) {
+    const Cubin cubin = CubinCache(folder.path() / "kernels").get("key", make);
+    EXPECT_EQ(cubin.symbol, "kernel");
+    EXPECT_EQ(cubin.bytes, bytes);
+  }
+  EXPECT_EQ(made, 1);
+  CubinCache(folder.path() / "kernels").get("another key", make);
+  EXPECT_EQ(made, 2);
+  // Damaged files.
+  for (const auto& each : std::filesystem::directory_iterator(folder.path() / "kernels"))
+    std::filesystem::resize_file(each.path(), std::filesystem::file_size(each.path()) - 1);
+  EXPECT_EQ(CubinCache(folder.path() / "kernels").get("key", make).bytes, bytes);
+  EXPECT_EQ(made, 3);
+  // No folder.
+  EXPECT_EQ(CubinCache("").get("key", make).bytes, bytes);
+  EXPECT_EQ(CubinCache("/proc/none").get("key", make).bytes, bytes);
+  EXPECT_EQ(made, 5);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

@@ -1,0 +1,102 @@
+#include "unit/kernels/emulated_kernels.hpp"
+
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "support/block_emulator.hpp"
+
+namespace lockstep::testing::emulated {
+
+#include "kernels/cuda/prelude.cu"
+// The kernels.
+#include "kernels/cuda/cross_entropy.cu"
+
+}  // namespace lockstep::testing::emulated
+
+namespace lockstep::testing {
+namespace {
+
+using Run = std::function<void(BlockEmulator&, const kernels::Grid&, void**)>;
+
+template <class... Parameters, std::size_t... i>
+void call(void (*kernel)(Parameters...), void** arguments, std::index_sequence<i...> /*places*/) {
+  kernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[i])...);
+}
+
+template <class... Parameters>
+Run emulate(void (*kernel)(Parameters...)) {
+  return [kernel](BlockEmulator& emulator, const kernels::Grid& grid, void** arguments) {
+    emulator.run({static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y)},
+                 static_cast<unsigned>(grid.threads),
+                 [&] { call(kernel, arguments, std::index_sequence_for<Parameters...>()); });
+  };
+}
+
+struct Emulated {
+  std::string source;
+  Run run;
+};
+
+#define LOCKSTEP_KERNEL(source, ...) \
+  all.emplace(#__VA_ARGS__, Emulated{source, emulate(&emulated::__VA_ARGS__)})
+
+std::map<std::string, Emulated> make_all() {
+  using emulated::bf16, emulated::fp16;
+  std::map<std::string, Emulated> all;
+  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<bf16, true>);
+  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<bf16, false>);
+  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<fp16, true>);
+  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<fp16, false>);
+  return all;
+}
+
+#undef LOCKSTEP_KERNEL
+
+const std::map<std::string, Emulated>& all_emulated() {
+  static const auto all = make_all();
+  return all;
+}
+
+}  // namespace
+
+class EmulatedKernels::Kernel final : public kernels::CudaKernel {
+ public:
+  Kernel(const std::string& instance, const Run& run, EmulatedKernels& device)
+      : CudaKernel(instance), instance_(instance), run_(run), device_(device) {}
+
+ private:
+  void launch_with(const kernels::Grid& grid, void** arguments) const override {
+    ++device_.launches_[instance_];
+    run_(*device_.emulator_, grid, arguments);
+  }
+
+  std::string instance_;
+  const Run& run_;
+  EmulatedKernels& device_;
+};
+
+EmulatedKernels::EmulatedKernels(unsigned seed) : emulator_(std::make_unique<BlockEmulator>(seed)) {
+  kernels::set_kernel_device(this);
+}
+EmulatedKernels::~EmulatedKernels() { kernels::set_kernel_device(nullptr); }
+
+const kernels::CudaKernel* EmulatedKernels::find(const std::string& source, const std::string& instance,
+                                                 const at::Device& /*device*/) {
+  const auto found = all_emulated().find(instance);
+  if (found == all_emulated().end() || found->second.source != source)
+    throw std::logic_error("the tests do not emulate " + source + ": " + instance);
+  auto& kernel = kernels_[instance];
+  if (!kernel) kernel = std::make_unique<Kernel>(instance, found->second.run, *this);
+  return kernel.get();
+}
+
+int EmulatedKernels::multiprocessors(const at::Device& /*device*/) { return 3; }
+
+std::vector<KernelInstance> kernel_instances() {
+  std::vector<KernelInstance> list;
+  for (const auto& [name, kernel] : all_emulated()) list.push_back({.source = kernel.source, .name = name});
+  return list;
+}
+
+}  // namespace lockstep::testing
