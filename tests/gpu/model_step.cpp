@@ -5,7 +5,6 @@
 // the host.
 
 #include <ATen/Context.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -19,14 +18,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/checkpoint/safetensors.hpp"
+#include "gpu/step_models.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/data_loader.hpp"
-#include "lockstep/models/bert.hpp"
 #include "lockstep/models/compiled_model.hpp"
-#include "lockstep/models/gpt2.hpp"
-#include "lockstep/models/resnet.hpp"
 #include "lockstep/models/script_model.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -69,29 +65,9 @@ const OptionTable<Options>& table() {
   return options;
 }
 
-using Example = std::pair<at::Tensor, at::Tensor>;
-
-Example texts(std::int64_t rows, std::int64_t length, std::int64_t vocabulary) {
-  const at::Tensor tokens = torch::randint(0, vocabulary, {rows, length}, torch::kLong);
+StepBatch texts(std::int64_t rows, std::int64_t length, std::int64_t vocabulary) {
+  const at::Tensor tokens = random_tokens(rows, length, vocabulary);
   return {tokens, tokens.roll(-1, 1).flatten()};
-}
-
-void save_start(const std::string& file, const torch::nn::Module& model, const Example& example) {
-  TensorMap tensors{{"batch.input", example.first}, {"batch.target", example.second}};
-  for (const auto& parameter : model.named_parameters())
-    tensors[parameter.key()] = parameter.value().detach();
-  for (const auto& buffer : model.named_buffers()) tensors[buffer.key()] = buffer.value();
-  save_file(tensors, file);
-}
-
-/// The most of the device's memory that tensors have taken; 0 on a CPU.
-std::int64_t peak_bytes(const at::Device& device) {
-  if (!device.is_cuda()) return 0;
-  return at::getDeviceAllocator(device.type())->getDeviceStats(device.index()).allocated_bytes.at(0).peak;
-}
-
-MixedPrecision mixed_precision_by_name(const std::string& name) {
-  return name == "bf16" ? MixedPrecision::bf16 : name == "fp16" ? MixedPrecision::fp16 : MixedPrecision::no;
 }
 
 double milliseconds_of(const std::function<void()>& work) {
@@ -120,7 +96,7 @@ double batch_milliseconds(Accelerator& accelerator) {
 }
 
 template <class Model>
-void train(Model model, const Example& example, const Options& options) {
+void train(Model model, const StepBatch& example, const Options& options) {
   // Images are laid out as cuDNN and oneDNN read them fastest.
   const bool channels_last = example.first.dim() == 4;
   Accelerator accelerator({.mixed_precision = mixed_precision_by_name(options.precision),
@@ -203,33 +179,18 @@ int run(int argc, char** argv) {
     }
     train(layers, {torch::randn({options.rows, 64}), torch::randint(0, 64, {options.rows})}, options);
   } else if (options.model == "gpt2") {
-    models::Gpt2Config config{.resid_pdrop = 0, .embd_pdrop = 0, .attn_pdrop = 0};
-    if (!full)
-      config.vocab_size = 101, config.n_positions = 32, config.n_embd = 32, config.n_layer = 2,
-      config.n_head = 2;
+    const auto config = gpt2_of_size(full);
     train(models::Gpt2LMHeadModel(config), texts(options.rows, config.n_positions, config.vocab_size),
           options);
   } else if (options.model == "bert") {
-    models::BertConfig config;
-    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
-    if (!full) {
-      config.vocab_size = 101, config.hidden_size = 32, config.num_hidden_layers = 2,
-      config.num_attention_heads = 2;
-      config.intermediate_size = 64, config.max_position_embeddings = 32;
-    }
+    const auto config = bert_of_size(full);
     const auto length = std::min<std::int64_t>(config.max_position_embeddings, 128);
     train(models::BertForSequenceClassification(config),
-          {torch::randint(0, config.vocab_size, {options.rows, length}, torch::kLong),
+          {random_tokens(options.rows, length, config.vocab_size),
            torch::randint(0, 2, {options.rows}, torch::kLong)},
           options);
   } else {
-    auto shape = models::ResNetOptions::resnet50(full ? 1000 : 10);
-    if (!full) shape.layers = {1, 1, 1, 1}, shape.small_images = true;
-    const std::int64_t pixels = full ? 224 : 32;
-    train(models::ResNet(shape),
-          {torch::randn({options.rows, 3, pixels, pixels}),
-           torch::randint(0, shape.num_classes, {options.rows})},
-          options);
+    train(models::ResNet(resnet_of_size(full)), random_images(options.rows, full), options);
   }
   return 0;
 }
