@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/batch_norm.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::models {
@@ -19,9 +20,36 @@ Conv2d conv(std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_
   return Conv2d(torch::nn::Conv2dOptions(from, to, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
+/// norm(states), + `residual` if that is defined, and relu of it if `relu`.
+at::Tensor normalize(BatchNorm2d norm, const at::Tensor& states, const at::Tensor& residual = {},
+                     bool relu = true) {
+  if (norm->is_training() && norm->options.momentum()) {
+    const kernels::BatchNorm tensors{.weight = norm->weight,
+                                     .bias = norm->bias,
+                                     .running_mean = norm->running_mean,
+                                     .running_var = norm->running_var,
+                                     .num_batches_tracked = norm->num_batches_tracked,
+                                     .momentum = *norm->options.momentum(),
+                                     .eps = norm->options.eps()};
+    if (kernels::takes_batch_norm(tensors, states, residual))
+      return kernels::batch_norm(tensors, states, residual, relu);
+  }
+  at::Tensor result = norm(states);
+  if (residual.defined()) result = result + residual;
+  return relu ? torch::relu(result) : result;
+}
+
 /// Converts a block's input to the shape of its output.
 Sequential downsample(std::int64_t from, std::int64_t to, std::int64_t stride) {
   return Sequential(conv(from, to, 1, stride), BatchNorm2d(to));
+}
+
+/// The branch beside a block.
+at::Tensor shortcut_of(Sequential& downsample, const at::Tensor& x) {
+  if (downsample.is_empty()) return x;
+  const at::Tensor states = downsample->ptr<torch::nn::Conv2dImpl>(0)->forward(x);
+  const auto norm = std::static_pointer_cast<torch::nn::BatchNorm2dImpl>(downsample->ptr(1));
+  return normalize(BatchNorm2d(norm), states, {}, /*relu=*/false);
 }
 
 class BasicBlockImpl : public torch::nn::Module {
@@ -37,8 +65,8 @@ class BasicBlockImpl : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor out = bn2_(conv2_(torch::relu(bn1_(conv1_(x)))));
-    return torch::relu(out + (shortcut_.is_empty() ? x : shortcut_->forward(x)));
+    const at::Tensor inner = normalize(bn1_, conv1_(x));
+    return normalize(bn2_, conv2_(inner), shortcut_of(shortcut_, x));
   }
 
  private:
@@ -63,9 +91,9 @@ class BottleneckImpl : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor out = torch::relu(bn1_(conv1_(x)));
-    out = bn3_(conv3_(torch::relu(bn2_(conv2_(out)))));
-    return torch::relu(out + (shortcut_.is_empty() ? x : shortcut_->forward(x)));
+    at::Tensor inner = normalize(bn1_, conv1_(x));
+    inner = normalize(bn2_, conv2_(inner));
+    return normalize(bn3_, conv3_(inner), shortcut_of(shortcut_, x));
   }
 
  private:
@@ -124,7 +152,7 @@ Sequential ResNetImpl::stage(const ResNetOptions& options, int number) {
 }
 
 at::Tensor ResNetImpl::forward(const at::Tensor& images) {
-  at::Tensor x = torch::relu(bn1_(conv1_(images)));
+  at::Tensor x = normalize(bn1_, conv1_(images));
   if (pools_first_) x = torch::max_pool2d(x, 3, 2, 1);
   for (auto& part : stages_) x = part->forward(x);
   return fc_(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));

@@ -10,6 +10,7 @@ namespace lockstep::testing::emulated {
 
 #include "kernels/cuda/prelude.cu"
 // The kernels.
+#include "kernels/cuda/batch_norm.cu"
 #include "kernels/cuda/cross_entropy.cu"
 
 }  // namespace lockstep::testing::emulated
@@ -44,6 +45,23 @@ struct Emulated {
 std::map<std::string, Emulated> make_all() {
   using emulated::bf16, emulated::fp16;
   std::map<std::string, Emulated> all;
+  LOCKSTEP_KERNEL("batch_norm", batch_norm_sums<bf16>);
+  LOCKSTEP_KERNEL("batch_norm", batch_norm_sums<fp16>);
+  LOCKSTEP_KERNEL("batch_norm", batch_norm_statistics<bf16>);
+  LOCKSTEP_KERNEL("batch_norm", batch_norm_statistics<fp16>);
+  LOCKSTEP_KERNEL("batch_norm", batch_norm_gradient_parts<float>);
+#define LOCKSTEP_EACH_NORM(kernel, type)                     \
+  LOCKSTEP_KERNEL("batch_norm", kernel<type, false, false>); \
+  LOCKSTEP_KERNEL("batch_norm", kernel<type, false, true>);  \
+  LOCKSTEP_KERNEL("batch_norm", kernel<type, true, false>);  \
+  LOCKSTEP_KERNEL("batch_norm", kernel<type, true, true>)
+  LOCKSTEP_EACH_NORM(batch_norm_apply, bf16);
+  LOCKSTEP_EACH_NORM(batch_norm_apply, fp16);
+  LOCKSTEP_EACH_NORM(batch_norm_gradient_sums, bf16);
+  LOCKSTEP_EACH_NORM(batch_norm_gradient_sums, fp16);
+  LOCKSTEP_EACH_NORM(batch_norm_gradients, bf16);
+  LOCKSTEP_EACH_NORM(batch_norm_gradients, fp16);
+#undef LOCKSTEP_EACH_NORM
   LOCKSTEP_KERNEL("cross_entropy", cross_entropy<bf16, true>);
   LOCKSTEP_KERNEL("cross_entropy", cross_entropy<bf16, false>);
   LOCKSTEP_KERNEL("cross_entropy", cross_entropy<fp16, true>);
