@@ -11,6 +11,7 @@
 #include "cli/env.hpp"
 #include "cli/job_tools.hpp"
 #include "cli/new.hpp"
+#include "cli/report.hpp"
 #include "cli/run.hpp"
 #include "cli/slurm.hpp"
 #include "lockstep/core/error.hpp"
@@ -40,6 +41,7 @@ const std::vector<Command>& commands() {
       {"run", "Starts a program as several ranks on this host.", run_command},
       {"stacks", "Makes a running 'lockstep run' print the stacks of its ranks.", stacks_command},
       {"trace", "Analyzes the ranks' traces: which rank waits for which.", trace_command},
+      {"report", "Draws a training, or several beside each other, as one HTML file.", report_command},
       {"check", "Checks connections, results and links between the ranks of a job.", check_command},
       {"bench", "Benchmarks collectives: lockstep bench comm --nproc-per-node 2.", bench_command},
       {"cache", "Lists, explains and removes the cached results of map.", cache_command},

@@ -16,7 +16,7 @@ DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writer
 ARROW_FOLDERS = ["arrow", "table", "writers", "readers"]
 # A folder of the launcher includes only folders before it: there are no cycles among them.
 LAUNCH_FOLDERS = ["process", "logs", "failure", "config", "rendezvous", "torchrun_interop", "agent", "slurm",
-                  "checkpoint", "trace", "cli"]
+                  "checkpoint", "trace", "report", "cli"]
 OURS = ["include", "src", "launch", "trainers", "tools", "examples", "tests"]
 
 _TOKEN = re.compile(

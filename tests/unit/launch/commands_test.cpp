@@ -18,6 +18,7 @@ const std::vector<Words>& command_lines() {
   static const std::vector<Words> all{{"run"},
                                       {"stacks"},
                                       {"trace"},
+                                      {"report"},
                                       {"check"},
                                       {"bench", "comm"},
                                       {"cache", "ls"},

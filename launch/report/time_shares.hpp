@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "report/run_record.hpp"
+#include "trace/rank_trace.hpp"
+
+namespace lockstep::launch {
+
+/// How a rank spent the time that its trace covers, on the thread that trains: in the program's ranges
+/// (forward, backward, optimizer, and its own), in backward while it communicated, in communication outside
+/// of them, and between the ranges. Seconds are 0 if the trace has no ranges. *Local*.
+SpentTime spent_time_of(const RankTrace& trace);
+
+/// The mean over ranks, with the ranges of all of them. *Local*.
+SpentTime mean_of(const std::vector<SpentTime>& ranks);
+
+/// The names of what is not a range of the program; the last one stands for everything but evaluations.
+inline constexpr const char* kBetweenRanges = "between steps";
+inline constexpr const char* kCommunicationAlone = "communication alone";
+inline constexpr const char* kOverlapped = "backward while communicating";
+inline constexpr const char* kTraining = "training steps, loading and checkpoints";
+
+}  // namespace lockstep::launch

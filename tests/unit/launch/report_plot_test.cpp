@@ -1,0 +1,193 @@
+// The parts of a report that know no files: numbers in words, ticks, thinning, smoothing, drawing and
+// escaping.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "report/curves.hpp"
+#include "report/html_text.hpp"
+#include "report/number_words.hpp"
+#include "report/svg_plot.hpp"
+#include "report/ticks.hpp"
+#include "support/throws.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using lockstep::testing::contains_all;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(NumberWords, HaveAboutFourDigits) {
+  EXPECT_EQ(number_words(0.0132127), "0.01321");
+  EXPECT_EQ(number_words(0.5), "0.5");
+  EXPECT_EQ(number_words(4044.56), "4,044.6");
+  EXPECT_EQ(number_words(1234567), "1,234,567");
+  EXPECT_EQ(number_words(1.2e-7), "1.2e-7");
+  EXPECT_EQ(number_words(-3.5e12), "-3.5e12");
+  EXPECT_EQ(number_words(0), "0");
+  EXPECT_EQ(number_words(std::nan("")), "NaN");
+  EXPECT_EQ(number_words(-kInfinity), "minus infinity");
+  EXPECT_EQ(count_words(10064), "10,064");
+  EXPECT_EQ(count_words(-1234), "-1,234");
+  EXPECT_EQ(percent_words(0.2951), "29.5 %");
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+}
+
+TEST(NumberWords, NameTimes) {
+  EXPECT_EQ(duration_words(0.25), "0.25 s");
+  EXPECT_EQ(duration_words(200), "3 min 20 s");
+  EXPECT_EQ(duration_words(3600), "1 h");
+  EXPECT_EQ(duration_words(18'725), "5 h 12 min");
+  EXPECT_EQ(duration_words(200'000), "2 days 8 h");
+  EXPECT_EQ(duration_words(std::nan("")), "an unknown time");
+  EXPECT_EQ(time_words(std::nan("")), "unknown");
+  EXPECT_EQ(time_words(1e300), "unknown");
+}
+
+std::vector<std::string> labels_of(const Axis& axis) {
+  std::vector<std::string> labels;
+  for (const auto& tick : axis.ticks) labels.push_back(tick.label);
+  return labels;
+}
+
+using Labels = std::vector<std::string>;
+
+TEST(Ticks, AreAtRoundNumbers) {
+  EXPECT_EQ(labels_of(linear_axis(0, 320, 6)), (Labels{"0", "100", "200", "300"}));
+  EXPECT_EQ(labels_of(linear_axis(0.86, 0.99, 4)), (Labels{"0.90", "0.95"}));
+  EXPECT_EQ(labels_of(linear_axis(0, 200'000, 4)), (Labels{"0", "50k", "100k", "150k", "200k"}));
+  EXPECT_EQ(labels_of(linear_axis(-1, 1, 4)), (Labels{"-1.0", "-0.5", "0", "0.5", "1.0"}));
+  EXPECT_EQ(labels_of(linear_axis(0, 5e-5, 5)), (Labels{"0", "1e-5", "2e-5", "3e-5", "4e-5", "5e-5"}));
+  EXPECT_EQ(labels_of(log_axis(0.01, 200, 5)), (Labels{"0.01", "0.1", "1", "10", "100"}));
+  EXPECT_EQ(labels_of(log_axis(2, 30, 6)), (Labels{"2", "5", "10", "20"}));
+}
+
+/// Whatever the range: a few finite ticks in ascending order, inside of it.
+TEST(Ticks, ExistForEveryRange) {
+  const double values[] = {
+      0,     1,   -1,  0.1,    1e-300,   -1e-300, 1e300, -1e300, std::numeric_limits<double>::max(),
+      1e-12, 5e9, 123, 123.01, 1 + 1e-15};
+  for (const double one : values) {
+    for (const double other : values) {
+      const Axis axis = linear_axis(std::min(one, other), std::max(one, other), 5);
+      ASSERT_LT(axis.low, axis.high);
+      ASSERT_FALSE(axis.ticks.empty()) << one << " " << other;
+      ASSERT_LE(axis.ticks.size(), 13U);
+      for (std::size_t i = 0; i < axis.ticks.size(); ++i) {
+        ASSERT_TRUE(std::isfinite(axis.place_of(axis.ticks[i].value))) << one << " " << other;
+        if (i == 0) continue;
+        ASSERT_GT(axis.ticks[i].value, axis.ticks[i - 1].value) << one << " " << other;
+      }
+      if (std::min(one, other) <= 0) continue;
+      const Axis logarithmic = log_axis(std::min(one, other), std::max(one, other), 5);
+      ASSERT_FALSE(logarithmic.ticks.empty()) << one << " " << other;
+      for (const auto& tick : logarithmic.ticks) ASSERT_TRUE(std::isfinite(logarithmic.place_of(tick.value)));
+    }
+  }
+}
+
+TEST(Thinning, LosesNoExtreme) {
+  std::vector<PlotPoint> points;
+  for (int i = 0; i < 1'000'000; ++i) points.push_back({static_cast<double>(i), std::sin(i * 0.37)});
+  points[123'456].y = 1000;
+  points[777'777].y = -1000;
+  const auto kept = thinned(points, 500);
+  EXPECT_LE(kept.size(), 2000U);
+  const auto [low, high] = std::ranges::minmax(kept, {}, &PlotPoint::y);
+  EXPECT_EQ(low.x, 777'777);
+  EXPECT_EQ(high.x, 123'456);
+  EXPECT_EQ(kept.front().x, 0);
+  EXPECT_EQ(kept.back().x, 999'999);
+  EXPECT_TRUE(std::ranges::is_sorted(kept, {}, &PlotPoint::x));
+}
+
+TEST(Thinning, LeavesFewPointsAlone) {
+  const std::vector<PlotPoint> points{{0, 1}, {0, 2}, {0, 3}};
+  EXPECT_EQ(thinned(points, 100).size(), 3U);
+  EXPECT_TRUE(thinned({}, 100).empty());
+  // All at one place, as when a loss is logged again and again at the same step.
+  const std::vector<PlotPoint> at_one_place(5000, PlotPoint{7, 1});
+  EXPECT_LE(thinned(at_one_place, 100).size(), 4U);
+}
+
+TEST(Smoothing, KeepsLinesAndRemovesNoise) {
+  std::vector<PlotPoint> line, noisy;
+  for (int i = 0; i < 400; ++i) {
+    line.push_back({static_cast<double>(i), 5.0 - 0.01 * i});
+    noisy.push_back({static_cast<double>(i), 5.0 - 0.01 * i + (i % 2 == 0 ? 0.5 : -0.5)});
+  }
+  EXPECT_EQ(smoothing_of(line), 0U);
+  EXPECT_EQ(smoothing_of(noisy), 10U);
+  const auto flat = smoothed(line, 10), mean = smoothed(noisy, 10);
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    EXPECT_NEAR(flat[i].y, line[i].y, 1e-9) << i;
+    EXPECT_NEAR(mean[i].y, line[i].y, 0.15) << i;
+  }
+  EXPECT_EQ(smoothed({{1, 2}}, 5).at(0).y, 2);
+  EXPECT_TRUE(smoothed({}, 5).empty());
+}
+
+TEST(HtmlText, EscapesWhatHtmlReads) {
+  EXPECT_EQ(html_text("<b a=\"1\">&'"), "&lt;b a=&quot;1&quot;&gt;&amp;&#39;");
+  EXPECT_EQ(html_text("caf\xe9"), "caf\\xe9");
+  EXPECT_EQ(html_text(std::string_view("a\0b\x1b", 4)),
+            "a\xef\xbf\xbd"
+            "b\xef\xbf\xbd");
+  EXPECT_EQ(html_text("größe"), "größe");
+  EXPECT_EQ(short_html_text("<<<<<<", 3), "&lt;&lt;&lt; ...");
+}
+
+Plot plot_of(std::vector<PlotPoint> points) {
+  return {.title = "Loss",
+          .x_title = "step",
+          .y_unit = {},
+          .curves = {{"training", 0, false, true, std::move(points)}},
+          .marks = {}};
+}
+
+TEST(Drawing, ShowsValuesThatAreNotFiniteAsSigns) {
+  const Plot plot = plot_of({{0, 1}, {1, 2}, {2, std::nan("")}, {3, kInfinity}, {4, 3}, {5, 2}});
+  const std::string svg = draw(plot, 400, 200).svg;
+  std::size_t signs = 0;
+  for (auto place = svg.find("class=\"bad\""); place != std::string::npos;
+       place = svg.find("class=\"bad\"", place + 1))
+    ++signs;
+  EXPECT_EQ(signs, 2U);
+  EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+  EXPECT_EQ(svg.find("inf "), std::string::npos) << svg;
+  // The curve is interrupted between 1 and 4: it begins twice.
+  const auto path = svg.substr(svg.find("class=\"curve"),
+                               svg.find("/>", svg.find("class=\"curve")) - svg.find("class=\"curve"));
+  EXPECT_EQ(std::ranges::count(path, 'M'), 2) << path;
+  EXPECT_FALSE(can_be_drawn(plot_of({{0, std::nan("")}})));
+  EXPECT_FALSE(can_be_drawn(plot_of({})));
+}
+
+TEST(Drawing, TakesALogarithmicScaleWhereItServes) {
+  EXPECT_TRUE(draw(plot_of({{0, 1}, {1, 0.001}}), 400, 200).is_log);
+  EXPECT_FALSE(draw(plot_of({{0, 1}, {1, 0.5}}), 400, 200).is_log);
+  EXPECT_FALSE(draw(plot_of({{0, 1000}, {1, 0}}), 400, 200).is_log);
+  EXPECT_FALSE(draw(plot_of({{0, 1000}, {1, -1}}), 400, 200).is_log);
+}
+
+TEST(Drawing, EscapesNames) {
+  Plot plot = plot_of({{0, 1}, {1, 2}});
+  plot.title = plot.x_title = "</title><script>alert(1)</script>\"";
+  plot.curves[0].label = "<i>";
+  plot.marks.push_back({0.5, "restart", "<u>\"&"});
+  const std::string svg = draw(plot, 400, 200).svg;
+  for (const char* raw : {"<script", "<i>", "<u>", "\"&\""})
+    EXPECT_EQ(svg.find(raw), std::string::npos) << raw;
+  EXPECT_TRUE(contains_all(svg, {"&lt;i&gt;: 1", "&lt;u&gt;&quot;&amp;"})) << svg;
+}
+
+TEST(Drawing, GivesEachStyleItsOwnColorOrDashes) {
+  std::set<std::pair<int, std::string>> looks;
+  for (int style = 0; style < 32; ++style) looks.emplace(style % kPlotColors, dashes_of(style));
+  EXPECT_EQ(looks.size(), 32U);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
