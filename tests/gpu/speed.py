@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,7 @@ PEERS = ("eager", "compile", "reduce-overhead")
 # What runs on Lockstep's side: its name, flags, and variables.
 OURS = {"trainer": (("--loop", "trainer", "--cuda-graphs", "auto"), {}),
         "plain loop": (("--loop", "plain"), {}),
+        "trainer, cuDNN's benchmark": (("--loop", "trainer", "--cuda-graphs", "auto", "--cudnn-benchmark"), {}),
         "trainer, no graphs": (("--loop", "trainer", "--cuda-graphs", "off"), {}),
         "trainer, no fused kernels": (("--loop", "trainer", "--cuda-graphs", "auto"), {"LOCKSTEP_FUSED_KERNELS": "off"}),
         "trainer, neither": (("--loop", "trainer", "--cuda-graphs", "off"), {"LOCKSTEP_FUSED_KERNELS": "off"})}
@@ -126,17 +128,17 @@ class Speed:
     def measure_ours(self, case, side, trace=True):
         flags, variables = OURS[side]
         with self.noting(f"{case.name}, {side}"):
-            traces = self.folder / f"trace-{case.model}-{case.rows}-{side.replace(' ', '-').replace(',', '')}"
+            traces = self.folder / f"trace-{case.model}-{case.rows}-{re.sub('[^a-z]+', '-', side)}"
             output = self.command([KIT / "tests/step_speed", "--model", case.model, "--size", case.size, "--device", self.device,
                                    "--rows", case.rows, "--precision", case.precision, "--warmup", 30, "--window-steps", case.steps,
                                    *(("--trace", traces) if trace else ()), *flags], variables)
             self.add(case, side, json.loads(output.splitlines()[-1]), next(iter(sorted(traces.glob("*.json"))), None))
 
-    def measure_peers(self, case, modes=PEERS):
+    def measure_peers(self, case, modes, trace):
         with self.noting(f"{case.name}, PyTorch"):
             traces = self.folder / f"trace-{case.model}-{case.rows}-peers"
             output = self.command([sys.executable, KIT / "speed_peer.py", case.model, self.weights(case), self.device, case.precision,
-                                   30, case.steps, ",".join(modes), traces], limit=240)
+                                   30, case.steps, ",".join(modes), *((traces,) if trace else ())], limit=240)
             for line in output.splitlines():
                 result = json.loads(line)
                 mode = result.pop("mode")
@@ -205,8 +207,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="GPT-2 with 4 texts alone")
     parser.add_argument("--seconds", type=float, default=470, help="no measurement begins later")
     parser.add_argument("--only", default="", help="cases such as gpt2-4,bert-32")
-    parser.add_argument("--sides", default="trainer,plain loop", help="of " + "; ".join(OURS))
-    parser.add_argument("--all-sides-of", default="gpt2-4", help="the case for which all of these are measured")
+    parser.add_argument("--sides", default="trainer;plain loop", help="of " + "; ".join(OURS))
+    parser.add_argument("--all-sides-of", default="gpt2-4", help="the case of which all of these are measured, with traces of the peers")
     parser.add_argument("--no-peers", action="store_true", help="only Lockstep")
     parser.add_argument("--compile-only", action="store_true", help="only compile the peers' models")
     parser.add_argument("--output", type=pathlib.Path, default=KIT, help="folder of the results")
@@ -226,11 +228,12 @@ def main():
         if cards and not arguments.no_peers:
             speed.calibrate()
         for case in cases:
-            sides = list(OURS) if f"{case.model}-{case.rows}" == arguments.all_sides_of else arguments.sides.split(",")
+            whole = f"{case.model}-{case.rows}" == arguments.all_sides_of
+            sides = [side for side in OURS if "cuDNN" not in side or case.model == "resnet50"] if whole else arguments.sides.split(";")
             for side in sides:
                 speed.measure_ours(case, side)
             if not arguments.no_peers:
-                speed.measure_peers(case, PEERS if cards else PEERS[:1])
+                speed.measure_peers(case, PEERS if cards else PEERS[:1], trace=whole)
             check_losses(speed)
             write_results(speed, cards, arguments.output)
     gap = max((row.get("loss_gap", 0) for row in speed.rows), default=0)

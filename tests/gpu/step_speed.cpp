@@ -44,6 +44,7 @@ struct Options {
   std::string cuda_graphs = "off";
   std::string weights;
   std::string trace;
+  bool cudnn_benchmark = false;
   int rows = 2;
   int warmup = 3;
   int window_steps = 2;
@@ -62,6 +63,7 @@ const OptionTable<Options>& table() {
                one_of({"auto", "on", "off"}))
           .add("weights", &Options::weights, "File for the first weights and the batch.")
           .add("trace", &Options::trace, "Folder for a trace of three steps.")
+          .add("cudnn-benchmark", &Options::cudnn_benchmark, "cuDNN tries its algorithms first.")
           .add("rows", &Options::rows, "Rows of the batch.", at_least(1))
           .add("warmup", &Options::warmup, "Steps before those that are timed; their losses are printed.",
                at_least(1))
@@ -184,6 +186,7 @@ TrainingArguments arguments_of(const Options& options, int steps) {
 AcceleratorOptions accelerator_of(const Options& options) {
   return {.mixed_precision = mixed_precision_by_name(options.precision),
           .device = options.device,
+          .cudnn_benchmark = options.cudnn_benchmark,
           .channels_last = options.model == "resnet50"};
 }
 
@@ -218,9 +221,8 @@ void run_plain(const Options& options, Model model, const std::vector<at::Tensor
 
 void run_trainer(const Options& options, std::shared_ptr<ModelAdapter> model, Batch rows,
                  std::function<Loss(const Batch&, const Batch&)> compute_loss = nullptr) {
-  const auto device = Accelerator(accelerator_of(options)).device();
-  StepClock clock(options, device);
   const Accelerator accelerator(accelerator_of(options));
+  StepClock clock(options, accelerator.device());
   Trainer trainer(accelerator, arguments_of(options, clock.steps()),
                   {.model = std::move(model),
                    .train_dataset = std::make_shared<RepeatedRows>(
