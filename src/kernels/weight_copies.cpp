@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -50,9 +51,12 @@ struct Values {
   bool operator==(const Values&) const = default;
 };
 
+/// The memory of a copy: of one object, and of the graphs that write there.
+using Memory = std::shared_ptr<const at::Tensor>;
+
 struct WeightCopy {
   WeakTensor parameter;
-  at::Tensor copy;
+  Memory memory;
   /// What was copied, and in which forward.
   Values values = {};
   std::uint64_t forward = 0;
@@ -62,13 +66,23 @@ struct WeightCopy {
   /// Of the graph for which the copying was recorded; null if it was done.
   const comm::GraphReplays* replays = nullptr;
 
-  /// Whether only this object uses the memory.
-  bool is_unused() const { return copy.use_count() == 1 && copy.storage().use_count() == 1; }
+  const at::Tensor& copy() const { return *memory; }
   bool fits(const at::Tensor& tensor) const {
+    const at::Tensor& copy = *memory;
     return copy.sizes() == tensor.sizes() && copy.strides() == tensor.strides() &&
            copy.device() == tensor.device() && stream == stream_of(tensor);
   }
 };
+
+bool is_unused(const at::Tensor& copy) { return copy.use_count() == 1 && copy.storage().use_count() == 1; }
+
+/// A replay is about to write to these. Whoever else has one, such as the graph of a forward that was not
+/// recorded, learns by its version that the values are no longer its own.
+void mark_written(const std::vector<Memory>& written) {
+  for (const auto& memory : written) {
+    if (!is_unused(*memory)) memory->unsafeGetTensorImpl()->bump_version();
+  }
+}
 
 /// What the current stream is recorded for: nothing, a graph whose replays are known, or another one.
 struct Recording {
@@ -97,13 +111,13 @@ class WeightCopies {
       // A backward that computes a part of its forward again has the copy of that.
       const bool is_again = torch::autograd::get_current_graph_task_id() != -1 && found != nullptr;
       return is_again && found->replays == recording.replays && has_values_of(*found, parameter)
-                 ? found->copy
+                 ? found->copy()
                  : parameter.to(dtype);
     }
     if (recording.is_on && (found == nullptr || recording.replays == nullptr)) return parameter.to(dtype);
     if (found == nullptr) found = &make(parameter, dtype);
     if (!is_current(*found, parameter)) refresh(*found, parameter, recording);
-    return is_current(*found, parameter) ? found->copy : parameter.to(dtype);
+    return is_current(*found, parameter) ? found->copy() : parameter.to(dtype);
   }
 
   void copy_never(const at::Tensor& parameter) {
@@ -128,7 +142,7 @@ class WeightCopies {
   void keep_on_cpu(bool keeps) {
     const std::lock_guard lock(mutex_);
     on_cpu_ = keeps;
-    if (!keeps) std::erase_if(copies_, [](const auto& entry) { return entry.second.copy.is_cpu(); });
+    if (!keeps) std::erase_if(copies_, [](const auto& entry) { return entry.second.copy().is_cpu(); });
   }
 
  private:
@@ -153,14 +167,15 @@ class WeightCopies {
   WeightCopy& make(const at::Tensor& parameter, at::ScalarType dtype) {
     drop_dead();
     WeightCopy made{.parameter = WeakTensor(parameter.getIntrusivePtr()),
-                    .copy = empty_copy(parameter, dtype),
+                    .memory = empty_copy(parameter, dtype),
                     .group = forward.number,
                     .stream = stream_of(parameter)};
     return copies_.emplace(Key{parameter.unsafeGetTensorImpl(), dtype}, std::move(made)).first->second;
   }
 
-  static at::Tensor empty_copy(const at::Tensor& parameter, at::ScalarType dtype) {
-    return at::empty_like(parameter, parameter.options().dtype(dtype).requires_grad(false));
+  static Memory empty_copy(const at::Tensor& parameter, at::ScalarType dtype) {
+    return std::make_shared<const at::Tensor>(
+        at::empty_like(parameter, parameter.options().dtype(dtype).requires_grad(false)));
   }
 
   static bool has_values_of(const WeightCopy& entry, const at::Tensor& parameter) {
@@ -173,22 +188,24 @@ class WeightCopies {
   /// With the others that were made in the same forward.
   void refresh(WeightCopy& first, const at::Tensor& parameter, const Recording& recording) {
     std::vector<at::Tensor> parameters, copies;
+    std::vector<Memory> written;
     const auto add = [&](WeightCopy& entry, const at::Tensor& one) {
-      if (!entry.is_unused() || !entry.fits(one)) {
+      if (!is_unused(entry.copy()) || !entry.fits(one)) {
         if (recording.is_on) return;
-        entry.copy = empty_copy(one, entry.copy.scalar_type());
+        entry.memory = empty_copy(one, entry.copy().scalar_type());
         entry.stream = stream_of(one);
       }
       entry.values = Values::of(one);
       entry.forward = forward.number;
       entry.replays = recording.replays;
       parameters.push_back(one);
-      copies.push_back(entry.copy);
+      copies.push_back(entry.copy());
+      written.push_back(entry.memory);
     };
     add(first, parameter);
     for (auto& [key, entry] : copies_) {
       if (&entry == &first || entry.group != first.group) continue;
-      if (key.second != first.copy.scalar_type() || entry.copy.device() != parameter.device()) continue;
+      if (key.second != first.copy().scalar_type() || entry.copy().device() != parameter.device()) continue;
       const at::Tensor other(entry.parameter.lock());
       if (other.defined() && may_keep(other) && other.device() == parameter.device() &&
           !is_current(entry, other))
@@ -198,8 +215,7 @@ class WeightCopies {
     // No version counts it, because nothing else has the memory.
     const at::AutoDispatchBelowADInplaceOrView guard;
     at::_foreach_copy_(copies, parameters);
-    // Each replay writes there.
-    if (recording.replays != nullptr) recording.replays->before_each([copies] {});
+    if (recording.replays != nullptr) recording.replays->before_each([written] { mark_written(written); });
   }
 
   void drop_dead() {
