@@ -215,9 +215,15 @@ void load(Kind kind, Optimizer& optimizer, const Groups& groups, const Optimizer
   }
 }
 
+/// The device may have left out steps that the host has counted.
+void settle(const Optimizer& optimizer) {
+  if (const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer)) fused->settle();
+}
+
 }  // namespace
 
 OptimizerState optimizer_state(const Optimizer& optimizer, const std::vector<NamedTensor>& names) {
+  settle(optimizer);
   OptimizerState result;
   const Groups groups = groups_of(optimizer, names);
   require_kind(optimizer, [&](auto kind) {
@@ -242,7 +248,8 @@ void check_optimizer_state(const Optimizer& optimizer, const std::vector<NamedTe
   for (const auto& entry : forms) form_by_name.emplace(entry.name, entry.tensor);
   for (auto& group : groups) {
     for (auto& parameter : group) {
-      if (const auto form = form_by_name.find(parameter.name); form != form_by_name.end()) parameter.tensor = form->second;
+      if (const auto form = form_by_name.find(parameter.name); form != form_by_name.end())
+        parameter.tensor = form->second;
     }
   }
   require_kind(optimizer, [&](auto kind) { check_state(kind, groups, state, where); });
@@ -251,6 +258,7 @@ void check_optimizer_state(const Optimizer& optimizer, const std::vector<NamedTe
 void load_optimizer_state(Optimizer& optimizer, const std::vector<NamedTensor>& names,
                           const OptimizerState& state, const std::string& where) {
   check_optimizer_state(optimizer, names, state, where);
+  settle(optimizer);
   require_kind(optimizer, [&](auto kind) { load(kind, optimizer, groups_of(optimizer, names), state); });
 }
 

@@ -8,6 +8,8 @@
 
 #include "lockstep/core/error.hpp"
 #include "optim/recorded_step.hpp"
+#include "optim/skipped_steps.hpp"
+#include "optim/step_factors.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -60,12 +62,50 @@ void tell_changed(const Tensors& parameters) {
 
 }  // namespace
 
+FusedOptimizer::FusedOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
+                               std::unique_ptr<torch::optim::OptimizerOptions> defaults)
+    : Optimizer(std::move(groups), std::move(defaults)), skipped_(std::make_shared<SkippedSteps>()) {}
+
 at::Tensor FusedOptimizer::step(LossClosure closure) {
   at::Tensor loss;
   if (closure) {
     const at::AutoGradMode with_gradients(true);
     loss = closure();
   }
+  settle();
+  step_groups();
+  return loss;
+}
+
+void FusedOptimizer::step_by(const StepFactors& factors) {
+  if (!factors.found_inf.defined()) settle();
+  Tensors parameters;
+  for (auto& group : param_groups_) {
+    for (const auto& parameter : group.params()) {
+      if (parameter.grad().defined()) parameters.push_back(parameter);
+    }
+  }
+  if (!skipped_->are_of(parameters)) settle();
+  factors_ = &factors;
+  struct End {
+    const StepFactors*& factors;
+    ~End() { factors = nullptr; }
+  } const end{factors_};
+  step_groups();
+  if (factors.found_inf.defined())
+    skipped_->add(parameters, factors.found_inf, recorded_for(parameters), skipped_);
+}
+
+/// The numbers of the steps are the same as before, only known.
+void FusedOptimizer::settle() const {
+  if (!skipped_->has_any()) return;
+  const std::int64_t count = skipped_->take();
+  if (count > 0) const_cast<FusedOptimizer&>(*this).take_off_steps(skipped_->parameters(), count);
+}
+
+void FusedOptimizer::take_off_steps(const Tensors& /*parameters*/, std::int64_t /*count*/) {}
+
+void FusedOptimizer::step_groups() {
   for (auto& group : param_groups_) {
     Tensors parameters, gradients;
     for (const auto& parameter : group.params()) {
@@ -75,14 +115,16 @@ at::Tensor FusedOptimizer::step(LossClosure closure) {
     }
     step_with(group, parameters, gradients);
     tell_changed(parameters);
-    if (auto* replays = recorded_for(parameters))
-      replays->before_each([parameters] { tell_changed(parameters); });
+    auto* replays = recorded_for(parameters);
+    if (replays == nullptr) continue;
+    replays->before_each([parameters] { tell_changed(parameters); });
+    if (factors_ == nullptr) replays->before_each([this] { settle(); });
   }
-  return loss;
 }
 
 void FusedOptimizer::step_with(torch::optim::OptimizerParamGroup& group, const Tensors& parameters,
                                const Tensors& gradients) {
+  if (factors_ == nullptr) settle();
   const at::NoGradGuard no_grad;
   for (const auto& kind : by_kind(parameters, gradients))
     update(group.options(), kind.parameters, kind.gradients);

@@ -12,10 +12,15 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <typeinfo>
 
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/optim/adam.hpp"
+#include "lockstep/optim/sgd.hpp"
+#include "optim/late_number.hpp"
 #include "optim/recorded_step.hpp"
+#include "optim/step_factors.hpp"
 #include "optim/unscaled_gradients.hpp"
 
 namespace lockstep::optim {
@@ -65,6 +70,32 @@ void unscale_lists(const GradientLists& lists, const at::Tensor& inverse, const 
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, here, inverse.to(here.device()));
     found.add_(here.to(found.device()));
   }
+}
+
+/// The optimizer, if its device can leave out the next step; null if not, and for classes derived from it,
+/// whose step() may do more.
+FusedOptimizer* find_leaving_out(torch::optim::Optimizer& optimizer) {
+  const auto& type = typeid(optimizer);
+  if (type != typeid(Adam) && type != typeid(AdamW) && type != typeid(SGD)) return nullptr;
+  auto& fused = static_cast<FusedOptimizer&>(optimizer);
+  return fused.can_leave_out_step() ? &fused : nullptr;
+}
+
+StepOutcome step_if_finite(torch::optim::Optimizer& optimizer, const at::Tensor& found_inf) {
+  if (FusedOptimizer* fused = find_leaving_out(optimizer)) {
+    fused->step_by({.found_inf = found_inf});
+    return StepOutcome::of(found_inf);
+  }
+  if (recorded_for({found_inf}) != nullptr) {
+    throw UsageError(
+        "GradScaler: the step of this optimizer waits until the device knows whether all gradients are "
+        "finite, "
+        "so a CUDA graph cannot record it. Use Adam, AdamW or SGD of lockstep::optim, and let warmup_steps "
+        "cover the first step of SGD with momentum");
+  }
+  const bool steps = found_inf.item<float>() == 0;
+  if (steps) optimizer.step();
+  return steps;
 }
 
 void check_scaler_options(const GradScalerOptions& options) {
@@ -118,8 +149,9 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
   for (auto& entry : seen_) entry.second.newer_loss = true;
   scale_ = scale_.to(loss.device());
   growth_ = growth_.to(loss.device());
-  scale_of_last_loss_ = scale_;
-  return loss * scale_.squeeze();
+  keeps_memory_ = keeps_memory_ || recorded_for({scale_}) != nullptr;
+  scale_of_last_loss_ = keeps_memory_ ? scale_.clone() : scale_;
+  return loss * scale_of_last_loss_.squeeze();
 }
 
 bool GradScaler::is_true_on_any(bool here) const {
@@ -164,6 +196,8 @@ void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
   const at::Tensor found = at::zeros({1}, scale_.options());
   unscale_lists(gradients.scaled, inverse, found);
   unscale_lists(gradients.unscaled, at::ones_like(inverse), found);
+  // Of several kinds of gradients, each adds 1, and kernels of optimizers compare with 1.
+  if (gradients.scaled.size() + gradients.unscaled.size() > 1) found.clamp_max_(1);
   if (group_) group_->all_reduce(found, ReduceOp::max);
   // After the step, for example to log a norm: the step was not left out.
   const bool after_step = known.has_stepped() && gradients.scaled.empty();
@@ -175,24 +209,17 @@ void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
     found_inf_ = found_inf_.defined() ? found_inf_.to(found.device()).add_(found) : found.clone();
 }
 
-bool GradScaler::step(torch::optim::Optimizer& optimizer) {
-  if (recorded_for({scale_}) != nullptr) {
-    throw UsageError(
-        "GradScaler: a step waits until the device knows whether all gradients are finite, so a CUDA graph "
-        "cannot record it. Use bf16, which needs no scaling.");
-  }
+StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer) {
   if (seen_[&optimizer].stepped)
     throw UsageError("GradScaler: step() was called twice for an optimizer before update().");
   unscale(optimizer);
   Seen& seen = seen_[&optimizer];
-  const bool steps = seen.found_inf.item<float>() == 0;
-  if (steps) optimizer.step();
+  seen.outcome = step_if_finite(optimizer, seen.found_inf);
   seen.stepped = true;
-  seen.skipped = !steps;
   UnscaledGradients& known = *find_known(optimizer);
   known.remember(optimizer);
   known.mark_stepped();
-  return steps;
+  return seen.outcome;
 }
 
 /// Gradients that wait for their step were scaled as before.
@@ -210,21 +237,50 @@ void GradScaler::adapt_gradients(const at::Tensor& before) const {
   }
 }
 
+void GradScaler::set_scale(const at::Tensor& next) {
+  const at::NoGradGuard no_grad;
+  if (!keeps_memory_) {
+    const at::Tensor before = std::exchange(scale_, next);
+    return adapt_gradients(before);
+  }
+  const at::Tensor before = scale_.clone();
+  scale_.copy_(next);
+  adapt_gradients(before);
+}
+
 void GradScaler::update() {
   if (seen_.empty() && !found_inf_.defined())
     throw UsageError("GradScaler: update() without a step() or an unscale() since the last one.");
   if (found_inf_.defined()) {
-    const at::Tensor before = std::exchange(scale_, scale_.clone());
-    at::_amp_update_scale_(scale_, growth_, found_inf_.to(scale_.device()), options_.growth_factor,
+    at::Tensor next = scale_.clone();
+    at::_amp_update_scale_(next, growth_, found_inf_.to(next.device()), options_.growth_factor,
                            options_.backoff_factor, options_.growth_interval);
-    adapt_gradients(before);
+    set_scale(next);
   }
-  const bool skipped =
-      std::any_of(seen_.begin(), seen_.end(), [](const auto& entry) { return entry.second.skipped; });
+  look_whether_lost();
   seen_.clear();
   found_inf_.reset();
-  // Its reciprocal would soon be infinite. Only looked at after a step that has waited for the device anyway.
-  if (!skipped || get_scale() >= std::numeric_limits<float>::min()) return;
+}
+
+/// Whether the reciprocal of the scale will soon be infinite. Only looked at after steps that were skipped,
+/// and after those whose outcome only the device knows, without waiting for it.
+void GradScaler::look_whether_lost() {
+  double scale = 1;
+  bool is_open = false;
+  for (const auto& [optimizer, seen] : seen_) {
+    if (seen.outcome.is_late()) {
+      is_open = true;
+    } else if (!seen.outcome) {
+      scale = get_scale();
+    }
+  }
+  if (late_scale_ != nullptr && late_scale_->has_arrived())
+    scale = std::min(scale, std::exchange(late_scale_, nullptr)->get());
+  if (is_open && late_scale_ == nullptr && recorded_for({scale_}) == nullptr)
+    late_scale_ = std::make_shared<LateNumber>(scale_);
+  if (scale >= std::numeric_limits<float>::min()) return;
+  seen_.clear();
+  found_inf_.reset();
   throw Error(
       "GradScaler: the gradients of all the last steps were not finite, although the loss scale has fallen "
       "to "
@@ -249,8 +305,8 @@ void GradScaler::load_state_dict(const std::string& text) {
     const auto document = nlohmann::json::parse(text);
     const auto scale = document.at("scale").get<double>();
     growth_.fill_(document.at("growth_tracker").get<int>());
-    const at::Tensor before = std::exchange(scale_, at::full_like(scale_, scale));
-    adapt_gradients(before);
+    set_scale(at::full_like(scale_, scale));
+    late_scale_.reset();
   } catch (const nlohmann::json::exception& error) {
     throw DataError(std::string("the state of a GradScaler cannot be read: ") + error.what());
   }

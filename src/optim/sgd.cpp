@@ -1,6 +1,7 @@
 #include "lockstep/optim/sgd.hpp"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/optim/sgd.h>
@@ -8,6 +9,7 @@
 #include "optim/check_options.hpp"
 #include "optim/real_views.hpp"
 #include "optim/recorded_step.hpp"
+#include "optim/step_factors.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -41,8 +43,12 @@ bool kernel_is_right_for(const at::Tensor& parameter) {
   return !(parameter.is_cpu() && c10::isReducedFloatingType(parameter.scalar_type()));
 }
 
-void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step, comm::GraphReplays* replays) {
+void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step, const StepFactors* factors,
+         comm::GraphReplays* replays) {
   if (lists.parameters.empty()) return;
+  const at::Device device = lists.parameters.front().device();
+  if (factors != nullptr && factors->factor.defined())
+    at::_foreach_mul_(lists.gradients, factors->factor.to(device));
   if (!kernel_is_right_for(lists.parameters.front())) {
     for (std::size_t i = 0; i < lists.parameters.size(); ++i) {
       const at::Tensor momentum = lists.momenta.empty() ? at::Tensor() : lists.momenta[i];
@@ -50,10 +56,12 @@ void run(const SgdOptions& options, const SgdLists& lists, bool is_first_step, c
     }
     return;
   }
+  std::optional<at::Tensor> found_inf;
+  if (factors != nullptr && factors->found_inf.defined()) found_inf = factors->found_inf.to(device);
   with_rate(replays, options.lr, [&](const auto& lr) {
     at::_fused_sgd_(real_views(lists.parameters), real_views(lists.gradients), real_views(lists.momenta),
                     options.weight_decay, options.momentum, lr, options.dampening, options.nesterov,
-                    options.maximize, is_first_step);
+                    options.maximize, is_first_step, /*grad_scale=*/std::nullopt, found_inf);
   });
 }
 
@@ -85,7 +93,7 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
                  const Tensors& gradients) {
   const SgdOptions& fields = static_cast<const GroupOptions<SgdOptions>&>(options).values;
   comm::GraphReplays* replays = recorded_for(parameters);
-  if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false, replays);
+  if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false, factors(), replays);
   SgdLists first, later;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     auto& state = state_of<torch::optim::SGDParamState>(parameters[i]);
@@ -102,8 +110,26 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
     lists.gradients.push_back(gradients[i]);
     lists.momenta.push_back(state.momentum_buffer());
   }
-  run(fields, first, true, replays);
-  run(fields, later, false, replays);
+  run(fields, first, true, factors(), replays);
+  run(fields, later, false, factors(), replays);
+}
+
+/// A first step that is left out would leave its momentum without values.
+bool SGD::can_leave_out_step() const {
+  for (const auto& group : param_groups_) {
+    const bool has_momentum =
+        static_cast<const GroupOptions<SgdOptions>&>(group.options()).values.momentum != 0;
+    for (const auto& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      if (!kernel_is_right_for(parameter)) return false;
+      if (!has_momentum) continue;
+      const auto found = state_.find(parameter.unsafeGetTensorImpl());
+      if (found == state_.end()) return false;
+      if (!static_cast<const torch::optim::SGDParamState&>(*found->second).momentum_buffer().defined())
+        return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace lockstep::optim

@@ -18,7 +18,7 @@ void AcceleratedOptimizer::step() {
   process_heartbeat().working("optimizer");
   const trace::Range range("optimizer");
   if (gradients_) {
-    step_was_skipped_ = !gradients_->step(*optimizer_);
+    last_step_ = gradients_->step(*optimizer_);
   } else {
     optimizer_->step();
   }

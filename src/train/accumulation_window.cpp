@@ -319,7 +319,7 @@ void AccumulationWindow::unscale(const std::vector<at::Tensor>& parameters) {
   if (scaling_ && syncs_) scaling_->unscale(parameters);
 }
 
-bool AccumulationWindow::step(torch::optim::Optimizer& optimizer) {
+optim::StepOutcome AccumulationWindow::step(torch::optim::Optimizer& optimizer) {
   stepped_.insert(&optimizer);
   if (scaling_) return scaling_->step(optimizer);
   optimizer.step();

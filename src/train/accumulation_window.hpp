@@ -69,12 +69,12 @@ class AccumulationWindow {
   /// Same, for the optimizers of these parameters.
   void unscale(const std::vector<at::Tensor>& parameters);
   /// True if the optimizer stepped, false if the step was skipped.
-  bool step(torch::optim::Optimizer& optimizer);
+  optim::StepOutcome step(torch::optim::Optimizer& optimizer);
   /// Whether the optimizer's zero_grad() clears: the gradients are those of an earlier window, or this window
   /// has ended. A program may call it at the top of its loop, also for one of several models.
   bool may_clear(const torch::optim::Optimizer& optimizer) const;
-  /// Whether any optimizer, or this one, skipped its last step.
-  bool skipped() const noexcept { return scaling_ && scaling_->any_skipped(); }
+  /// Whether any optimizer, or this one, skipped its last step. With fp16, waits until its device knows.
+  bool skipped() const { return scaling_ && scaling_->any_skipped(); }
   bool skipped(const torch::optim::Optimizer& optimizer) const {
     return scaling_ && scaling_->skipped(optimizer);
   }

@@ -80,7 +80,7 @@ Autocast GradientAccumulation::autocast() const {
   return Autocast(group_.device(), options_.mixed_precision);
 }
 
-bool GradientAccumulation::optimizer_step_was_skipped() const noexcept { return gradients_->skipped(); }
+bool GradientAccumulation::optimizer_step_was_skipped() const { return gradients_->skipped(); }
 
 void GradientAccumulation::unscale_gradients() { gradients_->unscale_all(); }
 

@@ -22,7 +22,7 @@ void LossScaling::keep_first(std::size_t count) {
        ++entry) {
     scaler_.forget(*entry->optimizer);
     done_.erase(entry->optimizer);
-    skipped_.erase(entry->optimizer);
+    outcomes_.erase(entry->optimizer);
   }
   optimizers_.resize(count);
 }
@@ -55,19 +55,24 @@ void LossScaling::unscale_all() {
   for (auto* optimizer : living()) scaler_.unscale(*optimizer);
 }
 
-bool LossScaling::step(torch::optim::Optimizer& optimizer) {
-  const bool stepped = scaler_.step(optimizer);
-  if (stepped) {
-    skipped_.erase(&optimizer);
-  } else {
-    skipped_.insert(&optimizer);
-  }
+optim::StepOutcome LossScaling::step(torch::optim::Optimizer& optimizer) {
+  const optim::StepOutcome outcome = scaler_.step(optimizer);
+  outcomes_.insert_or_assign(&optimizer, outcome);
   done_.insert(&optimizer);
   const auto expected = living();
   const bool all =
       std::all_of(expected.begin(), expected.end(), [&](const auto* one) { return done_.contains(one); });
   if (all) update();
-  return stepped;
+  return outcome;
+}
+
+bool LossScaling::skipped(const torch::optim::Optimizer& optimizer) const {
+  const auto found = outcomes_.find(&optimizer);
+  return found != outcomes_.end() && !found->second;
+}
+
+bool LossScaling::any_skipped() const {
+  return std::any_of(outcomes_.begin(), outcomes_.end(), [](const auto& entry) { return !entry.second; });
 }
 
 double LossScaling::get_scale() {
@@ -83,7 +88,7 @@ std::string LossScaling::state_dict() {
 void LossScaling::load_state_dict(const std::string& text) {
   scaler_.load_state_dict(text);
   done_.clear();
-  skipped_.clear();
+  outcomes_.clear();
 }
 
 void LossScaling::update() {

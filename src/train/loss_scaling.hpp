@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,8 +17,8 @@ namespace lockstep::train {
 
 /// The loss scale of float16 for all optimizers of a program. The scale is updated once, after the last
 /// optimizer has stepped. If not all of them step (a program that trains two models in turn), it is updated
-/// before the next loss is scaled; so it is if a program leaves out a step and clears the gradients instead. A
-/// step that one optimizer skipped does not affect another optimizer.
+/// before the next loss is scaled; so it is if a program leaves out a step and clears the gradients instead.
+/// A step that one optimizer skipped does not affect another optimizer.
 class LossScaling {
  public:
   /// `group`: its ranks hold parts of the gradients and skip a step together.
@@ -40,10 +41,11 @@ class LossScaling {
   void unscale(const std::vector<at::Tensor>& parameters);
   void unscale_all();
   /// True if the optimizer stepped, false if the step was skipped.
-  bool step(torch::optim::Optimizer& optimizer);
+  optim::StepOutcome step(torch::optim::Optimizer& optimizer);
 
-  bool skipped(const torch::optim::Optimizer& optimizer) const { return skipped_.contains(&optimizer); }
-  bool any_skipped() const noexcept { return !skipped_.empty(); }
+  /// Waits for the device, unless it is known that the optimizer stepped.
+  bool skipped(const torch::optim::Optimizer& optimizer) const;
+  bool any_skipped() const;
 
   /// The scale for the next loss, and the text for checkpoints, as in GradScaler.
   double get_scale();
@@ -64,8 +66,8 @@ class LossScaling {
   std::vector<Entry> optimizers_;
   /// Optimizers that have stepped or skipped since the last update of the scale.
   std::set<const torch::optim::Optimizer*> done_;
-  /// Optimizers that skipped their last step.
-  std::set<const torch::optim::Optimizer*> skipped_;
+  /// Of the last step of each optimizer that has made one.
+  std::map<const torch::optim::Optimizer*, optim::StepOutcome> outcomes_;
 };
 
 }  // namespace lockstep::train

@@ -201,6 +201,7 @@ inline Dimensions BlockEmulator::thread_index, BlockEmulator::block_index, Block
 #define __forceinline__
 #define __shared__ static
 #define __restrict__
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define threadIdx (::lockstep::testing::BlockEmulator::thread_index)
 #define blockIdx (::lockstep::testing::BlockEmulator::block_index)
@@ -225,6 +226,11 @@ inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits);
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
 inline float __fdividef(float a, float b) { return a / b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float value) { return std::sqrt(value); }
 
 inline float emulated_half_to_float(unsigned short bits) {
   return c10::detail::fp16_ieee_to_fp32_value(bits);

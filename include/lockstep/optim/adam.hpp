@@ -38,6 +38,7 @@ class BasicAdam : public FusedOptimizer {
  private:
   void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
               const Tensors& gradients) override;
+  void take_off_steps(const Tensors& parameters, std::int64_t count) override;
 };
 
 /// torch.optim.Adam(fused=True). See FusedOptimizer.

@@ -2,6 +2,8 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -9,6 +11,10 @@
 #include "lockstep/optim/zero_grad.hpp"
 
 namespace lockstep::optim {
+
+/// Internal: numbers of the device that a step takes account of, and the steps that a device has left out.
+struct StepFactors;
+class SkippedSteps;
 
 /// Parameters with their own options.
 template <class Options>
@@ -50,13 +56,40 @@ class FusedOptimizer : public torch::optim::Optimizer {
   void step_with(torch::optim::OptimizerParamGroup& group, const std::vector<at::Tensor>& parameters,
                  const std::vector<at::Tensor>& gradients);
 
+  /// As LibTorch's, with the numbers of the steps that were made: a GradScaler lets the device leave out a
+  /// step whose gradients are not finite, and the host waits for it here. LibTorch's own function, which a
+  /// reference to the base class calls, may count such steps still. *Local*.
+  auto& state() {
+    settle();
+    return Optimizer::state();
+  }
+  const auto& state() const {
+    settle();
+    return Optimizer::state();
+  }
+
+  /// Internal, for GradScaler: whether the device can leave out the next step.
+  virtual bool can_leave_out_step() const { return true; }
+  /// Internal: one step that takes account of these numbers, without waiting for them.
+  void step_by(const StepFactors& factors);
+  /// Internal: waits for the device, if it may have left out steps, and takes these off their numbers in the
+  /// state.
+  void settle() const;
+
  protected:
   using Tensors = std::vector<at::Tensor>;
-  using Optimizer::Optimizer;
+  FusedOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
+                 std::unique_ptr<torch::optim::OptimizerOptions> defaults);
 
   /// Updates parameters of one group, device and dtype.
   virtual void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
                       const Tensors& gradients) = 0;
+  /// The device has left out `count` of the last steps of these parameters.
+  virtual void take_off_steps(const Tensors& parameters, std::int64_t count);
+
+  /// Those of the step in progress; null if it has none.
+  const StepFactors* factors() const noexcept { return factors_; }
+  SkippedSteps& skipped_steps() const noexcept { return *skipped_; }
 
   /// The state of a parameter; a new one is empty.
   template <class State>
@@ -67,7 +100,11 @@ class FusedOptimizer : public torch::optim::Optimizer {
   }
 
  private:
+  void step_groups();
+
   Lifetime lifetime_;
+  std::shared_ptr<SkippedSteps> skipped_;
+  const StepFactors* factors_ = nullptr;
 };
 
 /// Used by the constructors of the optimizers.

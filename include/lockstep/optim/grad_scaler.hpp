@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.hpp"
+#include "lockstep/optim/step_outcome.hpp"
 
 namespace lockstep::optim {
 
@@ -60,13 +61,17 @@ class GradScaler {
   /// float32), and as described above.
   void unscale(torch::optim::Optimizer& optimizer);
 
-  /// Steps the optimizer unless a gradient is not finite; returns whether it did. Throws UsageError if it is
-  /// called twice before update(), and as unscale().
-  bool step(torch::optim::Optimizer& optimizer);
+  /// Steps the optimizer unless a gradient is not finite; returns whether it did. For Adam, AdamW and SGD of
+  /// this library the device decides, and the host does not wait for it before it reads the outcome; that
+  /// includes steps that are recorded as a CUDA graph. For other optimizers, and for the first step of SGD
+  /// with momentum, the host waits here. Throws UsageError if it is called twice before update(), and as
+  /// unscale().
+  StepOutcome step(torch::optim::Optimizer& optimizer);
 
   /// Computes the next scale; call it after the steps of all optimizers. Throws UsageError if no optimizer
   /// has stepped or was unscaled since the last call; Error once so many steps in a row were skipped that the
-  /// scale has fallen below 2^-126: no scale makes such gradients finite.
+  /// scale has fallen below 2^-126: no scale makes such gradients finite. On a GPU that may be noticed some
+  /// steps later.
   void update();
 
   /// Looks for optimizers whose step was left out: unscaled, not stepped, and cleared since. Their next
@@ -95,17 +100,23 @@ class GradScaler {
     /// Of the gradients as they are; undefined before unscale().
     at::Tensor found_inf;
     bool stepped = false;
-    bool skipped = false;
+    StepOutcome outcome = {};
     bool newer_loss = false;
   };
   UnscaledGradients* find_known(const torch::optim::Optimizer& optimizer) const;
   void adapt_gradients(const at::Tensor& before) const;
   bool is_true_on_any(bool here) const;
+  void set_scale(const at::Tensor& next);
+  void look_whether_lost();
 
   GradScalerOptions options_;
   std::optional<ProcessGroup> group_;
   at::Tensor scale_;
   at::Tensor growth_;
+  /// Since a step was recorded as a CUDA graph, whose replays read and write the scale where it is.
+  bool keeps_memory_ = false;
+  /// The scale after some update() whose steps the host did not wait for.
+  std::shared_ptr<LateNumber> late_scale_;
   /// Undefined before the first. Never changed in place.
   at::Tensor scale_of_last_loss_;
   std::map<const torch::optim::Optimizer*, Seen> seen_;

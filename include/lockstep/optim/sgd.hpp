@@ -25,6 +25,8 @@ class SGD : public FusedOptimizer {
   explicit SGD(std::vector<at::Tensor> parameters, const SgdOptions& options = {});
   explicit SGD(std::vector<ParameterGroup<SgdOptions>> groups);
 
+  bool can_leave_out_step() const override;
+
  private:
   void update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
               const Tensors& gradients) override;

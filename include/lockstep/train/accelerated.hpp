@@ -8,6 +8,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/optim/step_outcome.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
 #include "lockstep/train/frozen_model.hpp"
@@ -142,8 +143,9 @@ class AcceleratedOptimizer {
   /// accumulation window, so that it may stand at the top of the loop as well as at its end. *Local*.
   void zero_grad(bool set_to_none = true);
 
-  /// Whether the last step was skipped because a gradient was not finite. *Local*.
-  bool step_was_skipped() const noexcept { return step_was_skipped_; }
+  /// Whether the last step was skipped because a gradient was not finite. With fp16, waits until the device
+  /// knows. *Local*.
+  bool step_was_skipped() const { return !last_step_; }
 
   /// The optimizer itself.
   torch::optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
@@ -152,7 +154,7 @@ class AcceleratedOptimizer {
   torch::optim::Optimizer* optimizer_;
   std::shared_ptr<train::AccumulationWindow> gradients_;
   std::shared_ptr<const void> mark_;
-  bool step_was_skipped_ = false;
+  optim::StepOutcome last_step_ = {};
 };
 
 namespace train {

@@ -121,7 +121,7 @@ class GradientAccumulation {
 
   /// Whether any prepared optimizer skipped its last step because a gradient was not finite (fp16); see
   /// AcceleratedOptimizer::step_was_skipped for a single one. *Local*.
-  bool optimizer_step_was_skipped() const noexcept;
+  bool optimizer_step_was_skipped() const;
 
   /// Divides the gradients of all prepared optimizers by the loss scale (fp16), once per step. The clipping
   /// functions below do it themselves, for the optimizers of the given parameters. The next scale is computed

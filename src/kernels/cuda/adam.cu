@@ -1,0 +1,158 @@
+// One step of Adam or AdamW for many tensors, whose addresses are in the kernel's arguments: a block does a
+// part of one tensor. The operations, their order and their rounding are those of LibTorch's fused kernels, so
+// that the results have the same bits; they are written out because a compiler may join products and sums as
+// it likes.
+
+/// Of one tensor. `maximum`: for amsgrad; `copy`: its values in 16 bits, or null.
+struct AdamTensor {
+  float* parameter;
+  const float* gradient;
+  float* average;
+  float* square;
+  float* maximum;
+  void* copy;
+  i64 size;
+  /// Its first block, and a part's first element.
+  i64 first_block;
+};
+
+/// The host's AdamTensors has the same layout.
+struct AdamTensors {
+  static constexpr int kMost = 240;
+  AdamTensor at[kMost];
+  i64 count;
+};
+
+/// Numbers of the host, and those of the device that replace them or join them; null where there are none.
+struct AdamNumbers {
+  /// Instead of `rate` and `step`.
+  const float* rate_there;
+  const float* step_there;
+  /// How many of the steps before this one were left out.
+  const float* left_out;
+  /// 1: this one is left out.
+  const float* found_inf;
+  /// The gradients are multiplied by it first.
+  const float* factor;
+  float rate, step, beta1, beta2, weight_decay, eps;
+};
+
+/// What all threads of a block compute with.
+struct AdamScalars {
+  float rate, step_size, root_correction, factor;
+};
+
+constexpr int kAdamThreads = 256;
+/// Elements of a block.
+constexpr int kAdamPart = kAdamThreads * 4 * 8;
+
+__device__ __forceinline__ AdamScalars adam_scalars(const AdamNumbers& numbers) {
+  AdamScalars scalars;
+  scalars.rate = numbers.rate_there != nullptr ? *numbers.rate_there : numbers.rate;
+  float step = numbers.step_there != nullptr ? *numbers.step_there : numbers.step;
+  if (numbers.left_out != nullptr) step = step - *numbers.left_out;
+  const float correction1 = 1.0f - powf(numbers.beta1, step);
+  const float correction2 = 1.0f - powf(numbers.beta2, step);
+  scalars.step_size = __fdiv_rn(scalars.rate, correction1);
+  scalars.root_correction = __fsqrt_rn(correction2);
+  scalars.factor = numbers.factor != nullptr ? *numbers.factor : 1.0f;
+  return scalars;
+}
+
+/// The tensor that a block works on: the last one whose first block is not after it.
+__device__ __forceinline__ int adam_tensor_of(const AdamTensors& tensors, i64 block) {
+  int first = 0, after = (int)tensors.count;
+  while (after - first > 1) {
+    const int middle = (first + after) / 2;
+    if (tensors.at[middle].first_block <= block) {
+      first = middle;
+    } else {
+      after = middle;
+    }
+  }
+  return first;
+}
+
+struct AdamValues {
+  float parameter, average, square, maximum;
+};
+
+template <bool decoupled, bool amsgrad, bool maximize>
+__device__ __forceinline__ void adam_update(AdamValues& values, float gradient, const AdamNumbers& numbers,
+                                            const AdamScalars& scalars) {
+  if (numbers.factor != nullptr) gradient = __fmul_rn(gradient, scalars.factor);
+  if (maximize) gradient = -gradient;
+  if (numbers.weight_decay != 0.0f) {
+    if (decoupled) {
+      values.parameter = fmaf(-__fmul_rn(scalars.rate, numbers.weight_decay), values.parameter, values.parameter);
+    } else {
+      gradient = fmaf(values.parameter, numbers.weight_decay, gradient);
+    }
+  }
+  const float squared = __fmul_rn(gradient, gradient);
+  values.average = fmaf(numbers.beta1, values.average, fmaf(-numbers.beta1, gradient, gradient));
+  values.square = fmaf(numbers.beta2, values.square, fmaf(-numbers.beta2, squared, squared));
+  float largest = values.square;
+  if (amsgrad) {
+    // As std::max(maximum, square): a NaN of the maximum stays, and one of the square is passed over.
+    if (!(values.maximum < values.square)) largest = values.maximum;
+    values.maximum = largest;
+  }
+  const float denominator = __fadd_rn(__fdiv_rn(__fsqrt_rn(largest), scalars.root_correction), numbers.eps);
+  values.parameter =
+      __fsub_rn(values.parameter, __fdiv_rn(__fmul_rn(scalars.step_size, values.average), denominator));
+}
+
+/// `Copy`: the dtype of the tensors' copies.
+template <class Copy, bool decoupled, bool amsgrad, bool maximize>
+__global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ AdamTensors tensors,
+                                                      const __grid_constant__ AdamNumbers numbers) {
+  if (numbers.found_inf != nullptr && *numbers.found_inf == 1.0f) return;
+  __shared__ AdamScalars shared;
+  if (threadIdx.x == 0) shared = adam_scalars(numbers);
+  __syncthreads();
+  const AdamScalars scalars = shared;
+  const i64 block = blockIdx.x;
+  const AdamTensor& tensor = tensors.at[adam_tensor_of(tensors, block)];
+  const i64 begin = (block - tensor.first_block) * kAdamPart;
+  const i64 end = begin + kAdamPart < tensor.size ? begin + kAdamPart : tensor.size;
+  Copy* const copy = static_cast<Copy*>(tensor.copy);
+  const bool is_aligned =
+      (((u64)tensor.parameter | (u64)tensor.gradient | (u64)tensor.average | (u64)tensor.square |
+        (u64)tensor.maximum) % 16 == 0) && (u64)copy % 8 == 0;
+  const i64 whole = is_aligned ? begin + (end - begin) / 4 * 4 : begin;
+  for (i64 at = begin + threadIdx.x * 4; at < whole; at += kAdamThreads * 4) {
+    Pack<float, 4> parameters = load<float, 4>(tensor.parameter + at);
+    const Pack<float, 4> gradients = load<float, 4>(tensor.gradient + at);
+    Pack<float, 4> averages = load<float, 4>(tensor.average + at);
+    Pack<float, 4> squares = load<float, 4>(tensor.square + at);
+    Pack<float, 4> maxima = squares;
+    if (amsgrad) maxima = load<float, 4>(tensor.maximum + at);
+    Pack<Copy, 4> copies;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      AdamValues values = {parameters.at[i], averages.at[i], squares.at[i], maxima.at[i]};
+      adam_update<decoupled, amsgrad, maximize>(values, gradients.at[i], numbers, scalars);
+      parameters.at[i] = values.parameter;
+      averages.at[i] = values.average;
+      squares.at[i] = values.square;
+      maxima.at[i] = values.maximum;
+      copies.at[i] = rounded<Copy>(values.parameter);
+    }
+    store(tensor.parameter + at, parameters);
+    store(tensor.average + at, averages);
+    store(tensor.square + at, squares);
+    if (amsgrad) store(tensor.maximum + at, maxima);
+    if (copy != nullptr) store(copy + at, copies);
+  }
+  for (i64 at = whole + threadIdx.x; at < end; at += kAdamThreads) {
+    AdamValues values = {tensor.parameter[at], tensor.average[at], tensor.square[at],
+                         amsgrad ? tensor.maximum[at] : 0.0f};
+    adam_update<decoupled, amsgrad, maximize>(values, tensor.gradient[at], numbers, scalars);
+    tensor.parameter[at] = values.parameter;
+    tensor.average[at] = values.average;
+    tensor.square[at] = values.square;
+    if (amsgrad) tensor.maximum[at] = values.maximum;
+    if (copy != nullptr) copy[at] = rounded<Copy>(values.parameter);
+  }
+}

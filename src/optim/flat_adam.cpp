@@ -1,0 +1,116 @@
+#include "optim/flat_adam.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/fused_kernels.hpp"
+
+namespace lockstep::optim {
+namespace {
+
+// As in kernels/cuda/adam.cu.
+
+struct TensorArgument {
+  float* parameter;
+  const float* gradient;
+  float* average;
+  float* square;
+  float* maximum;
+  void* copy;
+  std::int64_t size;
+  std::int64_t first_block;
+};
+
+struct TensorsArgument {
+  static constexpr int kMost = 240;
+  TensorArgument at[kMost];
+  std::int64_t count;
+};
+
+struct NumbersArgument {
+  const float* rate_there;
+  const float* step_there;
+  const float* left_out;
+  const float* found_inf;
+  const float* factor;
+  float rate, step, beta1, beta2, weight_decay, eps;
+};
+
+constexpr int kThreads = 256;
+/// Elements of a block.
+constexpr std::int64_t kPart = std::int64_t{kThreads} * 4 * 8;
+
+float* values_of(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
+
+const float* number_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
+}
+
+bool fits(const AdamLists& lists, std::size_t i) {
+  const at::Tensor& parameter = lists.parameters[i];
+  const auto is_like = [&](const at::Tensor& part) {
+    return part.scalar_type() == at::kFloat && part.device() == parameter.device() &&
+           part.sizes() == parameter.sizes() && part.strides() == parameter.strides();
+  };
+  return is_like(parameter) && parameter.is_non_overlapping_and_dense() && is_like(lists.gradients[i]) &&
+         is_like(lists.averages[i]) && is_like(lists.squares[i]) &&
+         (lists.maxima.empty() || is_like(lists.maxima[i]));
+}
+
+NumbersArgument argument_of(const AdamNumbers& numbers) {
+  return {.rate_there = number_of(numbers.rate_there),
+          .step_there = number_of(numbers.step_there),
+          .left_out = number_of(numbers.left_out),
+          .found_inf = number_of(numbers.found_inf),
+          .factor = number_of(numbers.factor),
+          .rate = static_cast<float>(numbers.rate),
+          .step = static_cast<float>(numbers.step),
+          .beta1 = static_cast<float>(numbers.beta1),
+          .beta2 = static_cast<float>(numbers.beta2),
+          .weight_decay = static_cast<float>(numbers.weight_decay),
+          .eps = static_cast<float>(numbers.eps)};
+}
+
+}  // namespace
+
+const kernels::CudaKernel* find_flat_adam(const AdamLists& lists, bool is_decoupled, bool maximizes) {
+  const at::Tensor& first = lists.parameters.front();
+  if (!first.is_cuda() && kernels::kernel_device_of_tests() == nullptr) return nullptr;
+  if (!kernels::use_fused()) return nullptr;
+  for (std::size_t i = 0; i < lists.parameters.size(); ++i) {
+    if (!fits(lists, i)) return nullptr;
+  }
+  return kernels::find_kernel(
+      "adam", fmt::format("adam<bf16, {}, {}, {}>", is_decoupled, !lists.maxima.empty(), maximizes),
+      first.device());
+}
+
+void step_flat_adam(const kernels::CudaKernel& kernel, const AdamLists& lists, const AdamNumbers& numbers) {
+  const NumbersArgument some = argument_of(numbers);
+  const auto tensors = std::make_unique<TensorsArgument>();
+  std::int64_t blocks = 0;
+  const auto launch = [&] {
+    if (blocks > 0) kernel.launch({.blocks = blocks, .threads = kThreads}, *tensors, some);
+    tensors->count = blocks = 0;
+  };
+  for (std::size_t i = 0; i < lists.parameters.size(); ++i) {
+    const std::int64_t size = lists.parameters[i].numel();
+    if (size == 0) continue;
+    tensors->at[tensors->count++] = {.parameter = values_of(lists.parameters[i]),
+                                     .gradient = values_of(lists.gradients[i]),
+                                     .average = values_of(lists.averages[i]),
+                                     .square = values_of(lists.squares[i]),
+                                     .maximum = lists.maxima.empty() ? nullptr : values_of(lists.maxima[i]),
+                                     .copy = nullptr,
+                                     .size = size,
+                                     .first_block = blocks};
+    blocks += (size + kPart - 1) / kPart;
+    if (tensors->count == TensorsArgument::kMost) launch();
+  }
+  launch();
+}
+
+}  // namespace lockstep::optim
