@@ -58,7 +58,7 @@ std::string number_words(double number) {
 
 std::string duration_words(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "an unknown time";
-  if (seconds < 0.01) return fmt::format("{:.2g} ms", seconds * 1000);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1000);
   if (seconds < 60) return number_words(std::round(seconds * 100) / 100) + " s";
   const double whole = std::round(seconds);
   if (whole < 3600) return two_units(std::floor(whole / 60), "min", std::fmod(whole, 60), "s");

@@ -23,6 +23,8 @@ constexpr std::size_t kMostOthers = 40;
 /// Up to so many values, each gets a dot; of noisy values, those that are not smoothed.
 constexpr std::size_t kFewValues = 60, kFewNoisyValues = 29;
 constexpr std::size_t kLongestLabel = 80;
+/// Of more runs, only the first plot has the names.
+constexpr std::size_t kMostNamedRuns = 4;
 
 /// Curves of a name for each run, or any other points of a run.
 using Points = std::function<std::vector<LoggedPoint>(const RunRecord&)>;
@@ -85,12 +87,11 @@ class FigureMaker {
     }
   }
 
-  std::string legend_of(const Plot& plot) const {
+  std::string legend_of(const Plot& plot, const DrawnPlot& drawn, bool names_curves) const {
     std::string items;
-    if (plot.curves.size() > 1 || !is_single()) {
-      for (const auto& curve : plot.curves)
-        items += fmt::format("<li>{}{}</li>", legend_key(curve.style, curve.has_dots), curve.label);
-    }
+    for (std::size_t i = 0; names_curves && i < plot.curves.size(); ++i)
+      items += fmt::format("<li>{}{}</li>", legend_key(plot.curves[i].style, drawn.dotted[i]),
+                           plot.curves[i].label);
     const std::pair<const char*, const char*> signs[] = {
         {"restart", "restart"}, {"failure", "failure"}, {"checkpoint", "checkpoint"}};
     for (const auto& [kind, word] : signs) {
@@ -120,7 +121,8 @@ class FigureMaker {
                        number_words(first->y), html_text(plot.x_title), number_words(first->x));
   }
 
-  std::string note_of(const Plot& plot, const DrawnPlot& drawn, const std::string& note) const {
+  std::string note_of(const Plot& plot, const DrawnPlot& drawn, const std::string& note,
+                      bool is_repeated) const {
     std::vector<std::string> notes;
     if (drawn.smoothed_over > 0 && !is_single())
       notes.push_back("Thin: every logged value. Thick: a moving mean.");
@@ -131,6 +133,7 @@ class FigureMaker {
     }
     if (const auto bad = bad_values_note(plot); !bad.empty()) notes.push_back(bad);
     if (!note.empty()) notes.push_back(html_text(note));
+    if (is_repeated) notes.emplace_back("Colors and dashes as above.");
     return notes.empty() ? "" : fmt::format("<p class=\"note\">{}</p>", fmt::join(notes, " "));
   }
 
@@ -140,20 +143,22 @@ class FigureMaker {
     const std::string title = plot.title;
     plot.x_title = x_title_;
     plot.smooths = options_.smooths;
+    // Many names are not repeated.
+    const bool is_repeated = !is_large && !figures_.losses.empty() && runs_.size() > kMostNamedRuns;
+    const bool names_curves = !is_repeated && (plot.curves.size() > 1 || !is_single());
     const DrawnPlot wide = is_large ? draw(plot, 1070, 340) : draw(plot, 510, 250);
     const DrawnPlot narrow = draw(plot, 360, is_large ? 240 : 210);
     const std::string unit = plot.y_unit.empty() ? "" : " in " + plot.y_unit;
     std::string svgs = wide.svg + narrow.svg;
     const auto name = [&svgs](const char* kind, std::size_t from) {
-      const std::size_t place = svgs.find("class=\"plot\"", from);
-      svgs.replace(place, 12, fmt::format("class=\"plot {}\"", kind));
+      svgs.insert(svgs.find("class=\"plot", from) + 11, std::string(" ") + kind);
     };
     name("narrow", wide.svg.size());
     name("wide", 0);
     return fmt::format("<figure><figcaption>{} <small>{}{}</small></figcaption>{}{}{}</figure>",
                        html_text(title), html_text(unit),
                        wide.is_log ? (unit.empty() ? "logarithmic scale" : ", logarithmic scale") : "",
-                       legend_of(plot), svgs, note_of(plot, wide, note));
+                       legend_of(plot, wide, names_curves), svgs, note_of(plot, wide, note, is_repeated));
   }
 
   void add_losses() {

@@ -16,6 +16,7 @@ body{margin:0 auto;padding:24px 16px 40px;max-width:1128px;background:var(--back
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","Liberation Sans",sans-serif;overflow-wrap:anywhere}
 h1{font-size:26px;line-height:1.25;margin:0 0 4px}
 h2{font-size:18px;margin:36px 0 12px}
+h3{font-size:15px;margin:20px 0 8px}
 p{margin:0 0 8px}
 .quiet,.note{color:var(--quiet)}
 .note{font-size:13px;margin:6px 0 0}
@@ -41,6 +42,7 @@ svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","Libera
 .axis{stroke:var(--rule)}
 .curve{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
 .raw{fill:none;stroke-width:1;opacity:.3;stroke-linejoin:round}
+.many .raw{opacity:.12}
 .dot{stroke:var(--card);stroke-width:1}
 path.c0{stroke:var(--c0)}path.c1{stroke:var(--c1)}path.c2{stroke:var(--c2)}path.c3{stroke:var(--c3)}
 path.c4{stroke:var(--c4)}path.c5{stroke:var(--c5)}path.c6{stroke:var(--c6)}path.c7{stroke:var(--c7)}
@@ -62,13 +64,14 @@ circle.c4{fill:var(--c4)}circle.c5{fill:var(--c5)}circle.c6{fill:var(--c6)}circl
 svg.bar{display:block;width:100%;height:24px;border-radius:4px}
 .part{stroke:var(--card);stroke-width:.5}
 .scroll{overflow-x:auto;max-width:100%}
-table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
+table{border-collapse:collapse;overflow-wrap:break-word;font-size:14px;font-variant-numeric:tabular-nums}
 th,td{padding:5px 14px 5px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid);font-weight:400}
 thead th{color:var(--quiet);font-size:13px;white-space:nowrap}
 .numbers td,.numbers thead th:not(:first-child){text-align:right}
 .numbers td{white-space:nowrap}
-td.text{max-width:60ch;white-space:normal;text-align:left}
-.different td{max-width:36ch;overflow-wrap:anywhere}
+td.text{max-width:60ch;min-width:24ch;white-space:normal;text-align:left;overflow-wrap:anywhere}
+.different td{max-width:36ch;min-width:8ch;overflow-wrap:anywhere}
+.different thead th:not(:first-child){white-space:normal;min-width:12ch;max-width:22ch;overflow-wrap:anywhere}
 .arguments{columns:2 380px;column-gap:32px;font-size:13px;margin:0}
 .arguments div{display:grid;grid-template-columns:minmax(0,1.1fr) minmax(0,1fr);gap:12px;padding:3px 0;border-bottom:1px solid var(--grid);break-inside:avoid}
 .arguments dt{color:var(--quiet)}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "report/html_text.hpp"
@@ -115,14 +116,55 @@ std::string tile(const std::string& value, const std::string& what) {
 
 std::string run_key(std::size_t run) { return legend_key(static_cast<int>(run), false); }
 
+/// The mean; empty if it is unknown.
 std::string speed_words(const RunRecord& run) {
   const double mean = mean_speed_of(run);
   if (std::isfinite(mean) && mean > 0) return number_words(mean);
   const auto speed = speed_of(run, false);
-  if (speed.points.empty() || speed.unit != "samples/s") return "unknown";
+  if (speed.points.empty() || speed.unit != "samples/s") return "";
   double sum = 0;
   for (const auto& point : speed.points) sum += point.value;
   return number_words(sum / static_cast<double>(speed.points.size()));
+}
+
+/// A column of a comparison; the words are empty if they are not known.
+struct ComparedColumn {
+  std::string title;
+  std::function<std::string(const RunRecord&)> words;
+};
+
+ComparedColumn best_column(const std::string& name, bool is_smaller) {
+  return {fmt::format("{}, {}", title_of_value(name), is_smaller ? "lowest" : "highest"),
+          [=](const RunRecord& run) -> std::string {
+            const auto range = range_of(run.points_of(name));
+            return range ? at_step(is_smaller ? range->lowest : range->highest) : "";
+          }};
+}
+
+std::vector<ComparedColumn> compared_columns(const std::vector<RunRecord>& runs, const PageOptions& options) {
+  std::vector<ComparedColumn> columns{
+      {"State", [&](const RunRecord& run) { return state_words(run, options); }},
+      {"Steps", [](const RunRecord& run) { return run.global_step ? steps_words(run) : ""; }},
+      {"Training loss, last", [](const RunRecord& run) {
+         const auto loss = range_of(run.points_of("loss"));
+         return loss ? number_words(loss->last.value) : "";
+       }}};
+  columns.push_back(best_column("eval_loss", true));
+  std::set<std::string> metrics;
+  for (const auto& run : runs) {
+    for (const auto& name : evaluation_metrics(run)) {
+      if (metrics.size() == 3 || !metrics.insert(name).second) continue;
+      columns.push_back(best_column(name, smaller_is_better(runs.front(), name)));
+    }
+  }
+  columns.push_back({"Samples/s", speed_words});
+  columns.push_back({"Time", [](const RunRecord& run) {
+                       const double seconds = seconds_of_training(run);
+                       return std::isfinite(seconds) ? duration_words(seconds) : "";
+                     }});
+  columns.push_back(
+      {"Ranks", [](const RunRecord& run) { return run.world_size > 0 ? count_words(run.world_size) : ""; }});
+  return columns;
 }
 
 }  // namespace
@@ -157,7 +199,7 @@ std::string run_tiles(const RunRecord& run) {
     tiles += tile(number_words((smaller ? range->lowest : range->highest).value),
                   name + (smaller ? ", lowest" : ", highest"));
   }
-  if (const auto speed = speed_words(run); speed != "unknown") tiles += tile(speed, "samples per second");
+  if (const auto speed = speed_words(run); !speed.empty()) tiles += tile(speed, "samples per second");
   if (const double seconds = seconds_of_training(run); std::isfinite(seconds))
     tiles += tile(duration_words(seconds), "training time");
   if (run.world_size > 0) tiles += tile(count_words(run.world_size), run.world_size == 1 ? "rank" : "ranks");
@@ -165,38 +207,23 @@ std::string run_tiles(const RunRecord& run) {
 }
 
 std::string comparison_table(const std::vector<RunRecord>& runs, const PageOptions& options) {
-  std::vector<std::string> metrics;
-  for (const auto& run : runs) {
-    for (const auto& name : evaluation_metrics(run)) {
-      if (metrics.size() < 3 && std::ranges::find(metrics, name) == metrics.end()) metrics.push_back(name);
-    }
+  std::string head = "<th>Run</th>";
+  std::vector<std::string> rows;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    rows.push_back(fmt::format("<th>{}{}</th>", run_key(i), short_html_text(runs[i].name, kLongestCell)));
+  for (const auto& [title, words] : compared_columns(runs, options)) {
+    std::vector<std::string> cells;
+    for (const auto& run : runs) cells.push_back(words(run));
+    if (std::ranges::all_of(cells, &std::string::empty)) continue;
+    head += fmt::format("<th>{}</th>", html_text(title));
+    for (std::size_t i = 0; i < runs.size(); ++i) rows[i] += cell(cells[i].empty() ? "unknown" : cells[i]);
   }
-  std::string html =
+  std::string body;
+  for (const auto& row : rows) body += "<tr>" + row + "</tr>";
+  return fmt::format(
       "<div class=\"scroll\"><table "
-      "class=\"numbers\"><thead><tr><th>run</th><th>state</th><th>steps</th><th>training loss, "
-      "last</th><th>evaluation loss, lowest</th>";
-  for (const auto& metric : metrics) {
-    html += fmt::format("<th>{}, {}</th>", html_text(title_of_value(metric)),
-                        smaller_is_better(runs.front(), metric) ? "lowest" : "highest");
-  }
-  html += "<th>samples/s</th><th>time</th><th>ranks</th></tr></thead><tbody>";
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const RunRecord& run = runs[i];
-    const auto loss = range_of(run.points_of("loss")), evaluation = range_of(run.points_of("eval_loss"));
-    html += fmt::format("<tr><th>{}{}</th>", run_key(i), short_html_text(run.name, kLongestCell)) +
-            cell(state_words(run, options)) + cell(steps_words(run));
-    html += cell(loss ? number_words(loss->last.value) : "not logged") +
-            cell(evaluation ? at_step(evaluation->lowest) : "not logged");
-    for (const auto& metric : metrics) {
-      const auto range = range_of(run.points_of(metric));
-      html += cell(range ? at_step(smaller_is_better(runs.front(), metric) ? range->lowest : range->highest)
-                         : "not logged");
-    }
-    const double seconds = seconds_of_training(run);
-    html += cell(speed_words(run)) + cell(std::isfinite(seconds) ? duration_words(seconds) : "unknown") +
-            cell(run.world_size > 0 ? count_words(run.world_size) : "unknown") + "</tr>";
-  }
-  return html + "</tbody></table></div>";
+      "class=\"numbers\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
+      head, body);
 }
 
 std::string differing_arguments(const std::vector<RunRecord>& runs) {
@@ -228,7 +255,7 @@ std::string differing_arguments(const std::vector<RunRecord>& runs) {
     head += fmt::format("<th>{}{}</th>", run_key(i), short_html_text(runs[i].name, kLongestCell));
   return fmt::format(
       "<div class=\"scroll\"><table "
-      "class=\"different\"><thead><tr><th>argument</th>{}</tr></thead><tbody>{}</tbody></table></div>",
+      "class=\"different\"><thead><tr><th>Argument</th>{}</tr></thead><tbody>{}</tbody></table></div>",
       head, rows);
 }
 
@@ -257,10 +284,25 @@ std::string values_table(const std::vector<RunRecord>& runs) {
                                : "";
   return fmt::format(
       "<div class=\"scroll\"><table "
-      "class=\"numbers\"><thead><tr><th>value</th><th>logs</th><th>first</th><th>last</th><th>lowest</"
-      "th><th>highest</th></tr></thead>"
+      "class=\"numbers\"><thead><tr><th>Value</th><th>Logs</th><th>First</th><th>Last</th>"
+      "<th>Lowest</th><th>Highest</th></tr></thead>"
       "<tbody>{}</tbody></table></div>{}",
       rows, note);
+}
+
+std::string operators_table(const RunRecord& run) {
+  if (run.operators.empty()) return "";
+  std::string rows;
+  for (const auto& one : run.operators) {
+    rows += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td></tr>",
+                        short_html_text(one.name, 120), count_words(one.calls), duration_words(one.seconds),
+                        percent_words(one.seconds / run.operators_seconds));
+  }
+  return fmt::format(
+      "<div class=\"scroll\"><table class=\"numbers\"><thead><tr><th>Operator</th><th>Calls</th><th>Own "
+      "time</th>"
+      "<th>Share</th></tr></thead><tbody>{}</tbody></table></div><p class=\"note\">{}</p>",
+      rows, html_text(run.operators_note));
 }
 
 std::string events_table(const RunRecord& run) {
@@ -284,7 +326,7 @@ std::string events_table(const RunRecord& run) {
           : "";
   return fmt::format(
       "<div "
-      "class=\"scroll\"><table><thead><tr><th>time</th><th>what</th><th>step</th><th>details</th></tr></"
+      "class=\"scroll\"><table><thead><tr><th>Time</th><th>Event</th><th>Step</th><th>Details</th></tr></"
       "thead><tbody>{}</tbody></table></div>{}",
       rows, note);
 }

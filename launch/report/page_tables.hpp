@@ -20,6 +20,8 @@ std::string comparison_table(const std::vector<RunRecord>& runs, const PageOptio
 std::string differing_arguments(const std::vector<RunRecord>& runs);
 /// Every number that was logged: first, last, lowest and highest.
 std::string values_table(const std::vector<RunRecord>& runs);
+/// The operators that took the longest, from the profiler's trace.
+std::string operators_table(const RunRecord& run);
 /// Restarts, failures and checkpoints.
 std::string events_table(const RunRecord& run);
 std::string arguments_list(const RunRecord& run);

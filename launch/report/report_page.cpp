@@ -108,6 +108,7 @@ std::string report_page(const std::vector<RunRecord>& runs, const PageOptions& o
           (figures.missing.empty() ? ""
                                    : fmt::format("<div class=\"note\">{}</div>", bullets(figures.missing))));
   html += section("Where the time went", time_section(runs));
+  html += section("Operators", per_run(runs, operators_table));
   html += section("Restarts and checkpoints", per_run(runs, events_table));
   html += section("Other logged values",
                   figures.others.empty() ? "" : fmt::format("<div class=\"grid\">{}</div>", figures.others));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "core/utf8_check.hpp"
@@ -12,6 +13,7 @@
 #include "lockstep/core/error.hpp"
 #include "report/event_files.hpp"
 #include "report/number_words.hpp"
+#include "report/profile_reader.hpp"
 #include "report/run_files.hpp"
 #include "report/time_shares.hpp"
 #include "report/tracker_tables.hpp"
@@ -134,6 +136,23 @@ void take_parameters(const std::vector<RunLog>& logs, RunRecord& run) {
   }
 }
 
+/// When the ranks of an attempt wrote their last output; kUnknown if it is not kept.
+double last_output_of(const fs::path& attempt) {
+  double last = 0;
+  std::error_code failure;
+  fs::recursive_directory_iterator entry(attempt, failure);
+  for (; !failure && entry != fs::recursive_directory_iterator(); entry.increment(failure)) {
+    if (entry->is_regular_file(failure)) last = std::max(last, change_time(entry->path()));
+  }
+  return last > 0 ? last : kUnknown;
+}
+
+/// The restart count in attempt_<n>, or attempt_<n>.<m>.
+int number_of_attempt(const fs::path& folder) {
+  int number = 0;
+  return std::sscanf(folder.filename().c_str(), "attempt_%d", &number) == 1 ? number : 0;
+}
+
 /// The failures of the launcher's attempts: of each, the first rank that failed by itself.
 void read_failures(const RunFiles& files, RunRecord& run) {
   std::map<fs::path, std::vector<fs::path>> by_attempt;
@@ -153,6 +172,29 @@ void read_failures(const RunFiles& files, RunRecord& run) {
                                path.parent_path().filename().string(), message_of(content));
     }
     if (!event.text.empty()) run.events.push_back(std::move(event));
+  }
+  // An attempt after which there was another one has failed.
+  for (const auto& attempt : files.attempts) {
+    const auto is_later = [&](const fs::path& other) {
+      return other.parent_path() == attempt.parent_path() &&
+             number_of_attempt(other) > number_of_attempt(attempt);
+    };
+    if (by_attempt.contains(attempt) || std::ranges::none_of(files.attempts, is_later)) continue;
+    run.events.push_back(
+        {RunEvent::Kind::failure, kUnknown, last_output_of(attempt),
+         fmt::format("{}: it failed without an error file, as after a signal; its logs and the "
+                     "launcher's output may tell more",
+                     path_within(run.folder, attempt))});
+  }
+}
+
+/// Events of which only the time is known, at the last step that was logged before.
+void place_events(RunRecord& run) {
+  for (auto& event : run.events) {
+    if (std::isfinite(event.step) || !std::isfinite(event.time)) continue;
+    for (const auto& moment : run.clock) {
+      if (moment.last <= event.time) event.step = moment.step;
+    }
   }
 }
 
@@ -184,6 +226,43 @@ void read_spent_time(const RunFiles& files, RunRecord& run) {
     } catch (const DataError& error) {
       run.problems.emplace_back(error.what());
     }
+  }
+}
+
+/// The last profile of the first rank that has one: all ranks do the same.
+void read_operators(const RunFiles& files, RunRecord& run) {
+  constexpr std::size_t kMostOperators = 12;
+  const fs::path* chosen = nullptr;
+  std::pair<int, std::int64_t> best;
+  for (const auto& path : files.profiles) {
+    // rank_<rank>.<step>.pt.trace.json
+    int rank = 0;
+    long long step = 0;
+    if (std::sscanf(path.filename().c_str(), "rank_%d.%lld", &rank, &step) != 2) continue;
+    const std::pair<int, std::int64_t> order(-rank, step);
+    if (chosen != nullptr && order <= best) continue;
+    chosen = &path;
+    best = order;
+  }
+  if (chosen == nullptr) return;
+  const std::string source = path_within(run.folder, *chosen);
+  try {
+    auto profile = read_profile(*chosen);
+    double seconds = 0;
+    for (const auto& one : profile.operators) seconds += one.seconds;
+    run.operators_seconds = seconds;
+    run.operators_note =
+        fmt::format("From {}: {} without those that they called, in all {}{}.", source,
+                    profile.is_of_gpu ? "the GPU's kernels, copies and fills," : "operators on the CPU",
+                    duration_words(seconds),
+                    profile.steps > 0 ? fmt::format(", in {} of {} each", counted(profile.steps, "step"),
+                                                    duration_words(profile.seconds_per_step))
+                                      : "");
+    profile.operators.resize(std::min(profile.operators.size(), kMostOperators));
+    run.operators = std::move(profile.operators);
+    run.sources.push_back(source);
+  } catch (const DataError& error) {
+    run.problems.emplace_back(error.what());
   }
 }
 
@@ -261,9 +340,12 @@ RunRecord read_run(const fs::path& folder) {
   read_failures(files, run);
   read_spent_time(files, run);
   take_evaluation_time(run);
+  read_operators(files, run);
+  place_events(run);
   find_end(run);
   take_last_change(files, run);
-  if (run.series.empty() && run.spent.empty() && run.events.empty()) fail_without_content(run);
+  if (run.series.empty() && run.spent.empty() && run.events.empty() && run.operators.empty())
+    fail_without_content(run);
   std::ranges::stable_sort(run.events, {},
                            [](const RunEvent& event) { return std::isfinite(event.time) ? event.time : 0; });
   return run;

@@ -87,7 +87,9 @@ struct RunRecord {
   std::vector<SpentTime> spent;
   /// What `spent` covers and where it comes from, as sentences.
   std::string spent_note;
+  /// The longest ones; `operators_seconds` is the time of all.
   std::vector<OperatorTime> operators;
+  double operators_seconds = 0;
   std::string operators_note;
 
   /// Files that were read, and sentences on what could not be.

@@ -49,8 +49,9 @@ double seconds_of_training(const RunRecord& run) {
       run.events, [](const RunEvent& event) { return event.kind == RunEvent::Kind::restart; });
   if (run.train_seconds && *run.train_seconds > 0 && (has_restarts || runtime.empty()))
     return *run.train_seconds;
-  if (!runtime.empty()) return runtime.back().value;
-  return run.clock.size() < 2 ? kUnknown : run.clock.back().last - run.clock.front().first;
+  const double clock = run.clock.size() < 2 ? kUnknown : run.clock.back().last - run.clock.front().first;
+  const double seconds = runtime.empty() ? clock : runtime.back().value;
+  return seconds >= 0 ? seconds : kUnknown;
 }
 
 std::vector<std::string> evaluation_metrics(const RunRecord& run) {

@@ -67,7 +67,7 @@ std::string share_bars(const std::vector<SpentTime>& bars) {
   std::string html = "<div class=\"bars\">";
   for (const auto& bar : bars)
     html += fmt::format("<div class=\"bar-name\">{}</div>{}", html_text(bar.who), bar_svg(bar, names));
-  html += "</div><div class=\"scroll\"><table class=\"numbers\"><thead><tr><th>part</th>";
+  html += "</div><div class=\"scroll\"><table class=\"numbers\"><thead><tr><th>Part</th>";
   for (const auto& bar : bars) html += fmt::format("<th>{}</th>", html_text(bar.who));
   html += "</tr></thead><tbody>";
   for (std::size_t part = 0; part < names.size(); ++part) {

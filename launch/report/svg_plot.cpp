@@ -97,15 +97,15 @@ class PlotDrawing {
   }
 
   DrawnPlot draw() {
-    svg_ = fmt::format("<svg class=\"plot\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", width_,
-                       height_, html_text(plot_.title));
+    svg_ = fmt::format("<svg class=\"plot{}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
+                       plot_.curves.size() > 4 ? " many" : "", width_, height_, html_text(plot_.title));
     draw_axes();
     for (const auto& mark : plot_.marks) draw_mark(mark);
     for (std::size_t i = 0; i < parts_.size(); ++i) draw_raw(plot_.curves[i], parts_[i]);
     for (std::size_t i = 0; i < parts_.size(); ++i) draw_front(plot_.curves[i], parts_[i]);
     draw_strips();
     svg_ += "</svg>";
-    DrawnPlot drawn{std::move(svg_), y_.is_log, 0};
+    DrawnPlot drawn{std::move(svg_), y_.is_log, 0, std::move(dotted_)};
     for (const auto& parts : parts_) {
       if (drawn.smoothed_over == 0) drawn.smoothed_over = parts.half;
     }
@@ -180,10 +180,20 @@ class PlotDrawing {
     if (parts.half > 0) draw_path(parts.raw, "raw", curve.style);
   }
 
+  /// Dots that lie on each other would hide the curve.
+  bool has_room_for_dots(const PlotCurve& curve, const CurveParts& parts) const {
+    constexpr double kLeastDistance = 6;
+    if (!curve.has_dots || parts.raw.empty()) return false;
+    const double width = x(parts.raw.back().back().x) - x(parts.raw.front().front().x);
+    return width >= kLeastDistance * static_cast<double>(curve.points.size() - 1);
+  }
+
   void draw_front(const PlotCurve& curve, const CurveParts& parts) {
     draw_path(parts.half > 0 ? parts.smooth : parts.raw, "curve", curve.style);
+    const bool has_dots = has_room_for_dots(curve, parts);
+    dotted_.push_back(has_dots);
     for (const auto& part : parts.raw) {
-      if (!curve.has_dots && part.size() > 1) continue;
+      if (!has_dots && part.size() > 1) continue;
       for (const auto& point : thinned(part, 100))
         svg_ += fmt::format("<circle class=\"dot c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>",
                             curve.style % kPlotColors, x(point.x), y(point.y));
@@ -273,6 +283,7 @@ class PlotDrawing {
   std::vector<CurveParts> parts_;
   Axis x_, y_;
   double left_ = 0;
+  std::vector<bool> dotted_;
   std::string svg_;
 };
 

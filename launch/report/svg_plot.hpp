@@ -49,6 +49,8 @@ struct DrawnPlot {
   bool is_log = false;
   /// Neighbours on each side in the mean of the first smoothed curve; 0: none was smoothed.
   std::size_t smoothed_over = 0;
+  /// Whether the curves have dots: there may be no room for them.
+  std::vector<bool> dotted;
 };
 
 /// Whether any curve has two finite values, or one that a dot shows: otherwise a plot would be empty.

@@ -261,6 +261,24 @@ TEST(RunReader, FindsFailuresOfAttempts) {
   EXPECT_EQ(run.events[0].time, 101);
 }
 
+/// Ranks that are killed write no error file.
+TEST(RunReader, FindsAttemptsThatWereFollowedByAnother) {
+  const TemporaryFolder folder;
+  log_losses(folder / "runs", {"jsonl"}, 1, 3);
+  for (const char* attempt : {"attempt_0", "attempt_1", "attempt_10"}) {
+    fs::create_directories(folder / "logs" / attempt / "0");
+    const fs::path output = folder / "logs" / attempt / "0" / "stderr.log";
+    write_bytes(output, "killed");
+    fs::last_write_time(output, fs::file_time_type::clock::now() + std::chrono::seconds(10));
+  }
+  const RunRecord run = read_run(folder.path());
+  ASSERT_EQ(run.events.size(), 2U);
+  EXPECT_TRUE(contains_all(run.events[0].text, {"logs/attempt_0: it failed without an error file"}));
+  EXPECT_TRUE(contains_all(run.events[1].text, {"logs/attempt_1: "}));
+  // After the last log.
+  EXPECT_EQ(run.events[0].step, 3);
+}
+
 TEST(RunReader, ShowsTheNewestOfSeveralTrackedTrainings) {
   const TemporaryFolder folder;
   log_losses(folder / "runs" / "one", {"jsonl"}, 1, 3);

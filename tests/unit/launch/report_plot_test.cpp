@@ -36,7 +36,9 @@ TEST(NumberWords, HaveAboutFourDigits) {
 }
 
 TEST(NumberWords, NameTimes) {
-  EXPECT_EQ(duration_words(0.25), "0.25 s");
+  EXPECT_EQ(duration_words(0.25), "250 ms");
+  EXPECT_EQ(duration_words(0.0236), "23.6 ms");
+  EXPECT_EQ(duration_words(2.488), "2.49 s");
   EXPECT_EQ(duration_words(200), "3 min 20 s");
   EXPECT_EQ(duration_words(3600), "1 h");
   EXPECT_EQ(duration_words(18'725), "5 h 12 min");
