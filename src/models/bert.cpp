@@ -11,6 +11,7 @@
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
+#include "models/residual.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
@@ -42,8 +43,9 @@ class BertSelfAttentionImpl : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& states, const at::Tensor& mask) {
-    return attend(split_heads(query_(states), heads_), split_heads(key_(states), heads_),
-                  split_heads(value_(states), heads_), {.mask = mask}, is_training() ? dropout_ : 0.0);
+    const auto parts = packed_forward(states, {query_, key_, value_});
+    return attend(split_heads(parts[0], heads_), split_heads(parts[1], heads_), split_heads(parts[2], heads_),
+                  {.mask = mask}, is_training() ? dropout_ : 0.0);
   }
 
  private:
@@ -62,8 +64,8 @@ class BertOutputLayerImpl : public torch::nn::Module {
     dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
   }
 
-  at::Tensor forward(const at::Tensor& states, const at::Tensor& around) {
-    return norm_(dropout_(dense_(states)) + around);
+  Norms forward(const at::Tensor& states, const Norms& around) {
+    return normalize_sum(dropout_(dense_(states)), around, norm_);
   }
 
  private:
@@ -80,8 +82,8 @@ class BertAttentionImpl : public torch::nn::Module {
     output_ = register_module("output", BertOutputLayer(config, config.hidden_size));
   }
 
-  at::Tensor forward(const at::Tensor& states, const at::Tensor& mask) {
-    return output_(self_(states, mask), states);
+  Norms forward(const Norms& states, const at::Tensor& mask) {
+    return output_(self_(states.back(), mask), states);
   }
 
  private:
@@ -95,7 +97,7 @@ class BertIntermediateImpl : public torch::nn::Module {
   explicit BertIntermediateImpl(const BertConfig& config) : activation_(config.hidden_act) {
     dense_ = register_module("dense", Linear(config.hidden_size, config.intermediate_size));
   }
-  at::Tensor forward(const at::Tensor& states) { return activate(activation_, dense_(states)); }
+  at::Tensor forward(const at::Tensor& states) { return dense_->activated(states, activation_); }
 
  private:
   std::string activation_;
@@ -111,14 +113,14 @@ class BertLayerImpl : public torch::nn::Module, public Unit {
     output_ = register_module("output", BertOutputLayer(config, config.intermediate_size));
   }
 
-  at::Tensor forward(const at::Tensor& states, const at::Tensor& mask) {
+  Norms forward(const Norms& states, const at::Tensor& mask) {
     return through(*this, &BertLayerImpl::body, states, mask);
   }
 
  private:
-  at::Tensor body(const at::Tensor& states, const at::Tensor& mask) {
-    const at::Tensor attended = attention_(states, mask);
-    return output_(intermediate_(attended), attended);
+  Norms body(const Norms& states, const at::Tensor& mask) {
+    const Norms attended = attention_(states, mask);
+    return output_(intermediate_(attended.back()), attended);
   }
 
   BertAttention attention_{nullptr};
@@ -164,9 +166,10 @@ class BertEncoderImpl : public torch::nn::Module {
       layers_->push_back(made_in_dtype(BertLayer(config)));
   }
 
-  at::Tensor forward(at::Tensor states, const at::Tensor& mask) {
+  at::Tensor forward(const at::Tensor& embedded, const at::Tensor& mask) {
+    Norms states{embedded};
     for (const auto& layer : *layers_) states = layer->as<BertLayerImpl>()->forward(states, mask);
-    return states;
+    return states.front();
   }
 
  private:

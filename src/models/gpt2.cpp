@@ -14,6 +14,7 @@
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
 #include "models/load_weights.hpp"
+#include "models/residual.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
@@ -67,7 +68,7 @@ class Gpt2MlpImpl : public torch::nn::Module {
     out_ = register_module("c_proj", Conv1D(inner, config.n_embd, spread));
     dropout_ = register_module("dropout", Dropout(config.resid_pdrop));
   }
-  at::Tensor forward(const at::Tensor& states) { return dropout_(out_(activate(activation_, in_(states)))); }
+  at::Tensor forward(const at::Tensor& states) { return dropout_(out_(in_->activated(states, activation_))); }
 
  private:
   std::string activation_;
@@ -85,16 +86,17 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
     mlp_ = register_module("mlp", Gpt2Mlp(config, spread));
   }
 
-  at::Tensor forward(const at::Tensor& states, const Context& context, std::size_t layer) {
+  Residual forward(const Residual& states, const Context& context, std::size_t layer) {
     // A second run would append to the cache again.
     if (context.cache) return through_once(*this, &Gpt2BlockImpl::body, states, context, layer);
     return through(*this, &Gpt2BlockImpl::body, states, context, layer);
   }
 
  private:
-  at::Tensor body(const at::Tensor& states, const Context& context, std::size_t layer) {
-    const at::Tensor attended = states + attention_(norm1_(states), context, layer);
-    return attended + mlp_(norm2_(attended));
+  Residual body(const Residual& residual, const Context& context, std::size_t layer) {
+    const auto [states, normed] = normalize(residual, norm1_);
+    const auto attended = normalize(add_branch(states, attention_(normed, context, layer)), norm2_);
+    return add_branch(attended.states, mlp_(attended.normed));
   }
 
   LayerNorm norm1_{nullptr}, norm2_{nullptr};
@@ -130,13 +132,13 @@ class Gpt2BodyImpl : public torch::nn::Module {
 
   /// Returns the states; with a cache, those of the last token alone, [rows, width].
   at::Tensor forward(const at::Tensor& ids, const Context& context, const at::Tensor& places) {
-    at::Tensor states = dropout_(tokens_(ids) + places_(places));
+    Residual states{dropout_(tokens_(ids) + places_(places))};
     std::size_t layer = 0;
     for (const auto& block : *blocks_) {
       states = block->as<Gpt2BlockImpl>()->forward(states, context, layer++);
     }
-    if (context.cache) states = states.select(1, -1);
-    return norm_(states);
+    if (context.cache) states = {whole_states(states).select(1, -1)};
+    return normalize(states, norm_).normed;
   }
 
   const at::Tensor& words() const { return tokens_->weight; }

@@ -4,8 +4,14 @@
 #include <torch/nn/init.h>
 
 #include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "kernels/fused_kernels.hpp"
+#include "kernels/linear.hpp"
 #include "lockstep/core/error.hpp"
+#include "models/attention.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -13,6 +19,17 @@ namespace {
 /// A linear layer without bias for an adapter.
 torch::nn::Linear thin_layer(std::int64_t inputs, std::int64_t outputs) {
   return torch::nn::Linear(torch::nn::LinearOptions(inputs, outputs).bias(false));
+}
+
+std::vector<at::Tensor> biases_of(const at::Tensor& bias) {
+  return bias.defined() ? std::vector{bias} : std::vector<at::Tensor>();
+}
+
+/// Of activate(); nothing for one that no kernel of a linear layer has.
+std::optional<kernels::Activation> fused_activation(const std::string& name) {
+  if (name == "gelu") return kernels::Activation::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return kernels::Activation::gelu_tanh;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -66,7 +83,16 @@ at::Tensor LoraLayer::adapted(const at::Tensor& input, const at::Tensor& output)
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& input) {
+  if (const auto dtype = kernels::fused_dtype(input); dtype && input.numel() > 0)
+    return adapted(input, kernels::linear(input, {weight}, biases_of(bias), *dtype));
   return adapted(input, torch::nn::LinearImpl::forward(input));
+}
+
+at::Tensor LinearImpl::activated(const at::Tensor& input, const std::string& activation) {
+  const auto fused = fused_activation(activation);
+  if (const auto dtype = kernels::fused_dtype(input); dtype && fused && !has_adapter() && input.numel() > 0)
+    return kernels::linear(input, {weight}, biases_of(bias), *dtype, {.activation = *fused});
+  return activate(activation, forward(input));
 }
 
 Conv1DImpl::Conv1DImpl(std::int64_t inputs, std::int64_t outputs, double spread)
@@ -77,8 +103,36 @@ Conv1DImpl::Conv1DImpl(std::int64_t inputs, std::int64_t outputs, double spread)
 }
 
 at::Tensor Conv1DImpl::forward(const at::Tensor& input) {
+  if (const auto dtype = kernels::fused_dtype(input); dtype && input.numel() > 0)
+    return adapted(input, kernels::linear(input, {weight_}, {bias_}, *dtype, {.is_turned = true}));
   const auto flat = at::addmm(bias_, input.reshape({-1, input.size(-1)}), weight_);
   return adapted(input, flat.view({input.size(0), input.size(1), -1}));
+}
+
+at::Tensor Conv1DImpl::activated(const at::Tensor& input, const std::string& activation) {
+  const auto fused = fused_activation(activation);
+  if (const auto dtype = kernels::fused_dtype(input); dtype && fused && !has_adapter() && input.numel() > 0)
+    return kernels::linear(input, {weight_}, {bias_}, *dtype, {.is_turned = true, .activation = *fused});
+  return activate(activation, forward(input));
+}
+
+std::vector<at::Tensor> packed_forward(const at::Tensor& input, const std::vector<Linear>& layers) {
+  std::vector<at::Tensor> outputs, weights, biases;
+  const auto dtype = kernels::fused_dtype(input);
+  bool is_packed = dtype && input.numel() > 0;
+  for (const auto& layer : layers) {
+    is_packed = is_packed && !layer->has_adapter() && layer->bias.defined() == layers[0]->bias.defined() &&
+                layer->weight.scalar_type() == layers[0]->weight.scalar_type();
+    weights.push_back(layer->weight);
+    if (layer->bias.defined()) biases.push_back(layer->bias);
+  }
+  if (!is_packed) {
+    for (Linear layer : layers) outputs.push_back(layer(input));
+    return outputs;
+  }
+  std::vector<std::int64_t> sizes;
+  for (const auto& weight : weights) sizes.push_back(weight.size(0));
+  return kernels::linear(input, weights, biases, *dtype).split_with_sizes(sizes, -1);
 }
 
 }  // namespace lockstep::models

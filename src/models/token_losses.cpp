@@ -9,8 +9,12 @@
 #include <torch/nn/functional/loss.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "kernels/cross_entropy.hpp"
+#include "kernels/fused_kernels.hpp"
+#include "kernels/weight_copies.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/activation_checkpoint.hpp"
 #include "lockstep/train/mixed_precision.hpp"
@@ -30,6 +34,9 @@
 // that factor. Computing the logits in backward again, as activation checkpointing does, would be a fourth
 // product beside the three. It is done where the factor cannot wait: float16 needs the scaling of the loss
 // before gradients are rounded to it.
+//
+// Where fused kernels are used (see FusedKernels), one kernel makes a part's loss of its logits and replaces
+// them by their gradients: the logits are in memory once, in 16 bits, are read once and written once.
 
 namespace lockstep::models {
 namespace {
@@ -37,10 +44,15 @@ namespace {
 constexpr std::int64_t kLogitsOfCpu = std::int64_t{1} << 25;
 /// Larger, because the product that adds to the weight's gradient reads and writes all of it for each part.
 constexpr std::int64_t kLogitsOfGpu = std::int64_t{1} << 27;
+/// Of fused kernels, which need a fifth of the memory.
+constexpr std::int64_t kLogitsOfFused = std::int64_t{1} << 28;
 constexpr std::int64_t kAlignedWords = 64;
+/// Parts of so many tokens, or a multiple, fill the blocks of a GPU's products.
+constexpr std::int64_t kAlignedTokens = 128;
 
-std::int64_t logits_at_a_time(const TokenLossOptions& options, const at::Device& device) {
+std::int64_t logits_at_a_time(const TokenLossOptions& options, const at::Device& device, bool is_fused) {
   if (options.logits_at_a_time > 0) return options.logits_at_a_time;
+  if (is_fused) return kLogitsOfFused;
   return device.is_cpu() ? kLogitsOfCpu : kLogitsOfGpu;
 }
 
@@ -54,8 +66,24 @@ at::ScalarType product_dtype(const at::Tensor& states) {
 /// With rows of 0 up to a multiple of kAlignedWords, where that is faster.
 at::Tensor align_words(const at::Tensor& weight) {
   const std::int64_t beyond = weight.size(0) % kAlignedWords;
-  if (beyond == 0 || !weight.is_cuda() || !c10::isReducedFloatingType(weight.scalar_type())) return weight;
+  const bool is_faster = weight.is_cuda() || kernels::fused_dtype(weight);
+  if (beyond == 0 || !is_faster || !c10::isReducedFloatingType(weight.scalar_type())) return weight;
   return at::constant_pad_nd(weight, {0, 0, 0, kAlignedWords - beyond});
+}
+
+/// The head's weight as its products take it; without a graph.
+at::Tensor weight_for_products(const TokenHead& head, at::ScalarType dtype) {
+  const bool has_copy = head.weight.scalar_type() == at::kFloat && c10::isReducedFloatingType(dtype);
+  return align_words(has_copy ? kernels::low_precision_copy(head.weight, dtype)
+                              : head.weight.detach().to(dtype));
+}
+
+/// The head's products with states [..., width], with a graph: of more words where that is faster.
+at::Tensor products_of(const TokenHead& head, const at::Tensor& states) {
+  const auto dtype = product_dtype(states);
+  return at::linear(states,
+                    align_words(head.weight.is_cuda() || kernels::fused_dtype(states) ? head.weight.to(dtype)
+                                                                                      : head.weight));
 }
 
 /// Products become logits; see TokenHead.
@@ -124,6 +152,15 @@ class LossWithGradients : public torch::autograd::Function<LossWithGradients> {
 /// Adds `gradients`^T * `states` to `sum`, which begins as that.
 void add_weight_gradient(at::Tensor& sum, const at::Tensor& gradients, const at::Tensor& states) {
   const bool is_wide = !c10::isReducedFloatingType(gradients.scalar_type());
+  if (gradients.is_cuda() && !is_wide) {
+    // In float32 from the product itself.
+    if (!sum.defined()) {
+      sum = at::mm(gradients.t(), states, at::kFloat);
+    } else {
+      at::addmm_out(sum, sum, gradients.t(), states, at::kFloat);
+    }
+    return;
+  }
   if (!sum.defined()) {
     sum = at::mm(gradients.t(), states);
     if (!is_wide) sum = sum.to(at::kFloat);
@@ -146,7 +183,53 @@ std::vector<Part> divide(std::int64_t tokens, std::int64_t at_a_time) {
   return parts;
 }
 
+/// As many parts as there must be, of nearly one size.
+std::vector<Part> divide_evenly(std::int64_t tokens, std::int64_t at_a_time) {
+  const std::int64_t parts = (tokens + at_a_time - 1) / std::max<std::int64_t>(1, at_a_time);
+  if (parts < 2) return divide(tokens, at_a_time);
+  const std::int64_t even = (tokens + parts - 1) / parts;
+  return divide(tokens, std::min(at_a_time, (even + kAlignedTokens - 1) / kAlignedTokens * kAlignedTokens));
+}
+
 at::Tensor most_probable(const at::Tensor& logits) { return logits.detach().argmax(-1); }
+
+/// Whether one kernel can do all that follows the products. What it cannot: see takes_cross_entropy().
+bool is_plain(const TokenHead& head) {
+  return !head.bias.defined() && head.divisor == 1 && head.softcap == 0;
+}
+
+kernels::CrossEntropyTask fused_task(const TokenHead& head, const at::Tensor& labels,
+                                     const TokenLossOptions& options) {
+  return {.labels = labels,
+          .no_label = kNoLabel,
+          .words = head.weight.size(0),
+          .label_smoothing = options.label_smoothing,
+          .predictions = options.predictions};
+}
+
+/// A part's loss, and the gradients by its products if they are wanted.
+struct PartLoss {
+  at::Tensor loss, predictions, gradients;
+};
+
+/// Without a graph. `products`: of the head, of nothing else.
+PartLoss loss_of_part(const TokenHead& head, at::Tensor products, const at::Tensor& labels,
+                      const TokenLossOptions& options, bool with_gradients) {
+  if (const auto task = fused_task(head, labels, options);
+      is_plain(head) && kernels::takes_cross_entropy(products, task)) {
+    const auto result = kernels::cross_entropy_in_place(products, task, with_gradients);
+    return {.loss = result.loss_sum, .predictions = result.predictions, .gradients = products};
+  }
+  PartLoss part;
+  const at::AutoGradMode enabled(with_gradients);
+  products.set_requires_grad(with_gradients);
+  const at::Tensor logits = finish_logits(head, products.narrow(1, 0, head.weight.size(0)));
+  const at::Tensor loss = sum_cross_entropy(logits, labels, options.label_smoothing);
+  if (options.predictions) part.predictions = most_probable(logits);
+  part.loss = loss.detach();
+  if (with_gradients) part.gradients = torch::autograd::grad({loss}, {products})[0];
+  return part;
+}
 
 /// The losses of states [tokens, width], with their gradients. See the note above.
 TokenLosses losses_with_gradients(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
@@ -160,31 +243,21 @@ TokenLosses losses_with_gradients(const TokenHead& head, const at::Tensor& state
   std::vector<at::Tensor> predictions;
   {
     const at::NoGradGuard no_grad;
+    const at::Tensor weight = weight_for_products(head, dtype);
     const Autocast exact(states.device(), MixedPrecision::no);
-    const at::Tensor inputs = states.detach().to(dtype), weight = align_words(head.weight.detach().to(dtype));
+    const at::Tensor inputs = states.detach().to(dtype);
     if (by_states) states_gradient = at::empty_like(inputs);
     for (const auto& [begin, count] : parts) {
       const at::Tensor some = inputs.narrow(0, begin, count);
-      at::Tensor products = at::mm(some, weight.t());
-      at::Tensor loss;
-      {
-        const at::AutoGradMode enabled(by_states || by_weight);
-        products.set_requires_grad(by_states || by_weight);
-        const at::Tensor logits = finish_logits(head, products.narrow(1, 0, words));
-        loss = sum_cross_entropy(logits, labels.narrow(0, begin, count), options.label_smoothing);
-        if (options.predictions) predictions.push_back(most_probable(logits));
-      }
-      const at::Tensor value = loss.detach();
-      sum = sum.defined() ? sum + value : value;
-      if (!loss.requires_grad()) continue;
-      const at::Tensor gradients = torch::autograd::grad({loss}, {products})[0];
-      loss.reset();
-      products.reset();
+      PartLoss part = loss_of_part(head, at::mm(some, weight.t()), labels.narrow(0, begin, count), options,
+                                   by_states || by_weight);
+      if (options.predictions) predictions.push_back(part.predictions);
+      sum = sum.defined() ? sum + part.loss : part.loss;
       if (by_states) {
         at::Tensor target = states_gradient.narrow(0, begin, count);
-        at::mm_out(target, gradients, weight);
+        at::mm_out(target, part.gradients, weight);
       }
-      if (by_weight) add_weight_gradient(weight_gradient, gradients, some);
+      if (by_weight) add_weight_gradient(weight_gradient, part.gradients, some);
     }
     if (by_states) states_gradient = states_gradient.to(states.scalar_type());
     if (by_weight) weight_gradient = weight_gradient.narrow(0, 0, words).to(head.weight.scalar_type());
@@ -197,14 +270,27 @@ TokenLosses losses_with_gradients(const TokenHead& head, const at::Tensor& state
           .predictions = options.predictions ? at::cat(predictions) : at::Tensor()};
 }
 
+/// The loss of states [tokens, width], and the most probable tokens if wanted, with a graph.
+std::vector<at::Tensor> recorded_losses(const TokenHead& head, const at::Tensor& states,
+                                        const at::Tensor& labels, const TokenLossOptions& options) {
+  const at::Tensor products = products_of(head, states);
+  if (const auto task = fused_task(head, labels, options);
+      is_plain(head) && kernels::takes_cross_entropy(products, task)) {
+    const auto result = kernels::cross_entropy_of_temporary(products, task);
+    return options.predictions ? std::vector{result.loss_sum, result.predictions}
+                               : std::vector{result.loss_sum};
+  }
+  const at::Tensor logits = finish_logits(head, products.narrow(-1, 0, head.weight.size(0)));
+  std::vector<at::Tensor> losses{sum_cross_entropy(logits, labels, options.label_smoothing)};
+  if (options.predictions) losses.push_back(most_probable(logits));
+  return losses;
+}
+
 /// The losses of states [tokens, width], whose logits backward computes again.
 TokenLosses losses_to_recompute(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
                                 const std::vector<Part>& parts, const TokenLossOptions& options) {
   const auto part_losses = [head, options](const at::Tensor& some, const at::Tensor& wanted) {
-    const at::Tensor logits = logits_of(head, some);
-    std::vector<at::Tensor> losses{sum_cross_entropy(logits, wanted, options.label_smoothing)};
-    if (options.predictions) losses.push_back(most_probable(logits));
-    return losses;
+    return recorded_losses(head, some, wanted, options);
   };
   at::Tensor sum;
   std::vector<at::Tensor> predictions;
@@ -233,11 +319,9 @@ TokenLosses losses_of_whole_logits(const TokenHead& head, const at::Tensor& stat
 }  // namespace
 
 at::Tensor logits_of(const TokenHead& head, const at::Tensor& states) {
-  const auto dtype = product_dtype(states);
+  const at::Tensor products = products_of(head, states);
   const std::int64_t words = head.weight.size(0);
-  const at::Tensor weight = align_words(head.weight.is_cuda() ? head.weight.to(dtype) : head.weight);
-  const at::Tensor products = at::linear(states, weight);
-  return finish_logits(head, weight.size(0) == words ? products : products.narrow(-1, 0, words));
+  return finish_logits(head, products.size(-1) == words ? products : products.narrow(-1, 0, words));
 }
 
 TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
@@ -245,19 +329,29 @@ TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const 
   if (!labels.defined() && options.logits)
     return {.loss_sum = {}, .loss_weight = {}, .logits = logits_of(head, states)};
   check_shapes(states, labels);
-  const std::int64_t most = logits_at_a_time(options, states.device()), words = head.weight.size(0);
+  const bool is_fused = is_plain(head) && labels.numel() > 0 && kernels::fused_dtype(states).has_value();
+  const std::int64_t most = logits_at_a_time(options, states.device(), is_fused), words = head.weight.size(0);
   const at::Tensor wanted = labels.flatten();
+  const bool is_small = wanted.numel() * words <= most;
+  // A checkpoint's function must not run a backward.
+  const bool is_inside_checkpoint = at::GradMode::is_enabled() && !parallel::may_checkpoint();
+  const bool recomputes = product_dtype(states) == at::kHalf || is_inside_checkpoint ||
+                          (head.bias.defined() && head.bias.requires_grad());
   TokenLosses losses;
-  if (options.logits || wanted.numel() * words <= most) {
+  if (options.logits || (is_small && !is_fused)) {
     losses = losses_of_whole_logits(head, states, labels, options);
   } else {
-    const auto parts = divide(wanted.numel(), std::max<std::int64_t>(1, most / words));
-    // A checkpoint's function must not run a backward.
-    const bool is_inside_checkpoint = at::GradMode::is_enabled() && !parallel::may_checkpoint();
-    const bool recomputes = product_dtype(states) == at::kHalf || is_inside_checkpoint ||
-                            (head.bias.defined() && head.bias.requires_grad());
-    losses = (recomputes ? losses_to_recompute : losses_with_gradients)(head, states.flatten(0, 1), wanted,
-                                                                        parts, options);
+    const std::int64_t at_a_time = std::max<std::int64_t>(1, most / words);
+    const auto parts =
+        is_fused ? divide_evenly(wanted.numel(), at_a_time) : divide(wanted.numel(), at_a_time);
+    const at::Tensor flat = states.flatten(0, 1);
+    if (is_small && recomputes) {
+      const auto whole = recorded_losses(head, flat, wanted, options);
+      losses.loss_sum = whole[0];
+      if (options.predictions) losses.predictions = whole[1];
+    } else {
+      losses = (recomputes ? losses_to_recompute : losses_with_gradients)(head, flat, wanted, parts, options);
+    }
     if (options.predictions) losses.predictions = losses.predictions.view(labels.sizes());
   }
   losses.loss_weight = wanted.ne(kNoLabel).sum();

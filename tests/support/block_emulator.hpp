@@ -9,9 +9,11 @@
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -65,13 +67,14 @@ class BlockEmulator {
   T exchange(T value, unsigned from) {
     static_assert(sizeof(T) <= sizeof(std::uint64_t));
     Fiber& fiber = *fibers_[running_];
-    std::memcpy(&fiber.given, &value, sizeof(T));
+    // In turns: who goes on writes the other place, which nobody reads any more.
+    const std::size_t place = fiber.exchanges++ % fiber.given.size();
+    std::memcpy(&fiber.given[place], &value, sizeof(T));
     const std::size_t warp = running_ / kLanes, begin = warp * kLanes;
     const std::size_t lanes = std::min<std::size_t>(kLanes, fibers_.size() - begin);
     wait_for(lanes, warp_waiting_[warp]);
     T got = value;
-    if (from < lanes) std::memcpy(&got, &fibers_[begin + from]->given, sizeof(T));
-    wait_for(lanes, warp_waiting_[warp]);
+    if (from < lanes) std::memcpy(&got, &fibers_[begin + from]->given[place], sizeof(T));
     return got;
   }
 
@@ -81,9 +84,12 @@ class BlockEmulator {
   struct Fiber {
     ucontext_t context{};
     std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStack);
+    jmp_buf again{};
+    bool has_begun = false;
     bool has_ended = false;
     bool waits = false;
-    std::uint64_t given = 0;
+    std::array<std::uint64_t, 2> given{};
+    std::size_t exchanges = 0;
   };
 
   void run_block(unsigned threads, const std::function<void()>& thread) {
@@ -95,7 +101,8 @@ class BlockEmulator {
     warp_waiting_.assign((threads + kLanes - 1) / kLanes, {});
     for (auto& fiber : fibers_) {
       if (!fiber) fiber = std::make_unique<Fiber>();
-      fiber->has_ended = fiber->waits = false;
+      fiber->has_begun = fiber->has_ended = fiber->waits = false;
+      fiber->exchanges = 0;
       getcontext(&fiber->context);
       fiber->context.uc_stack.ss_sp = fiber->stack.get();
       fiber->context.uc_stack.ss_size = kStack;
@@ -118,21 +125,25 @@ class BlockEmulator {
     }
   }
 
+  // Later switches are jumps, which call no system. AddressSanitizer wants to know of each stack.
   void resume(std::size_t index) {
     running_ = index;
     thread_index = {static_cast<unsigned>(index)};
     Fiber& fiber = *fibers_[index];
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&scheduler_fake_stack_, fiber.stack.get(), kStack);
-#endif
     swapcontext(&scheduler_, &fiber.context);
-#if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
+#else
+    if (_setjmp(scheduler_again_) != 0) return;
+    if (fiber.has_begun) _longjmp(fiber.again, 1);
+    fiber.has_begun = true;
+    setcontext(&fiber.context);
 #endif
   }
 
   /// Back to the scheduler, until it resumes this fiber.
-  void yield(bool ends) {
+  void yield([[maybe_unused]] bool ends) {
     Fiber& fiber = *fibers_[running_];
 #if defined(__SANITIZE_ADDRESS__)
     void* fake_stack = nullptr;
@@ -140,8 +151,7 @@ class BlockEmulator {
     swapcontext(&fiber.context, &scheduler_);
     __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #else
-    static_cast<void>(ends);
-    swapcontext(&fiber.context, &scheduler_);
+    if (_setjmp(fiber.again) == 0) _longjmp(scheduler_again_, 1);
 #endif
   }
 
@@ -181,6 +191,7 @@ class BlockEmulator {
   std::exception_ptr failure_;
   std::size_t running_ = 0;
   ucontext_t scheduler_{};
+  jmp_buf scheduler_again_{};
 #if defined(__SANITIZE_ADDRESS__)
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lockstep/models/lora_config.hpp"
 
@@ -64,7 +66,12 @@ class LoraLayer {
 class LinearImpl : public torch::nn::LinearImpl, public LoraLayer {
  public:
   using torch::nn::LinearImpl::LinearImpl;
+  /// In bfloat16 and float16 on a GPU, of autocast or of the weights, by Lockstep's own operation: see
+  /// FusedKernels.
   at::Tensor forward(const at::Tensor& input);
+  /// Followed by an activation by its name in config.json: "gelu", "gelu_new", "relu", "silu", "tanh". Throws
+  /// UsageError for others.
+  at::Tensor activated(const at::Tensor& input, const std::string& activation);
 
  private:
   Sizes sizes() const override { return {options.in_features(), options.out_features()}; }
@@ -73,6 +80,10 @@ class LinearImpl : public torch::nn::LinearImpl, public LoraLayer {
 };
 TORCH_MODULE(Linear);
 
+/// The outputs of several layers of the same input, such as queries, keys and values: with fused kernels and
+/// without adapters, one product. *Local*.
+std::vector<at::Tensor> packed_forward(const at::Tensor& input, const std::vector<Linear>& layers);
+
 /// A linear layer whose weight is [inputs, outputs], as in GPT-2's files; transformers' Conv1D. The weight
 /// begins normal with deviation `spread`, the bias zero.
 class Conv1DImpl : public torch::nn::Module, public LoraLayer {
@@ -80,6 +91,8 @@ class Conv1DImpl : public torch::nn::Module, public LoraLayer {
   Conv1DImpl(std::int64_t inputs, std::int64_t outputs, double spread);
   /// `input` [rows, tokens, inputs].
   at::Tensor forward(const at::Tensor& input);
+  /// As of Linear.
+  at::Tensor activated(const at::Tensor& input, const std::string& activation);
   bool has_turned_weight() const override { return true; }
 
  private:

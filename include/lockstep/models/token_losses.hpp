@@ -30,7 +30,7 @@ struct TokenLossOptions {
   /// The share of each label that is spread over the vocabulary.
   double label_smoothing = 0;
   /// The most logits that exist at a time, except that one token has as many as the vocabulary. 0: 2^25 on a
-  /// CPU, 2^27 on a GPU.
+  /// CPU, 2^27 on a GPU, 2^28 there with fused kernels.
   std::int64_t logits_at_a_time = 0;
   /// Whether the most probable tokens are wanted too.
   bool predictions = false;
@@ -67,8 +67,10 @@ void visit_tensors_of(TokenLosses& losses, const auto& visit) {
 /// The gradients are computed in forward, with the loss, so that logits are computed once; backward
 /// multiplies them by the gradient of `loss_sum`. In float16, whose small gradients need the loss scaling of
 /// that gradient, for a trained bias, and inside a checkpoint(), backward computes each part's logits again.
-/// No second derivatives of parts. Undefined labels: only the logits, if those are wanted. *Local*. Throws
-/// UsageError if the shapes do not fit, and if nothing is wanted.
+/// With fused kernels (see FusedKernels) one part is computed as several are, and each part's logits are in
+/// 16 bits: the loss and its gradient are computed of them in float32, and the gradient rounded to 16 bits as
+/// that of a cast is. No second derivatives of parts. Undefined labels: only the logits, if those are wanted.
+/// *Local*. Throws UsageError if the shapes do not fit, and if nothing is wanted.
 TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
                          const TokenLossOptions& options = {});
 

@@ -36,10 +36,15 @@ std::vector<int> numbers_before(const std::string& log, const std::string& words
   return numbers;
 }
 
-/// With 64 registers a thread, 1,024 threads are on a multiprocessor at a time.
+/// With 64 registers a thread, 1,024 threads are on a multiprocessor at a time. The norms of wide rows, whose
+/// threads keep up to 16 values of each tensor, need more.
+int most_registers(const std::string& name) { return name.starts_with("add_norm_backward") ? 128 : 64; }
+
 TEST_F(KernelCompiler, EveryKernelFitsTheRegistersOfEveryGpu) {
   for (const auto& [source, name] : testing::kernel_instances()) {
     for (const char* architecture : {"sm_80", "sm_90a", "sm_100a"}) {
+      // Those of float16 differ from those of bfloat16 in conversions alone.
+      if (name.find("fp16") != std::string::npos && architecture != std::string("sm_90a")) continue;
       SCOPED_TRACE(name + " for " + architecture);
       std::string log;
       const Cubin cubin = compile_cuda(cuda_text(source), name, architecture, {"--ptxas-options=-v"}, &log);
@@ -53,7 +58,7 @@ TEST_F(KernelCompiler, EveryKernelFitsTheRegistersOfEveryGpu) {
       const std::regex used("Used (\\d+) registers");
       std::smatch match;
       ASSERT_TRUE(std::regex_search(log, match, used)) << log;
-      EXPECT_LE(std::stoi(match[1]), 64) << log;
+      EXPECT_LE(std::stoi(match[1]), most_registers(name)) << log;
     }
   }
 }

@@ -11,7 +11,10 @@ namespace lockstep::testing::emulated {
 #include "kernels/cuda/prelude.cu"
 // The kernels.
 #include "kernels/cuda/adam.cu"
+#include "kernels/cuda/add_norm.cu"
 #include "kernels/cuda/batch_norm.cu"
+#include "kernels/cuda/column_sums.cu"
+#include "kernels/cuda/column_totals.cu"
 #include "kernels/cuda/cross_entropy.cu"
 
 }  // namespace lockstep::testing::emulated
@@ -43,6 +46,23 @@ struct Emulated {
 #define LOCKSTEP_KERNEL(source, ...) \
   all.emplace(#__VA_ARGS__, Emulated{source, emulate(&emulated::__VA_ARGS__)})
 
+#define LOCKSTEP_NORMS(type, packs)                   \
+  LOCKSTEP_KERNEL("add_norm", add_norm<type, packs>); \
+  LOCKSTEP_KERNEL("add_norm", add_norm_backward<type, packs>)
+
+#define LOCKSTEP_KERNELS_OF(type)                               \
+  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<type, true>);  \
+  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<type, false>); \
+  LOCKSTEP_KERNEL("column_sums", column_sums<type>);            \
+  LOCKSTEP_KERNEL("column_sums", gelu_forward<type, true>);     \
+  LOCKSTEP_KERNEL("column_sums", gelu_forward<type, false>);    \
+  LOCKSTEP_KERNEL("column_sums", gelu_backward<type, true>);    \
+  LOCKSTEP_KERNEL("column_sums", gelu_backward<type, false>);   \
+  LOCKSTEP_NORMS(type, 1);                                      \
+  LOCKSTEP_NORMS(type, 2);                                      \
+  LOCKSTEP_NORMS(type, 3);                                      \
+  LOCKSTEP_NORMS(type, 4)
+
 std::map<std::string, Emulated> make_all() {
   using emulated::bf16, emulated::fp16;
   std::map<std::string, Emulated> all;
@@ -71,13 +91,14 @@ std::map<std::string, Emulated> make_all() {
   LOCKSTEP_EACH_NORM(batch_norm_gradients, bf16);
   LOCKSTEP_EACH_NORM(batch_norm_gradients, fp16);
 #undef LOCKSTEP_EACH_NORM
-  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<bf16, true>);
-  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<bf16, false>);
-  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<fp16, true>);
-  LOCKSTEP_KERNEL("cross_entropy", cross_entropy<fp16, false>);
+  LOCKSTEP_KERNELS_OF(bf16);
+  LOCKSTEP_KERNELS_OF(fp16);
+  LOCKSTEP_KERNEL("column_totals", column_totals);
   return all;
 }
 
+#undef LOCKSTEP_KERNELS_OF
+#undef LOCKSTEP_NORMS
 #undef LOCKSTEP_KERNEL
 
 const std::map<std::string, Emulated>& all_emulated() {

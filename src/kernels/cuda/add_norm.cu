@@ -1,0 +1,179 @@
+// Layer normalization of a residual to which a branch is added, one block a row: the sum, its norm and what
+// the next product reads are written in one pass. Rows are read as packs of four, packs of a thread lie
+// blockDim.x apart.
+
+constexpr int kFour = 4;
+
+/// Where a pack of this thread begins.
+__device__ __forceinline__ int column_of(int pack) { return (int)(pack * blockDim.x + threadIdx.x) * kFour; }
+
+/// Two sums over a block at once; `room`: 64 numbers.
+struct Two {
+  float a, b;
+};
+
+__device__ __forceinline__ Two block_sums(Two value, float* room) {
+  value.a = warp_sum(value.a);
+  value.b = warp_sum(value.b);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  if (lane == 0) {
+    room[warp] = value.a;
+    room[32 + warp] = value.b;
+  }
+  __syncthreads();
+  value.a = warp_sum(lane < warps ? room[lane] : 0.0f);
+  value.b = warp_sum(lane < warps ? room[32 + lane] : 0.0f);
+  __syncthreads();
+  return value;
+}
+
+/// Any of `residual` [rows, width] and `branch` may be null, but not both, and any of the results: `sum` of
+/// both, and its norm as `narrow` and as `wide`.
+template <class T, int packs>
+__global__ void __launch_bounds__(512, 1) add_norm(const float* residual, const T* branch, float* sum, T* narrow,
+                                                float* wide, const float* gamma, const float* beta,
+                                                float* means, float* inverses, int width, float epsilon) {
+  __shared__ float room[32];
+  const i64 row = blockIdx.x;
+  float values[packs][kFour];
+  float all = 0.0f;
+#pragma unroll
+  for (int i = 0; i < packs; ++i) {
+    const int column = column_of(i);
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) values[i][j] = 0.0f;
+    if (column >= width) continue;
+    const i64 at = row * width + column;
+    if (residual != nullptr) {
+      const Pack<float, kFour> pack = load<float, kFour>(residual + at);
+#pragma unroll
+      for (int j = 0; j < kFour; ++j) values[i][j] = pack.at[j];
+    }
+    if (branch != nullptr) {
+      const Pack<T, kFour> pack = load<T, kFour>(branch + at);
+#pragma unroll
+      for (int j = 0; j < kFour; ++j) values[i][j] += to_float(pack.at[j]);
+    }
+    if (sum != nullptr) {
+      Pack<float, kFour> pack;
+#pragma unroll
+      for (int j = 0; j < kFour; ++j) pack.at[j] = values[i][j];
+      store(sum + at, pack);
+    }
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) all += values[i][j];
+  }
+  const float mean = block_sum(all, room) / width;
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < packs; ++i) {
+    if (column_of(i) >= width) continue;
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) squares += (values[i][j] - mean) * (values[i][j] - mean);
+  }
+  const float inverse = rsqrtf(block_sum(squares, room) / width + epsilon);
+  if (threadIdx.x == 0) {
+    means[row] = mean;
+    inverses[row] = inverse;
+  }
+#pragma unroll
+  for (int i = 0; i < packs; ++i) {
+    const int column = column_of(i);
+    if (column >= width) continue;
+    const Pack<float, kFour> scale = load<float, kFour>(gamma + column), shift = load<float, kFour>(beta + column);
+    Pack<float, kFour> result;
+#pragma unroll
+    for (int j = 0; j < kFour; ++j)
+      result.at[j] = (values[i][j] - mean) * inverse * scale.at[j] + shift.at[j];
+    const i64 at = row * width + column;
+    if (wide != nullptr) store(wide + at, result);
+    if (narrow == nullptr) continue;
+    Pack<T, kFour> rounded_result;
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) rounded_result.at[j] = rounded<T>(result.at[j]);
+    store(narrow + at, rounded_result);
+  }
+}
+
+/// The gradient by the sum, which is that by the residual and that by the branch, of those of the results,
+/// each of which may be null. `values`: the sum. `partial` [gridDim.x, 2, width]: what each block has of the
+/// gradients by gamma and beta; may be null.
+template <class T, int packs>
+__global__ void __launch_bounds__(512, 1)
+    add_norm_backward(const T* narrow, const float* wide, const float* sum, const float* values,
+                      const float* gamma, const float* means, const float* inverses, float* by_residual,
+                      T* by_branch, float* partial, i64 rows, int width) {
+  __shared__ float room[64];
+  float by_gamma[packs][kFour] = {}, by_beta[packs][kFour] = {};
+  for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
+    const float mean = means[row], inverse = inverses[row];
+    float gradients[packs][kFour], normed[packs][kFour];
+    Two sums = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+      const int column = column_of(i);
+      if (column >= width) continue;
+      const i64 at = row * width + column;
+      const Pack<float, kFour> value = load<float, kFour>(values + at), scale = load<float, kFour>(gamma + column);
+#pragma unroll
+      for (int j = 0; j < kFour; ++j) gradients[i][j] = 0.0f;
+      if (narrow != nullptr) {
+        const Pack<T, kFour> pack = load<T, kFour>(narrow + at);
+#pragma unroll
+        for (int j = 0; j < kFour; ++j) gradients[i][j] = to_float(pack.at[j]);
+      }
+      if (wide != nullptr) {
+        const Pack<float, kFour> pack = load<float, kFour>(wide + at);
+#pragma unroll
+        for (int j = 0; j < kFour; ++j) gradients[i][j] += pack.at[j];
+      }
+#pragma unroll
+      for (int j = 0; j < kFour; ++j) {
+        normed[i][j] = (value.at[j] - mean) * inverse;
+        by_gamma[i][j] += gradients[i][j] * normed[i][j];
+        by_beta[i][j] += gradients[i][j];
+        gradients[i][j] *= scale.at[j];
+        sums.a += gradients[i][j];
+        sums.b += gradients[i][j] * normed[i][j];
+      }
+    }
+    sums = block_sums(sums, room);
+    const float mean_gradient = sums.a / width, mean_product = sums.b / width;
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+      const int column = column_of(i);
+      if (column >= width) continue;
+      const i64 at = row * width + column;
+      Pack<float, kFour> result;
+#pragma unroll
+      for (int j = 0; j < kFour; ++j)
+        result.at[j] = inverse * (gradients[i][j] - mean_gradient - normed[i][j] * mean_product);
+      if (sum != nullptr) {
+        const Pack<float, kFour> pack = load<float, kFour>(sum + at);
+#pragma unroll
+        for (int j = 0; j < kFour; ++j) result.at[j] += pack.at[j];
+      }
+      if (by_residual != nullptr) store(by_residual + at, result);
+      if (by_branch == nullptr) continue;
+      Pack<T, kFour> rounded_result;
+#pragma unroll
+      for (int j = 0; j < kFour; ++j) rounded_result.at[j] = rounded<T>(result.at[j]);
+      store(by_branch + at, rounded_result);
+    }
+  }
+  if (partial == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < packs; ++i) {
+    const int column = column_of(i);
+    if (column >= width) continue;
+    Pack<float, kFour> of_gamma, of_beta;
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) {
+      of_gamma.at[j] = by_gamma[i][j];
+      of_beta.at[j] = by_beta[i][j];
+    }
+    float* const mine = partial + (i64)blockIdx.x * 2 * width + column;
+    store(mine, of_gamma);
+    store(mine + width, of_beta);
+  }
+}

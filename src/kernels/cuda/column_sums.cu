@@ -1,0 +1,107 @@
+// The sums of the columns of a matrix in float32: a block sums some rows of a tile of columns, in one order.
+// column_totals.cu sums what the blocks had.
+
+/// A column's warps, whose rows a block adds.
+enum { kWarpsOfTile = 8 };
+
+/// Adds the sums of a block's warps: `mine`, of n columns of each lane.
+template <int n>
+__device__ __forceinline__ void store_sums(const float (&mine)[n], float* partial, int width) {
+  __shared__ float room[kWarpsOfTile][32 * n + 4];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+  for (int i = 0; i < n; ++i) room[warp][lane * n + i] = mine[i];
+  __syncthreads();
+  const int first = blockIdx.x * 32 * n;
+  for (int at = threadIdx.x; at < 32 * n; at += blockDim.x) {
+    if (first + at >= width) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kWarpsOfTile; ++i) sum += room[i][at];
+    partial[(i64)blockIdx.y * width + first + at] = sum;
+  }
+}
+
+/// The rows of a block: each of the second dimension has as many.
+struct Rows {
+  i64 begin, end;
+};
+
+__device__ __forceinline__ Rows rows_of_block(i64 rows) {
+  const i64 each = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * each;
+  return {begin, begin + each < rows ? begin + each : rows};
+}
+
+/// `values` [rows, width], whose width is a multiple of 8; `partial` [gridDim.y, width].
+template <class T>
+__global__ void __launch_bounds__(256) column_sums(const T* values, float* partial, i64 rows, int width) {
+  constexpr int n = kPack<T>;
+  const int column = (blockIdx.x * 32 + threadIdx.x % 32) * n;
+  const Rows mine = rows_of_block(rows);
+  float sums[n] = {};
+  if (column < width) {
+    for (i64 row = mine.begin + threadIdx.x / 32; row < mine.end; row += kWarpsOfTile) {
+      const Pack<T, n> pack = load(values + row * width + column);
+#pragma unroll
+      for (int i = 0; i < n; ++i) sums[i] += to_float(pack.at[i]);
+    }
+  }
+  store_sums(sums, partial, width);
+}
+
+/// GELU, of the error function or of its approximation by tanh, and its derivative.
+template <bool by_tanh>
+__device__ __forceinline__ float gelu_of(float x) {
+  if (!by_tanh) return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+  const float inner = 0.79788456080286536f * (x + 0.044715f * x * x * x);
+  return 0.5f * x * (1.0f + tanhf(inner));
+}
+
+template <bool by_tanh>
+__device__ __forceinline__ float gelu_slope(float x) {
+  if (!by_tanh) {
+    const float density = 0.39894228040143268f * __expf(-0.5f * x * x);
+    return 0.5f * (1.0f + erff(x * 0.70710678118654752f)) + x * density;
+  }
+  const float square = x * x;
+  const float turned = tanhf(0.79788456080286536f * x * (1.0f + 0.044715f * square));
+  const float slope = 0.79788456080286536f * (1.0f + 3.0f * 0.044715f * square);
+  return 0.5f * (1.0f + turned) + 0.5f * x * (1.0f - turned * turned) * slope;
+}
+
+/// `count` values, at most 8 more than a multiple of 8 of them are read; all in one pass.
+template <class T, bool by_tanh>
+__global__ void __launch_bounds__(256) gelu_forward(const T* values, T* results, i64 count) {
+  constexpr int n = kPack<T>;
+  const i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * n;
+  if (at >= count) return;
+  Pack<T, n> pack = load(values + at);
+#pragma unroll
+  for (int i = 0; i < n; ++i) pack.at[i] = rounded<T>(gelu_of<by_tanh>(to_float(pack.at[i])));
+  store(results + at, pack);
+}
+
+/// The gradient by the values of GELU, and its column sums: that of a bias that was added to them. `gradients`
+/// of the results; all [rows, width].
+template <class T, bool by_tanh>
+__global__ void __launch_bounds__(256) gelu_backward(const T* gradients, const T* values, T* results,
+                                                     float* partial, i64 rows, int width) {
+  constexpr int n = kPack<T>;
+  const int column = (blockIdx.x * 32 + threadIdx.x % 32) * n;
+  const Rows mine = rows_of_block(rows);
+  float sums[n] = {};
+  if (column < width) {
+    for (i64 row = mine.begin + threadIdx.x / 32; row < mine.end; row += kWarpsOfTile) {
+      const i64 at = row * width + column;
+      const Pack<T, n> gradient = load(gradients + at), value = load(values + at);
+      Pack<T, n> result;
+#pragma unroll
+      for (int i = 0; i < n; ++i) {
+        result.at[i] = rounded<T>(to_float(gradient.at[i]) * gelu_slope<by_tanh>(to_float(value.at[i])));
+        sums[i] += to_float(result.at[i]);
+      }
+      store(results + at, result);
+    }
+  }
+  if (partial != nullptr) store_sums(sums, partial, width);
+}

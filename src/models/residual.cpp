@@ -1,0 +1,57 @@
+#include "models/residual.hpp"
+
+#include <ATen/ATen.h>
+
+#include <optional>
+
+#include "kernels/add_norm.hpp"
+#include "kernels/fused_kernels.hpp"
+
+namespace lockstep::models {
+namespace {
+
+kernels::Norm norm_of(torch::nn::LayerNorm& norm) {
+  return {.weight = norm->weight, .bias = norm->bias, .epsilon = norm->options.eps()};
+}
+
+/// The dtype of the fused kernel that normalizes `states` + `branch`; nothing without one.
+std::optional<at::ScalarType> norm_dtype(const at::Tensor& states, const at::Tensor& branch,
+                                         torch::nn::LayerNorm& norm) {
+  const auto dtype = kernels::fused_dtype(states);
+  const bool is_of_rows = norm->options.normalized_shape().size() == 1;
+  return dtype && is_of_rows && kernels::takes_add_norm(states, branch, norm_of(norm), *dtype) ? dtype
+                                                                                               : std::nullopt;
+}
+
+}  // namespace
+
+Residual add_branch(const at::Tensor& states, const at::Tensor& branch) {
+  const auto dtype = kernels::fused_dtype(states);
+  const bool waits = dtype && states.scalar_type() == at::kFloat && branch.scalar_type() == *dtype;
+  return waits ? Residual{states, branch} : Residual{states + branch};
+}
+
+at::Tensor whole_states(const Residual& residual) {
+  return residual.size() == 1 ? residual[0] : residual[0] + residual[1];
+}
+
+NormedStates normalize(const Residual& residual, torch::nn::LayerNorm& norm) {
+  const at::Tensor& states = residual[0];
+  const at::Tensor branch = residual.size() > 1 ? residual[1] : at::Tensor();
+  if (const auto dtype = norm_dtype(states, branch, norm)) {
+    const auto results = kernels::add_norm(states, branch, norm_of(norm), *dtype, {.sum = true});
+    return {.states = results.sum, .normed = results.narrow};
+  }
+  const at::Tensor sum = whole_states(residual);
+  return {.states = sum, .normed = norm(sum)};
+}
+
+Norms normalize_sum(const at::Tensor& branch, const Norms& states, torch::nn::LayerNorm& norm) {
+  if (const auto dtype = norm_dtype(states.front(), branch, norm)) {
+    const auto results = kernels::add_norm(states.front(), branch, norm_of(norm), *dtype, {.wide = true});
+    return {results.wide, results.narrow};
+  }
+  return {norm(branch + states.front())};
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <vector>
+
+namespace lockstep::models {
+
+/// What goes from layer to layer of a model that normalizes first: the states, or, with fused kernels, states
+/// and a branch to be added to them, which the next normalization does.
+using Residual = std::vector<at::Tensor>;
+
+/// `states` with `branch`, which is added now unless a fused kernel will.
+Residual add_branch(const at::Tensor& states, const at::Tensor& branch);
+
+/// The states with the branch.
+at::Tensor whole_states(const Residual& residual);
+
+struct NormedStates {
+  at::Tensor states;
+  /// With fused kernels in float16 or bfloat16.
+  at::Tensor normed;
+};
+
+/// The states with the branch, and their norm.
+NormedStates normalize(const Residual& residual, torch::nn::LayerNorm& norm);
+
+/// What goes from layer to layer of a model that normalizes last: norms, and, with fused kernels, the same in
+/// float16 or bfloat16 for products. The first and the last element are these two.
+using Norms = std::vector<at::Tensor>;
+
+/// The norm of `branch` + `states`.
+Norms normalize_sum(const at::Tensor& branch, const Norms& states, torch::nn::LayerNorm& norm);
+
+}  // namespace lockstep::models
