@@ -141,7 +141,9 @@ def gtest(runner, program, limit, tests="*", ranks=1, hosts=False):
         for case in suite["testsuite"]:
             failures = "\n".join(failure["failure"] for failure in case.get("failures", []))
             verdict = "failed" if failures else "passed" if case["result"] == "COMPLETED" else "skipped"
-            runner.add(f"{named}: {case['name']}", verdict, float(case["time"].rstrip("s")), failures)
+            # What a test measured.
+        notes = "; ".join(value for key, value in case.items() if key.startswith("note"))
+        runner.add(f"{named}: {case['name']}", verdict, float(case["time"].rstrip("s")), failures or notes)
 
 
 def device_checks(runner, cards):
@@ -149,6 +151,8 @@ def device_checks(runner, cards):
     which = "*" if cards else "0"
     gtest(runner, "device_test", 90, "*-*RanksOnDevice*/1:*GroupsOnDevice*/1" if cards else "*/0")
     gtest(runner, "device_test", 90, f"*RanksOnDevice*/{which}:*GroupsOnDevice*/{which}", ranks=2)
+    if cards:
+        gtest(runner, "fused_kernels_test", 90)
 
 
 def steps_of(runner, model, device, size, precision, rows, steps, warmup, checkpoints=False, graph=False):
