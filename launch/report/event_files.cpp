@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/input_file.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
+#include "report/lenient_json.hpp"
 #include "report/number_words.hpp"
 #include "report/protobuf_reader.hpp"
 
@@ -23,7 +25,7 @@ namespace fs = std::filesystem;
 // src/train/trackers/events.cpp.
 constexpr unsigned kTime = 1, kStep = 2, kSummary = 5, kSessionLog = 7;
 constexpr unsigned kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9;
-constexpr unsigned kDtype = 1, kContent = 4, kFloats = 5, kDoubles = 6;
+constexpr unsigned kDtype = 1, kContent = 4, kFloats = 5, kDoubles = 6, kStrings = 8;
 constexpr std::uint64_t kSessionStarts = 1, kFloatType = 1, kDoubleType = 2;
 constexpr unsigned kSessionStartInfo = 3;
 
@@ -87,10 +89,24 @@ void add_parameters(RunLog& log, const std::vector<ProtobufField>& metadata) {
   }
 }
 
+/// The arguments that transformers' Trainer logs as a text of JSON.
+void add_arguments(RunLog& log, const std::vector<ProtobufField>& tensor) {
+  const auto* const text = last_of(tensor, kStrings);
+  if (text == nullptr) return;
+  try {
+    const auto arguments = parse_python_text(text->bytes, "the text \"args\"");
+    if (!arguments.is_object()) return;
+    for (const auto& [name, value] : arguments.items()) log.add_parameter(name, plain_text(value));
+  } catch (const DataError& error) {
+    log.add_problem(fmt::format("{}: {}", log.source(), error.what()));
+  }
+}
+
 void add_value(RunLog& log, const std::vector<ProtobufField>& value, double step, double time) {
   add_parameters(log, fields_in(value, kMetadata));
   const auto* const tag = last_of(value, kTag);
   if (tag == nullptr) return;
+  if (tag->bytes == "args/text_summary") return add_arguments(log, fields_in(value, kTensor));
   const auto* const simple = last_of(value, kSimpleValue);
   const auto number =
       simple != nullptr ? std::optional(simple->as_float()) : tensor_number(fields_in(value, kTensor));

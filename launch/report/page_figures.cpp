@@ -124,12 +124,13 @@ class FigureMaker {
   std::string note_of(const Plot& plot, const DrawnPlot& drawn, const std::string& note,
                       bool is_repeated) const {
     std::vector<std::string> notes;
-    if (drawn.smoothed_over > 0 && !is_single())
-      notes.push_back("Thin: every logged value. Thick: a moving mean.");
-    if (drawn.smoothed_over > 0 && is_single()) {
+    if (drawn.smoothed_over > 0) {
+      const char* const mean = drawn.is_log ? "geometric mean" : "mean";
       notes.push_back(
-          fmt::format("Thin: every logged value. Thick: the mean over about {} neighbours on each side.",
-                      count_words(static_cast<double>(drawn.smoothed_over))));
+          is_single()
+              ? fmt::format("Thin: every logged value. Thick: the {} over about {} neighbours on each side.",
+                            mean, count_words(static_cast<double>(drawn.smoothed_over)))
+              : fmt::format("Thin: every logged value. Thick: a moving {}.", mean));
     }
     if (const auto bad = bad_values_note(plot); !bad.empty()) notes.push_back(bad);
     if (!note.empty()) notes.push_back(html_text(note));

@@ -2,14 +2,14 @@
 
 namespace lockstep::launch {
 
-// The colors of curves are Okabe and Ito's, darker on white and lighter on black so that thin lines can be
-// seen.
+// The colors of curves differ by lightness as well, so that people with color vision deficiencies tell them
+// apart, and stand out from the background; a test computes both.
 std::string_view page_style() {
   return R"css(
 :root{color-scheme:light dark;--back:#fff;--card:#fff;--front:#1b1f24;--quiet:#586069;--rule:#d8dde3;--grid:#e8ebef;
---c0:#0067a5;--c1:#d1570a;--c2:#00875f;--c3:#b24c8c;--c4:#a87200;--c5:#3a9fd8;--c6:#4a4f55;--c7:#6a4fb3;--bad:#c62828;--rest:#aab2bb}
+--c0:#0b62b0;--c1:#b53a00;--c2:#1f9650;--c3:#b05a9c;--c4:#d68000;--c5:#2a9af5;--c6:#4c5358;--c7:#3d0f5e;--bad:#c62828;--rest:#aab2bb}
 @media screen and (prefers-color-scheme:dark){:root{--back:#121518;--card:#1a1e22;--front:#e7e9ec;--quiet:#9da7b1;--rule:#343b42;--grid:#2a3036;
---c0:#56b4e9;--c1:#ff8f4a;--c2:#2ecf9f;--c3:#ee93c8;--c4:#f0bb3f;--c5:#a5dbff;--c6:#c8ccd0;--c7:#b5a3ff;--bad:#ff7b72;--rest:#565f68}}
+--c0:#4f9df6;--c1:#f0803c;--c2:#5fe88a;--c3:#c777b0;--c4:#ffd54a;--c5:#b8e0ff;--c6:#aeb0a8;--c7:#7a5cff;--bad:#ff7b72;--rest:#565f68}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
 body{margin:0 auto;padding:24px 16px 40px;max-width:1128px;background:var(--back);color:var(--front);
@@ -83,7 +83,7 @@ footer{margin-top:40px;color:var(--quiet);font-size:13px}
 @media (max-width:480px){body{padding:16px 12px 32px}h1{font-size:22px}.tiles{grid-template-columns:repeat(auto-fit,minmax(112px,1fr))}
 .tile b{font-size:17px}.arguments div{gap:8px}}
 @media print{body{padding:0;font-size:11pt;max-width:none}.strip{display:none}.scroll{overflow:visible}
-.grid{grid-template-columns:1fr 1fr}svg.plot.wide{display:none}svg.plot.narrow{display:block}h2{break-after:avoid}
+.grid{grid-template-columns:1fr 1fr}svg.plot.wide{display:none}svg.plot.narrow{display:block;max-width:480px}h2{break-after:avoid}
 figure,.tile{border-color:#ccc}tr{break-inside:avoid}}
 )css";
 }

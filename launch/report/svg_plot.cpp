@@ -29,7 +29,7 @@ struct CurveParts {
   std::size_t half = 0;
 };
 
-CurveParts parts_of(const PlotCurve& curve, bool smooths) {
+CurveParts parts_of(const PlotCurve& curve) {
   CurveParts parts;
   std::vector<PlotPoint> part;
   const auto end_part = [&] {
@@ -45,11 +45,23 @@ CurveParts parts_of(const PlotCurve& curve, bool smooths) {
     }
   }
   end_part();
-  if (!smooths || !curve.is_noisy || curve.has_dots || parts.raw.empty()) return parts;
-  parts.half = smoothing_of(std::ranges::max(parts.raw, {}, [](const auto& each) { return each.size(); }));
-  if (parts.half == 0) return parts;
-  for (const auto& each : parts.raw) parts.smooth.push_back(smoothed(each, parts.half));
   return parts;
+}
+
+/// On a logarithmic scale the mean of logarithms: it lies in the middle of what is seen.
+void smooth_parts(CurveParts& parts, bool is_log) {
+  if (parts.raw.empty()) return;
+  auto scaled = parts.raw;
+  for (auto& part : scaled) {
+    for (auto& point : part) point.y = is_log ? std::log10(point.y) : point.y;
+  }
+  const auto longest = std::ranges::max_element(scaled, {}, [](const auto& each) { return each.size(); });
+  parts.half = smoothing_of(*longest);
+  if (parts.half == 0) return;
+  for (const auto& part : scaled) {
+    parts.smooth.push_back(smoothed(part, parts.half));
+    for (auto& point : parts.smooth.back()) point.y = is_log ? std::pow(10.0, point.y) : point.y;
+  }
 }
 
 struct Range {
@@ -76,7 +88,7 @@ Axis y_axis(const Range& range, Plot::Scale scale, int most) {
 class PlotDrawing {
  public:
   PlotDrawing(const Plot& plot, int width, int height) : plot_(plot), width_(width), height_(height) {
-    for (const auto& curve : plot.curves) parts_.push_back(parts_of(curve, plot.smooths));
+    for (const auto& curve : plot.curves) parts_.push_back(parts_of(curve));
     Range x, y;
     for (const auto& parts : parts_) {
       for (const auto& part : parts.raw) {
@@ -91,6 +103,10 @@ class PlotDrawing {
     }
     x_ = linear_axis(x.low > 0 && x.low < 0.1 * x.high ? 0 : x.low, x.high, std::max(2, width / 90));
     y_ = y_axis(y, plot.scale, std::max(3, height / 45));
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const PlotCurve& curve = plot.curves[i];
+      if (plot.smooths && curve.is_noisy && !curve.has_dots) smooth_parts(parts_[i], y_.is_log);
+    }
     std::size_t letters = 1;
     for (const auto& tick : y_.ticks) letters = std::max(letters, tick.label.size());
     left_ = 12 + kLetter * static_cast<double>(letters);

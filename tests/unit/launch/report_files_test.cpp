@@ -49,6 +49,13 @@ std::string problems_of(const RunRecord& run) {
   return text;
 }
 
+constexpr const char* kState =
+    R"({"epoch": 2.0, "global_step": 4, "max_steps": 8, "num_train_epochs": 4, "log_history": [
+  {"loss": 2.0, "grad_norm": NaN, "learning_rate": 0.1, "epoch": 1.0, "step": 2},
+  {"eval_loss": 1.5, "eval_runtime": 2.0, "epoch": 1.0, "step": 2},
+  {"loss": Infinity, "learning_rate": 0.05, "epoch": 2.0, "step": 4}, {"loss": 3}],
+  "stateful_callbacks": {"LockstepTrainer": {"attributes": {"num_samples_seen": 128, "total_batch_size": 32, "train_seconds": 10.0}}}})";
+
 class EachTracker : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EachTracker, IsReadAsItWasWritten) {
@@ -165,6 +172,33 @@ TEST(EventFiles, AreThoseOfTensorFlow2Too) {
   EXPECT_EQ(*run.hosts.begin(), "node.x");
 }
 
+TEST(EventFiles, HaveTheArgumentsOfTransformers) {
+  const TemporaryFolder folder;
+  const std::string good = events::text(
+      1.0, 0, "args", R"({"learning_rate": 5e-05, "optim": "adamw_torch", "x": NaN, "seed": null})");
+  write_bytes(folder / "events.out.tfevents.1.h.1.0",
+              events::record(good) + events::record(events::text(1.0, 0, "note", "{}")) +
+                  events::record(events::text(1.0, 0, "args", "{no json")) +
+                  events::record(events::scalar(1.0, 1, "train/loss", 2.0)));
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.arguments.at("learning_rate"), "5e-05");
+  EXPECT_EQ(run.arguments.at("optim"), "adamw_torch");
+  EXPECT_EQ(run.arguments.at("x"), "NaN");
+  EXPECT_TRUE(contains_all(problems_of(run), {"the text \"args\" cannot be read"}));
+}
+
+TEST(RunReader, NamesTracesThatItCannotRead) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "trace");
+  write_bytes(folder / "trainer_state.json", kState);
+  for (const char* text : {"", "{}", "[1, 2]", "{\"rank\": \"x\"}", "\xff"}) {
+    write_bytes(folder / "trace" / "trace-rank-0.json", text);
+    const RunRecord run = read_run(folder.path());
+    EXPECT_TRUE(contains_all(problems_of(run), {"trace-rank-0.json' is not a trace of a rank"})) << text;
+    EXPECT_EQ(run.points_of("loss").size(), 2U);
+  }
+}
+
 TEST(RunReader, NamesLinesThatItLeavesOut) {
   const TemporaryFolder folder;
   write_bytes(folder / "metrics.jsonl",
@@ -175,13 +209,6 @@ TEST(RunReader, NamesLinesThatItLeavesOut) {
   EXPECT_TRUE(contains_all(problems_of(run),
                            {"metrics.jsonl: 4 lines were left out; the first, line 2: it cannot be read"}));
 }
-
-constexpr const char* kState =
-    R"({"epoch": 2.0, "global_step": 4, "max_steps": 8, "num_train_epochs": 4, "log_history": [
-  {"loss": 2.0, "grad_norm": NaN, "learning_rate": 0.1, "epoch": 1.0, "step": 2},
-  {"eval_loss": 1.5, "eval_runtime": 2.0, "epoch": 1.0, "step": 2},
-  {"loss": Infinity, "learning_rate": 0.05, "epoch": 2.0, "step": 4}, {"loss": 3}],
-  "stateful_callbacks": {"LockstepTrainer": {"attributes": {"num_samples_seen": 128, "total_batch_size": 32, "train_seconds": 10.0}}}})";
 
 TEST(RunReader, ReadsTheStateOfTheNewestCheckpoint) {
   const TemporaryFolder folder;

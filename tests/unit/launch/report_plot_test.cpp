@@ -2,12 +2,16 @@
 // escaping.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
+#include <set>
 
 #include "report/curves.hpp"
 #include "report/html_text.hpp"
 #include "report/number_words.hpp"
+#include "report/page_style.hpp"
 #include "report/svg_plot.hpp"
 #include "report/ticks.hpp"
 #include "support/throws.hpp"
@@ -174,6 +178,32 @@ TEST(Drawing, TakesALogarithmicScaleWhereItServes) {
   EXPECT_FALSE(draw(plot_of({{0, 1000}, {1, -1}}), 400, 200).is_log);
 }
 
+/// Of a curve that falls by powers of ten, an arithmetic mean would be that of its beginning.
+TEST(Drawing, SmoothsWhatIsSeen) {
+  std::vector<PlotPoint> points;
+  for (int i = 0; i < 200; ++i)
+    points.push_back({static_cast<double>(i), std::pow(10.0, -i * 0.05 + (i % 2 == 0 ? 0.2 : -0.2))});
+  const DrawnPlot drawn = draw(plot_of(points), 400, 240);
+  EXPECT_TRUE(drawn.is_log);
+  EXPECT_EQ(drawn.smoothed_over, 5U);
+  const auto begin = drawn.svg.find(" d=\"", drawn.svg.find("class=\"curve")) + 4;
+  const std::string path = drawn.svg.substr(begin, drawn.svg.find('"', begin) - begin);
+  // The smoothed curve is a line: its middle lies between its ends.
+  std::vector<PlotPoint> drawn_points;
+  for (std::size_t place = 0; place < path.size();) {
+    double x = 0, y = 0;
+    int length = 0;
+    ASSERT_EQ(std::sscanf(path.c_str() + place + 1, "%lf %lf%n", &x, &y, &length), 2);
+    drawn_points.push_back({x, y});
+    place += static_cast<std::size_t>(length) + 1;
+  }
+  ASSERT_GE(drawn_points.size(), 100U);
+  const PlotPoint &first = drawn_points.front(), &middle = drawn_points[drawn_points.size() / 2],
+                  &last = drawn_points.back();
+  const double expected = first.y + (last.y - first.y) * (middle.x - first.x) / (last.x - first.x);
+  EXPECT_NEAR(middle.y, expected, 2);
+}
+
 TEST(Drawing, EscapesNames) {
   Plot plot = plot_of({{0, 1}, {1, 2}});
   plot.title = plot.x_title = "</title><script>alert(1)</script>\"";
@@ -189,6 +219,63 @@ TEST(Drawing, GivesEachStyleItsOwnColorOrDashes) {
   std::set<std::pair<int, std::string>> looks;
   for (int style = 0; style < 32; ++style) looks.emplace(style % kPlotColors, dashes_of(style));
   EXPECT_EQ(looks.size(), 32U);
+}
+
+using Color = std::array<double, 3>;
+
+/// The colors --c0 to --c7 in the order in which the style sheet has them: light, then dark. In linear light.
+std::vector<Color> style_colors() {
+  std::vector<Color> colors;
+  const std::string style(page_style());
+  for (auto place = style.find("--c"); place != std::string::npos; place = style.find("--c", place + 1)) {
+    if (style[place + 4] != ':' || style[place + 5] != '#') continue;
+    Color color{};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const double part = std::stoi(style.substr(place + 6 + 2 * i, 2), nullptr, 16) / 255.0;
+      color[i] = part <= 0.04045 ? part / 12.92 : std::pow((part + 0.055) / 1.055, 2.4);
+    }
+    colors.push_back(color);
+  }
+  return colors;
+}
+
+/// CIE L*a*b* of the color as it is seen through a matrix.
+Color seen_through(const std::array<Color, 3>& matrix, const Color& color) {
+  const auto times = [](const std::array<Color, 3>& rows, const Color& value) {
+    Color result{};
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t j = 0; j < 3; ++j) result[i] += rows[i][j] * value[j];
+    }
+    return result;
+  };
+  const Color xyz = times({{{0.4124, 0.3576, 0.1805}, {0.2126, 0.7152, 0.0722}, {0.0193, 0.1192, 0.9505}}},
+                          times(matrix, color));
+  const auto root = [](double part) {
+    return part > 0.008856 ? std::cbrt(part) : 7.787 * std::max(part, 0.0) + 16.0 / 116;
+  };
+  const double x = root(xyz[0] / 0.95047), y = root(xyz[1]), z = root(xyz[2] / 1.08883);
+  return {116 * y - 16, 500 * (x - y), 200 * (y - z)};
+}
+
+/// With full color vision, and with protanopia, deuteranopia and tritanopia (Machado, Oliveira and Fernandes,
+/// 2009).
+TEST(Colors, CanBeToldApart) {
+  const std::array<Color, 3> visions[] = {
+      {{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}},
+      {{{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}}},
+      {{{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}}},
+      {{{1.255528, -0.076749, -0.178779}, {-0.078411, 0.930809, 0.147602}, {0.004733, 0.691367, 0.303900}}}};
+  const auto colors = style_colors();
+  ASSERT_EQ(colors.size(), 2U * kPlotColors);
+  for (const auto& vision : visions) {
+    for (std::size_t i = 0; i < colors.size(); ++i) {
+      for (std::size_t j = i + 1; j < colors.size() && j / kPlotColors == i / kPlotColors; ++j) {
+        const Color one = seen_through(vision, colors[i]), other = seen_through(vision, colors[j]);
+        EXPECT_GT(std::hypot(one[0] - other[0], one[1] - other[1], one[2] - other[2]), 15)
+            << i << " and " << j;
+      }
+    }
+  }
 }
 
 }  // namespace
