@@ -6,8 +6,8 @@
 namespace lockstep::optim {
 
 comm::GraphReplays* recorded_for(const std::vector<at::Tensor>& parameters) {
-  if (parameters.empty() || !parameters.front().is_cuda()) return nullptr;
-  return comm::GraphReplays::recorded();
+  if (parameters.empty()) return nullptr;
+  return comm::GraphReplays::recorded(parameters.front().device());
 }
 
 void check_recordable(torch::optim::Optimizer& optimizer) {
@@ -25,11 +25,5 @@ void refuse_first_step() {
       "GraphedStep cover it");
 }
 
-void check_recorded(const at::Tensor& state, const at::Tensor& recorded) {
-  if (state.is_same(recorded)) return;
-  throw UsageError(
-      "the state of an optimizer was replaced after its step was recorded in a CUDA graph, for example by "
-      "load_state: make a new GraphedStep");
-}
 
 }  // namespace lockstep::optim

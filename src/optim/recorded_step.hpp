@@ -30,7 +30,4 @@ void with_rate(comm::GraphReplays* replays, const double& lr, const Step& step) 
 /// A first step makes the optimizer's state, which each replay would make anew.
 [[noreturn]] void refuse_first_step();
 
-/// The kernels go on with the state that they were recorded with. Throws UsageError if it was replaced.
-void check_recorded(const at::Tensor& state, const at::Tensor& recorded);
-
 }  // namespace lockstep::optim

@@ -6,6 +6,8 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/optim/sgd.h>
 
+#include <tuple>
+
 #include "optim/check_options.hpp"
 #include "optim/real_views.hpp"
 #include "optim/recorded_step.hpp"
@@ -93,6 +95,13 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
                  const Tensors& gradients) {
   const SgdOptions& fields = static_cast<const GroupOptions<SgdOptions>&>(options).values;
   comm::GraphReplays* replays = recorded_for(parameters);
+  if (replays != nullptr) {
+    replays->valid_while([&fields, recorded = fields] {
+      return std::tie(fields.momentum, fields.dampening, fields.weight_decay, fields.nesterov, fields.maximize) ==
+             std::tie(recorded.momentum, recorded.dampening, recorded.weight_decay, recorded.nesterov,
+                      recorded.maximize);
+    });
+  }
   if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false, factors(), replays);
   SgdLists first, later;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -101,8 +110,8 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
     if (is_first && replays != nullptr) refuse_first_step();
     if (is_first) state.momentum_buffer(at::empty_like(parameters[i]));
     if (replays != nullptr) {
-      replays->before_each([this, parameter = parameters[i], momentum = state.momentum_buffer()] {
-        check_recorded(state_of<torch::optim::SGDParamState>(parameter).momentum_buffer(), momentum);
+      replays->valid_while([this, parameter = parameters[i], momentum = state.momentum_buffer()] {
+        return state_of<torch::optim::SGDParamState>(parameter).momentum_buffer().is_same(momentum);
       });
     }
     SgdLists& lists = is_first ? first : later;

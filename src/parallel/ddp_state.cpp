@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "comm/c10d_handles.hpp"
+#include "comm/cuda/graph_recorder.hpp"
 #include "comm/errors.hpp"
 #include "comm/transport/shared_allocation.hpp"
 #include "lockstep/core/error.hpp"
@@ -88,6 +89,12 @@ void DdpState::rebuild_buckets() {
 void DdpState::backward_begins() {
   reducer->buckets_begin();
   if (hook_runner != nullptr) hook_runner->backward_begins();
+}
+
+void DdpState::forget_failed_recording() {
+  if (!backward_runs || !backward_is_recorded || torch::autograd::get_current_graph_task_id() != -1) return;
+  backward_runs = false;
+  reducer->forget_backward();
 }
 
 void DdpState::broadcast(const std::vector<NamedTensor>& named, int root) {
@@ -181,6 +188,8 @@ void DdpState::backward_reaches(DdpForward& call) {
   }
   if (!backward_runs) {
     backward_runs = true;
+    auto* const recorder = comm::GraphRecorder::of(group.device());
+    backward_is_recorded = recorder != nullptr && recorder->is_recording();
     torch::autograd::Engine::get_default_engine().queue_callback(
         [state = shared_from_this()] { state->backward_runs = false; });
   }

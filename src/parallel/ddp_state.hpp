@@ -51,6 +51,8 @@ struct DdpState : std::enable_shared_from_this<DdpState> {
   void watch_backward(const std::vector<at::Tensor>& outputs, bool is_synchronised);
   /// Called in backward, before any gradient of the forward's parameters.
   void backward_reaches(DdpForward& call);
+  /// Call it before a forward: a backward that failed while it was recorded as a CUDA graph has sent nothing.
+  void forget_failed_recording();
   /// Copies values of `root` to the other ranks. *Collective*.
   void broadcast(const std::vector<NamedTensor>& named, int root);
   /// The same before a forward. Graphs of forwards whose backward is still to come may have saved a buffer:
@@ -86,6 +88,7 @@ struct DdpState : std::enable_shared_from_this<DdpState> {
   bool buffers_are_due = true;            // The last forward was synchronized, so buffers may differ since.
   bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
   bool backward_runs = false;             // Also after a backward that threw.
+  bool backward_is_recorded = false;      // The last backward was being recorded as a CUDA graph.
 
  private:
   /// Those whose graph still exists and had no backward.

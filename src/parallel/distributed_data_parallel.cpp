@@ -180,6 +180,7 @@ void DistributedDataParallelBase::before_forward(const std::vector<at::Tensor>& 
                      ": gradients that are applied in backward cannot be accumulated: no_sync() needs a step "
                      "after backward");
   }
+  state.forget_failed_recording();
   if (watches_parameters()) state.parameter_watch.check(parameters, names, *state.reducer);
   try {
     if (state.synchronises()) state.watch.step(state.reducer->times(), !state.join);

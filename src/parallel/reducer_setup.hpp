@@ -60,6 +60,12 @@ class TimedReducer : public c10d::Reducer {
     rebuilt_param_indices_.clear();
   }
   bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
+  /// The last backward ended with an exception and has sent nothing: it was recorded as a CUDA graph, not run.
+  void forget_backward() {
+    forget_order();
+    require_finalize_ = false;
+    expect_autograd_hooks_ = false;
+  }
 
  private:
   void attach_own_hooks();

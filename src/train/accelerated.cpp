@@ -26,7 +26,8 @@ void AcceleratedOptimizer::step() {
 }
 
 void AcceleratedOptimizer::zero_grad(bool set_to_none) {
-  if (!gradients_ || gradients_->may_clear(*optimizer_)) lockstep::zero_grad(*optimizer_, set_to_none);
+  if (gradients_ && !gradients_->may_clear(*optimizer_)) return;
+  lockstep::zero_grad(*optimizer_, set_to_none && !(gradients_ && gradients_->keeps_gradients()));
 }
 
 }  // namespace lockstep

@@ -144,6 +144,7 @@ LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint
   const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
   if (latest.checkpoint) {
     for (const auto& hook : *state_->load_hooks) hook(latest.checkpoint->path);
+    ++state_->loads;
     state_->prepared.state(gradients()->scaling()).load(*this, *latest.checkpoint);
     process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
     trackers_resume_at(latest.checkpoint->info.step);

@@ -28,6 +28,8 @@ struct Accelerator::State {
   train::PreparedObjects prepared;
   train::PreemptionSync preemption;
   bool stop_requested = false;
+  /// How often a state was loaded.
+  std::uint64_t loads = 0;
   std::shared_ptr<StateHookHandle::Hooks> save_hooks = std::make_shared<StateHookHandle::Hooks>();
   std::shared_ptr<StateHookHandle::Hooks> load_hooks = std::make_shared<StateHookHandle::Hooks>();
   /// Destroyed first: it may still be writing.

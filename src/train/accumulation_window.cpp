@@ -141,6 +141,7 @@ void AccumulationWindow::clear() {
   stepped_.clear();
   loaders_.clear();
   passes_ = {};
+  keeps_gradients_ = false;
   done_ = 0;
   syncs_ = true;
 }
@@ -251,8 +252,28 @@ at::Tensor AccumulationWindow::weight_so_far(const at::Tensor& weight) {
   at::Tensor all = weight.detach().to(at::kDouble).reshape({1});
   if (all.is_cpu()) all = all.to(group_.object_device(), /*non_blocking=*/true);
   if (!inside_) return all;
-  weight_ = weight_.defined() && weighted_losses_ == 1 ? weight_ + all.to(weight_.device()) : all;
-  return weight_;
+  const bool adds = weight_.defined() && weighted_losses_ == 1;
+  if (!keeps_place_) {
+    weight_ = adds ? weight_ + all.to(weight_.device()) : all;
+    return weight_;
+  }
+  if (!place_of_weight_.defined()) place_of_weight_ = at::zeros_like(all);
+  weight_ = place_of_weight_;
+  return adds ? weight_.add_(all) : weight_.copy_(all);
+}
+
+void AccumulationWindow::set_memory(Memory memory) {
+  weighted_ = memory.weighted;
+  weighted_losses_ = memory.weighted_losses;
+  weight_ = std::move(memory.weight);
+  divided_by_ = std::move(memory.divided_by);
+}
+
+void AccumulationWindow::was_replayed(bool weighted) {
+  demand_kind(weighted);
+  if (!weighted) return;
+  weighted_losses_ = 1;
+  weight_ = place_of_weight_;
 }
 
 /// The gradient of a weighted mean, sum(losses) / sum(weights) over micro-batches and ranks, while each

@@ -59,6 +59,29 @@ class AccumulationWindow {
   void end() noexcept;
   /// After the end, still that of the last micro-batch, until a backward outside of one.
   bool syncs() const noexcept { return syncs_; }
+  /// The number of the micro-batch, from 1, and how many the window has, as far as it is known.
+  std::int64_t number() const noexcept { return done_; }
+  std::int64_t length() const noexcept { return length_; }
+
+  /// What the host knows of the micro-batches so far.
+  struct Memory {
+    std::optional<bool> weighted;
+    int weighted_losses = 0;
+    at::Tensor weight, divided_by;
+  };
+  Memory memory() const { return {weighted_, weighted_losses_, weight_, divided_by_}; }
+  void set_memory(Memory memory);
+  /// The weight of the window stays at one place on the device, where a recorded micro-batch finds it.
+  void keep_weight_in_place() noexcept { keeps_place_ = true; }
+  /// A micro-batch was computed without a call of backward(), by a replay.
+  void was_replayed(bool weighted);
+  /// The same of an optimizer's step.
+  void was_stepped(const torch::optim::Optimizer& optimizer) { stepped_.insert(&optimizer); }
+  /// Those that have stepped in the micro-batch.
+  const std::set<const torch::optim::Optimizer*>& stepped() const noexcept { return stepped_; }
+  /// From now on prepared optimizers fill gradients with zeros instead of dropping them.
+  void keep_gradients() noexcept { keeps_gradients_ = true; }
+  bool keeps_gradients() const noexcept { return keeps_gradients_; }
   bool sends_each_batch() const noexcept { return options_.sync_each_batch; }
 
   /// Computes gradients; with a weight, they become those of the weighted mean at the end of the window.
@@ -115,6 +138,8 @@ class AccumulationWindow {
   int weighted_losses_ = 0;
   /// Weight of the window so far: one element on a device; undefined before the first.
   at::Tensor weight_;
+  bool keeps_place_ = false, keeps_gradients_ = false;
+  at::Tensor place_of_weight_;
   /// The weight by which the window's gradients are divided already; undefined if they are sums.
   at::Tensor divided_by_;
 };

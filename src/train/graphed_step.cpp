@@ -3,52 +3,35 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
-#include "comm/cuda/graph_replays.hpp"
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "comm/cuda/plugin.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
+#include "train/graphs/step_graphs.hpp"
+#include "train/training_scope.hpp"
 
 namespace lockstep {
 namespace {
 
 using Tensors = GraphedStep::Tensors;
+using train::kinds_of;
 
-Tensors detached(const Tensors& tensors) {
+Tensors without_gradients(const Tensors& tensors) {
   Tensors results;
   for (const auto& tensor : tensors) results.push_back(tensor.detach());
   return results;
 }
 
-/// "Long [8, 32] on cuda:0".
-std::string kind_of(const at::Tensor& tensor) {
-  return fmt::format("{} [{}] on {}", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
-                     tensor.device().str());
-}
-
-bool is_like(const at::Tensor& one, const at::Tensor& other) {
-  return one.sizes() == other.sizes() && one.scalar_type() == other.scalar_type() &&
-         one.device() == other.device();
-}
-
-void check_like_first(const Tensors& inputs, const Tensors& first) {
-  if (inputs.size() != first.size()) {
-    throw UsageError(
-        fmt::format("GraphedStep: {} inputs, but {} in the first step", inputs.size(), first.size()));
-  }
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (is_like(inputs[i], first[i])) continue;
-    throw UsageError(fmt::format(
-        "GraphedStep: input {} is {}, but {} in the first step, and a recorded step cannot change. "
-        "Drop the last, incomplete batch (drop_last), or pad it",
-        i, kind_of(inputs[i]), kind_of(first[i])));
-  }
-}
-
-void check_stream(const at::Device& device) {
-  const c10::impl::VirtualGuardImpl streams(device.type());
-  if (streams.getStream(device) != streams.getDefaultStream(device)) return;
-  throw UsageError(
-      "GraphedStep: the current stream is the default one, which CUDA cannot record. Keep the result of "
-      "graph_stream() from before the model is made");
+void check_options(const GraphedStepOptions& options) {
+  if (options.warmup_steps < 1)
+    throw UsageError(fmt::format("GraphedStep: warmup_steps must be at least 1, not {}", options.warmup_steps));
+  if (options.max_shapes < 1)
+    throw UsageError(fmt::format("GraphedStep: max_shapes must be at least 1, not {}", options.max_shapes));
 }
 
 }  // namespace
@@ -62,58 +45,104 @@ c10::OptionalStreamGuard graph_stream(const at::Device& device) {
 }
 
 struct GraphedStep::Impl {
-  /// A recorded step.
-  struct Recording {
-    explicit Recording(const at::Device& device) : replays(device) {}
-
-    Tensors results;
-    comm::GraphReplays replays;
-    /// Destroyed first: it uses the memory of the others.
-    std::unique_ptr<comm::CudaGraph> graph = comm::cuda_plugin().make_graph();
+  /// What a recorded micro-batch has done to its window.
+  struct Outcome {
+    std::optional<bool> weighted;
+    std::set<const torch::optim::Optimizer*> stepped;
   };
 
+  Impl(Function the_step, const GraphedStepOptions& the_options)
+      : step(std::move(the_step)), options(the_options) {
+    check_options(options);
+  }
+
   Function step;
-  int warmup_steps_left;
-  /// The memory that all steps read.
-  Tensors inputs = {};
-  std::unique_ptr<Recording> recording = {};
+  GraphedStepOptions options;
+  /// For the micro-batches of an accelerator.
+  std::unique_ptr<train::TrainingScope> scope;
+  std::uint64_t loads = 0;
+  std::optional<at::Device> device;
+  std::optional<train::StepGraphs> graphs;
+  std::map<std::string, Outcome> outcomes;
 
-  void take(const Tensors& given) {
-    if (inputs.empty()) {
-      check_stream(given.front().device());
-      for (const auto& input : given) inputs.push_back(input.clone());
-      return;
-    }
-    check_like_first(given, inputs);
-    for (std::size_t i = 0; i < given.size(); ++i) inputs[i].copy_(given[i], /*non_blocking=*/true);
-  }
+  train::AccumulationWindow& window() const { return scope->window(); }
 
-  void record() {
-    auto made = std::make_unique<Recording>(inputs.front().device());
-    try {
-      made->replays.record(*made->graph, [&] { made->results = detached(step(inputs)); });
-    } catch (const c10::Error& error) {
+  void begin(const at::Device& the_device, comm::GraphRecorder& recorder) {
+    device = the_device;
+    if (!recorder.can_record_here(*device)) {
       throw UsageError(
-          fmt::format("GraphedStep: this step cannot be recorded as a CUDA graph. It must not wait for the "
-                      "device, as item(), printing a tensor and copying it to the CPU do. CUDA says: {}",
-                      error.what_without_backtrace()));
+          "GraphedStep: the current stream is the default one, which CUDA cannot record. Keep the result of "
+          "graph_stream() from before the model is made");
     }
-    recording = std::move(made);
+    train::StepGraphsOptions how{.warmup_steps = options.warmup_steps,
+                                 .shapes = static_cast<std::size_t>(options.max_shapes),
+                                 .rehearse = false,
+                                 .must_record = true,
+                                 .who = "GraphedStep"};
+    if (scope != nullptr) {
+      how.host_state = [this] {
+        return [this, memory = window().memory()] { window().set_memory(memory); };
+      };
+    }
+    graphs.emplace(*device, std::move(how));
   }
 
-  void replay() {
+  void check_inputs(const Tensors& inputs) const {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].device() == *device) continue;
+      throw UsageError(fmt::format("GraphedStep: input {} is on {}, but those of the first step are on {}", i,
+                                   inputs[i].device().str(), device->str()));
+    }
+  }
+
+  /// Gradients that several calls add up stay at one place, by which recordings find them.
+  void keep_gradients() {
+    if (window().steps() == 1 || window().keeps_gradients()) return;
+    window().keep_gradients();
+    window().keep_weight_in_place();
+    Tensors parameters;
+    for (const auto& model : window().models()) {
+      for (const auto& entry : model.parameters()) parameters.push_back(entry.tensor);
+    }
+    graphs->set_parameters(std::move(parameters));
+  }
+
+  Tensors run(const Tensors& inputs) {
+    check_inputs(inputs);
+    if (scope == nullptr) return run_part("step", inputs, /*ends_step=*/true);
+    if (std::exchange(loads, scope->loads()) != scope->loads()) graphs->forget();
+    keep_gradients();
+    const bool ends_step = window().syncs();
+    const std::string part = fmt::format("micro-batch {} of {}{}", std::min<std::int64_t>(window().number(), 2),
+                                         window().length(), ends_step ? ", the last" : "");
+    Tensors results = run_part(part, inputs, ends_step);
+    if (!graphs->replayed()) return results;
+    Outcome& outcome = outcomes[part + kinds_of(inputs)];
+    if (graphs->called()) {
+      outcome = {window().memory().weighted, window().stepped()};
+      return results;
+    }
+    if (outcome.weighted) window().was_replayed(*outcome.weighted);
+    for (const auto* const optimizer : outcome.stepped) window().was_stepped(*optimizer);
+    return results;
+  }
+
+  Tensors run_part(const std::string& part, const Tensors& inputs, bool ends_step) {
     process_heartbeat().perhaps_waiting("graphed step");
-    recording->replays.run();
-    recording->graph->replay();
-    process_heartbeat().finished_step();
+    Tensors results = graphs->run(part, inputs, step);
+    if (ends_step && !graphs->called()) process_heartbeat().finished_step();
+    if (ends_step) graphs->end_step();
+    return results;
   }
 };
 
 GraphedStep::GraphedStep(Function step, const GraphedStepOptions& options)
-    : impl_(std::make_unique<Impl>(Impl{std::move(step), options.warmup_steps})) {
-  if (options.warmup_steps < 1)
-    throw UsageError(
-        fmt::format("GraphedStep: warmup_steps must be at least 1, not {}", options.warmup_steps));
+    : impl_(std::make_unique<Impl>(std::move(step), options)) {}
+
+GraphedStep::GraphedStep(const Accelerator& accelerator, Function step, const GraphedStepOptions& options)
+    : GraphedStep(std::move(step), options) {
+  impl_->scope = std::make_unique<train::TrainingScope>(accelerator);
+  impl_->loads = impl_->scope->loads();
 }
 
 GraphedStep::GraphedStep(GraphedStep&&) noexcept = default;
@@ -122,17 +151,15 @@ GraphedStep::~GraphedStep() = default;
 
 Tensors GraphedStep::operator()(const Tensors& inputs) {
   if (inputs.empty()) throw UsageError("GraphedStep: a step needs an input");
-  if (!inputs.front().is_cuda()) return detached(impl_->step(inputs));
-  impl_->take(inputs);
-  if (impl_->warmup_steps_left > 0) {
-    --impl_->warmup_steps_left;
-    return detached(impl_->step(impl_->inputs));
+  const at::Device device = inputs.front().device();
+  if (!impl_->graphs) {
+    comm::GraphRecorder* const recorder = comm::GraphRecorder::of(device);
+    if (recorder == nullptr) return without_gradients(impl_->step(inputs));
+    impl_->begin(device, *recorder);
   }
-  if (!is_recorded()) impl_->record();
-  impl_->replay();
-  return impl_->recording->results;
+  return impl_->run(inputs);
 }
 
-bool GraphedStep::is_recorded() const noexcept { return impl_->recording != nullptr; }
+bool GraphedStep::is_recorded() const noexcept { return impl_->graphs && impl_->graphs->replayed(); }
 
 }  // namespace lockstep

@@ -30,6 +30,10 @@ TrainingScope::Entered::~Entered() {
   accelerator_.state_->prepared.set_owner(before_);
 }
 
+AccumulationWindow& TrainingScope::window() const { return *accelerator_.gradients(); }
+
+std::uint64_t TrainingScope::loads() const { return accelerator_.state_->loads; }
+
 bool TrainingScope::load_models(const std::filesystem::path& checkpoint) const {
   const auto models = accelerator_.state_->prepared.models_of(owner_);
   const auto sharded = accelerator_.state_->prepared.sharded_models();

@@ -41,6 +41,11 @@ class TrainingScope {
   /// Until the scope is left: accumulation steps above 1, or a global batch, replace the Accelerator's own.
   void set_accumulation(std::int64_t steps, std::int64_t global_batch_size);
 
+  /// That of the Accelerator.
+  AccumulationWindow& window() const;
+  /// How often a state was loaded, which replaces what recorded steps refer to.
+  std::uint64_t loads() const;
+
   /// Reads the scope's models from a whole checkpoint that was written while it was entered. False if it has
   /// prepared none. *Collective*. Throws like Accelerator::load_model; then nothing has changed.
   bool load_models(const std::filesystem::path& checkpoint) const;

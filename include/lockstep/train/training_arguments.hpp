@@ -24,6 +24,10 @@ inline std::vector<std::string> option_words(SamplingStrategy) {
   return {"random", "sequential", "group_by_length"};
 }
 
+/// Whether steps are recorded as CUDA graphs: where possible, always (an error where it is not), or never.
+enum class CudaGraphs { automatic, on, off };
+inline std::vector<std::string> option_words(CudaGraphs) { return {"auto", "on", "off"}; }
+
 /// All settings of a training except its model and data. Names, defaults and meaning are those of Hugging
 /// Face's TrainingArguments unless noted. One declaration (training_argument_table) makes each field a flag
 /// (--per-device-train-batch-size), a key in a JSON file (--config), a line of --help and a row of
@@ -117,6 +121,11 @@ struct TrainingArguments {
   bool fp16_full_eval = false;
   /// Allow TF32 (10 bits of mantissa) for float32 matrix products on CUDA devices; unset: LibTorch's setting.
   std::optional<bool> tf32 = {};
+  /// On a CUDA device, record the kernels of a step once as CUDA graphs, which the host then launches as a
+  /// whole: faster where the device waits for the host, as with small models. The results are the same. Steps
+  /// that cannot be recorded run as usual, and one line of the log says why; `on`: an error instead. See
+  /// docs/training.md for what a step must not do.
+  CudaGraphs cuda_graphs = CudaGraphs::automatic;
   /// Keep no activations inside the model's units; backward recomputes them: less memory, more time, the same
   /// bits. See lockstep::set_activation_checkpointing.
   bool gradient_checkpointing = false;

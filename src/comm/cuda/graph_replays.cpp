@@ -51,9 +51,9 @@ void GraphReplays::record(CudaGraph& graph, const std::function<void()>& launch)
   graph.end();
 }
 
-GraphReplays* GraphReplays::recorded() {
-  const CudaPlugin* plugin = loaded_cuda_plugin();
-  if (plugin == nullptr || !plugin->is_recording()) return nullptr;
+GraphReplays* GraphReplays::recorded(const at::Device& device) {
+  GraphRecorder* const recorder = GraphRecorder::of(device);
+  if (recorder == nullptr || !recorder->is_recording()) return nullptr;
   GraphReplays* replays = recording;
   if (replays == nullptr) {
     throw UsageError(

@@ -2,12 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
 
-#include "comm/cuda/plugin.hpp"
+#include "comm/cuda/graph_recorder.hpp"
 
 namespace lockstep::comm {
 
@@ -25,6 +26,13 @@ class GraphReplays {
 
   void before_each(std::function<void()> action) { actions_.push_back(std::move(action)); }
 
+  /// The recorded kernels are right as long as `holds` returns true.
+  void valid_while(std::function<bool()> holds) { conditions_.push_back(std::move(holds)); }
+  /// Whether the next replay would do what the recorded code would. To be asked before run().
+  bool is_valid() const {
+    return std::all_of(conditions_.begin(), conditions_.end(), [](const auto& holds) { return holds(); });
+  }
+
   /// A float32 scalar on the device that recorded kernels read; each replay is preceded by a write of what
   /// `value` returns then.
   at::Tensor number(std::function<double()> value);
@@ -33,11 +41,11 @@ class GraphReplays {
     for (const auto& action : actions_) action();
   }
 
-  /// Those of the graph for which this thread's current stream is being recorded, which may be in another
-  /// thread than record(); null if it is not recorded. Throws UsageError if it is recorded for another graph.
-  /// Only where a CUDA device is in use.
-  static GraphReplays* recorded();
-  /// The same, but null if the stream is recorded for another graph.
+  /// Those of the graph for which this thread's current stream on `device` is being recorded, which may be in
+  /// another thread than record(); null if it is not recorded. Throws UsageError if it is recorded for another
+  /// graph.
+  static GraphReplays* recorded(const at::Device& device);
+  /// Of any device; null, too, if the stream is recorded for another graph.
   static GraphReplays* current() noexcept;
 
  private:
@@ -45,6 +53,7 @@ class GraphReplays {
   at::Tensor numbers_;
   std::int64_t used_ = 0;
   std::vector<std::function<void()>> actions_;
+  std::vector<std::function<bool()>> conditions_;
 };
 
 }  // namespace lockstep::comm

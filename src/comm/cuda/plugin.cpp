@@ -1,7 +1,10 @@
 // The CUDA library: the only part of Lockstep that links CUDA and NCCL.
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -104,18 +107,95 @@ std::string nccl_flight_record() {
 void begin_range(const char* name) { nvtxRangePushA(name); }
 void end_range() { nvtxRangePop(); }
 
-class TorchGraph final : public CudaGraph {
+/// Whether the memory is the host's, of any kind.
+bool is_host_memory(const void* pointer) {
+  cudaPointerAttributes attributes{};
+  if (pointer == nullptr || cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeHost || attributes.type == cudaMemoryTypeUnregistered;
+}
+
+/// at::cuda::CUDAGraph, with what it leaves undone after a recording that failed, and a look at its copies.
+class TorchGraph final : public CudaGraph, private at::cuda::CUDAGraph {
  public:
+  explicit TorchGraph(const GraphPool& pool) : at::cuda::CUDAGraph(/*keep_graph=*/true), pool_(pool) {}
+
   /// Other threads, such as those of loaders and NCCL's watchdog, go on meanwhile.
-  void begin() override { graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal); }
-  void end() override { graph_.capture_end(); }
-  void replay() override { graph_.replay(); }
+  void begin() override {
+    try {
+      capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    } catch (...) {
+      recover();
+      throw;
+    }
+  }
+
+  void end() override {
+    try {
+      capture_end();
+    } catch (...) {
+      recover();
+      throw;
+    }
+    refuse_host_copies();
+    instantiate();
+    // It is not looked at any more.
+    C10_CUDA_CHECK_WARN(cudaGraphDestroy(graph_));
+    has_graph_ = false;
+  }
+
+  void replay() override { at::cuda::CUDAGraph::replay(); }
 
  private:
-  at::cuda::CUDAGraph graph_;
+  /// capture_end() has stopped half-way: the allocator would serve the pool for ever, and not reuse memory that
+  /// another stream has used; generators would refuse to draw.
+  void recover() noexcept {
+    (void)cudaGetLastError();
+    const auto quietly = [](const auto& action) {
+      try {
+        action();
+      } catch (const std::exception&) {
+      }
+    };
+    quietly([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_); });
+    quietly([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_); });
+    quietly([&] { c10::cuda::CUDACachingAllocator::releasePool(capture_dev_, mempool_id_); });
+    quietly([&] { at::getHostAllocator(at::kCUDA)->release_pool(mempool_id_); });
+    for (auto& [state, increment] : captured_generator_states_) {
+      state->capturing_ = false;
+      state->offset_intragraph_ = 0;
+    }
+  }
+
+  /// A copy from memory of the host that did not wait was recorded with its address alone.
+  void refuse_host_copies() {
+    std::size_t count = 0;
+    C10_CUDA_CHECK(cudaGraphGetNodes(graph_, nullptr, &count));
+    std::vector<cudaGraphNode_t> nodes(count);
+    C10_CUDA_CHECK(cudaGraphGetNodes(graph_, nodes.data(), &count));
+    for (const auto node : nodes) {
+      cudaGraphNodeType type{};
+      C10_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
+      if (type != cudaGraphNodeTypeMemcpy) continue;
+      cudaMemcpy3DParms copy{};
+      if (cudaGraphMemcpyNodeGetParams(node, &copy) != cudaSuccess) {
+        (void)cudaGetLastError();
+        continue;
+      }
+      TORCH_CHECK(!is_host_memory(copy.srcPtr.ptr),
+                  "it copies from memory of the host to the device, where a replay would find other data");
+      TORCH_CHECK(!is_host_memory(copy.dstPtr.ptr), "it copies from the device to memory of the host");
+    }
+  }
+
+  GraphPool pool_;
 };
 
-std::unique_ptr<CudaGraph> make_graph() { return std::make_unique<TorchGraph>(); }
+GraphPool make_graph_pool() { return at::cuda::graph_pool_handle(); }
+
+std::unique_ptr<CudaGraph> make_graph(const GraphPool& pool) { return std::make_unique<TorchGraph>(pool); }
 
 bool is_recording() {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
@@ -156,6 +236,13 @@ void launch_kernel(void* kernel, int index, const Grid& grid, void** arguments) 
                                   c10::cuda::getCurrentCUDAStream()));
 }
 
+SyncDebugMode sync_debug_mode() {
+  using Mode = c10::cuda::SyncDebugMode;
+  const Mode mode = c10::cuda::warning_state().get_sync_debug_mode();
+  if (mode == Mode::L_DISABLED) return SyncDebugMode::off;
+  return mode == Mode::L_WARN ? SyncDebugMode::warn : SyncDebugMode::error;
+}
+
 }  // namespace
 }  // namespace lockstep::comm
 
@@ -175,11 +262,13 @@ extern "C" const lockstep::comm::CudaPlugin* lockstep_cuda_plugin() {
                                  .nccl_flight_record = &nccl_flight_record,
                                  .begin_range = &begin_range,
                                  .end_range = &end_range,
+                                 .make_graph_pool = &make_graph_pool,
                                  .make_graph = &make_graph,
                                  .is_recording = &is_recording,
                                  .set_sync_debug_mode = &set_sync_debug_mode,
                                  .device_facts = &device_facts,
                                  .load_kernel = &load_kernel,
-                                 .launch_kernel = &launch_kernel};
+                                 .launch_kernel = &launch_kernel,
+                                 .sync_debug_mode = &sync_debug_mode};
   return &plugin;
 }

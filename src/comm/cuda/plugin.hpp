@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -31,6 +32,9 @@ struct NcclRequest {
   int color = 0;
 };
 
+/// Memory that several graphs share, for what they use during a replay: at::cuda::MempoolId_t.
+using GraphPool = std::pair<unsigned long long, unsigned long long>;
+
 /// What one stream was given between begin() and end(), to be launched again as a whole: at::cuda::CUDAGraph.
 class CudaGraph {
  public:
@@ -41,6 +45,8 @@ class CudaGraph {
   /// Work for the current stream, which is not the default one, is recorded from now on, and not run. Calls
   /// that wait for the device fail in this thread.
   virtual void begin() = 0;
+  /// Throws if something could not be recorded, or would read or write memory of the host that is gone at a
+  /// replay. Then the allocator and the random generators are as they were before begin().
   virtual void end() = 0;
   virtual void replay() = 0;
 };
@@ -85,7 +91,8 @@ struct CudaPlugin {
   std::string (*nccl_flight_record)();
   void (*begin_range)(const char* name);
   void (*end_range)();
-  std::unique_ptr<CudaGraph> (*make_graph)();
+  GraphPool (*make_graph_pool)();
+  std::unique_ptr<CudaGraph> (*make_graph)(const GraphPool& pool);
   /// Whether this thread's current stream is being recorded.
   bool (*is_recording)();
   void (*set_sync_debug_mode)(SyncDebugMode mode);
@@ -95,9 +102,10 @@ struct CudaPlugin {
   void* (*load_kernel)(const std::string& cubin, const std::string& symbol, int index);
   /// On the current stream of the device. `arguments`: a pointer to each.
   void (*launch_kernel)(void* kernel, int index, const Grid& grid, void** arguments);
+  SyncDebugMode (*sync_debug_mode)();
 };
 
-constexpr int kCudaPluginVersion = 9;
+constexpr int kCudaPluginVersion = 10;
 constexpr const char* kCudaPluginEntry = "lockstep_cuda_plugin";
 
 /// Lockstep's CUDA library. Loaded at the start of the program if a device may be used, otherwise on the

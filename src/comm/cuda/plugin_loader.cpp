@@ -54,6 +54,9 @@ void check_in_time() {
 const CudaPlugin* load() {
   // After an error c10d's watchdog waits four times as long for the dumps of other ranks: 10 s instead of 60.
   set_default_variable("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500");
+  // NCCL would exchange the buffers of collectives that are recorded in a CUDA graph among the ranks of a host,
+  // which do not all record at the same time.
+  set_default_variable("NCCL_GRAPH_REGISTER", "0");
   const std::string path = library_path();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) unusable(dlerror());

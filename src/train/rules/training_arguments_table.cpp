@@ -80,6 +80,8 @@ void add_precision(Table& table) {
       .add("bf16-full-eval", &Args::bf16_full_eval, "Evaluate with the model in bfloat16.")
       .add("fp16-full-eval", &Args::fp16_full_eval, "Evaluate with the model in float16.")
       .add("tf32", &Args::tf32, "Use TF32 for float32 matrix products on CUDA devices.")
+      .add("cuda-graphs", &Args::cuda_graphs,
+           "Record steps as CUDA graphs: auto: where possible; on: an error where it is not; off.")
       .add("gradient-checkpointing", &Args::gradient_checkpointing,
            "Do not keep activations inside the model's layers; recompute them in backward.")
       .add(

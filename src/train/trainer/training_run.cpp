@@ -6,6 +6,7 @@
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "train/graphs/side_stream.hpp"
 #include "train/trainer/training_run.hpp"
 
 namespace lockstep {
@@ -30,10 +31,19 @@ class Raised {
 }  // namespace
 
 TrainOutput TrainingRun::run() {
+  const bool records = train::records_steps(trainer_);
+  std::optional<train::SideStream> stream;
+  if (records) stream.emplace(impl_.accelerator.device());
+  const auto output = run_steps(records);
+  steps_.reset();
+  return output;
+}
+
+TrainOutput TrainingRun::run_steps(bool records) {
   const Raised training(impl_.in_training);
   const train::TrainingScope::Entered entered(impl_.scope);
   impl_.scope.set_accumulation(impl_.args.gradient_accumulation_steps, impl_.args.global_batch_size);
-  prepare();
+  prepare(records);
   begin_state({});
   call(&TrainerCallback::on_prepare);
   resume();
@@ -75,7 +85,7 @@ void TrainingRun::evaluate_on_start() {
 }
 
 /// Prepares the loader first: it determines the accumulation steps of a global batch.
-void TrainingRun::prepare() {
+void TrainingRun::prepare(bool records) {
   auto [accelerator, args, parts] = std::tie(impl_.accelerator, impl_.args, impl_.parts);
   if (impl_.has_trained && accelerator.options().fsdp_plugin) {
     throw UsageError(
@@ -105,6 +115,7 @@ void TrainingRun::prepare() {
   check_plateau();
   impl_.accelerated_optimizer.emplace(accelerator.prepare(*impl_.optimizer));
   if (impl_.scheduler) accelerator.prepare(*impl_.scheduler);
+  steps_.emplace(trainer_, impl_.scope, *impl_.accelerated_optimizer, records);
   meter_.emplace(accelerator, args.average_tokens_across_devices);
   checkpoints_.emplace(accelerator, CheckpointOptions{.folder = args.output_dir,
                                                       .keep_last = 0,

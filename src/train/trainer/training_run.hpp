@@ -17,6 +17,7 @@
 #include "train/rules/resumed_arguments.hpp"
 #include "train/rules/training_plan.hpp"
 #include "train/trainer/loss_meter.hpp"
+#include "train/trainer/step_runner.hpp"
 #include "train/trainer/trainer_impl.hpp"
 
 namespace lockstep {
@@ -29,7 +30,8 @@ class TrainingRun {
   TrainOutput run();
 
  private:
-  void prepare();
+  TrainOutput run_steps(bool records);
+  void prepare(bool records);
   void check_evaluations() const;
   void check_is_known(const std::string& metric) const;
   void begin_state(TrainerState done);
@@ -54,7 +56,6 @@ class TrainingRun {
   void run_micro_batch(const Batch& batch);
   void discard_window();
   void finish_step();
-  void clip();
   void step_schedule();
   void log_evaluate_save();
   void log_step();
@@ -86,6 +87,7 @@ class TrainingRun {
   std::optional<DataLoader> batches_;
   std::optional<Checkpoints> checkpoints_;
   std::optional<train::LossMeter> meter_;
+  std::optional<train::StepRunner> steps_;
   train::TrainingSize size_;
   train::TrainingPlan plan_;
   /// The optimizer's options as the program gave them, before a checkpoint replaced them: of each group, with

@@ -1,8 +1,6 @@
 #include <ATen/ATen.h>
 #include <algorithm>
-#include <limits>
 #include "lockstep/core/error.hpp"
-#include "lockstep/optim/zero_grad.hpp"
 
 #include "train/trainer/training_run.hpp"
 
@@ -15,8 +13,7 @@ void TrainingRun::run_micro_batch(const Batch& batch) {
     call(&TrainerCallback::on_step_begin);
   }
   const auto window = impl_.accelerator.accumulate();
-  impl_.last_loss = trainer_.training_step(batch);
-  impl_.last_loss.value = impl_.last_loss.value.detach();
+  impl_.last_loss = steps_->micro_batch(batch);
   meter_->add(impl_.last_loss);
   flops_ += trainer_.floating_point_operations(batch);
   samples_ += static_cast<double>(
@@ -30,19 +27,18 @@ void TrainingRun::discard_window() {
   if (micro_batches_in_step_ == 0) return;
   micro_batches_in_step_ = 0;
   meter_->discard_step();
-  // The prepared optimizer would wait for the step.
-  zero_grad(impl_.accelerated_optimizer->optimizer());
+  steps_->discard();
 }
 
 void TrainingRun::finish_step() {
   micro_batches_in_step_ = 0;
   meter_->end_step();
-  clip();
+  grad_norm_ = steps_->clip();
   call(&TrainerCallback::on_pre_optimizer_step);
-  impl_.accelerated_optimizer->step();
+  steps_->step();
   call(&TrainerCallback::on_optimizer_step);
   step_schedule();
-  impl_.accelerated_optimizer->zero_grad();
+  steps_->clear();
   TrainerState& state = impl_.state;
   ++state.global_step;
   checkpoints_->count_step();
@@ -63,17 +59,6 @@ void TrainingRun::finish_step() {
   // If training ends at this step, it finishes normally instead of being preempted.
   const bool asked = impl_.accelerator.should_stop();
   if (asked && !impl_.control.should_training_stop) preempt();
-}
-
-/// A limit of infinity leaves the gradients unchanged and only measures their norm.
-void TrainingRun::clip() {
-  const double limit = impl_.args.max_grad_norm;
-  std::vector<at::Tensor> parameters;
-  for (const auto& entry : trainer_.model().parameters()) {
-    if (entry.tensor.grad().defined()) parameters.push_back(entry.tensor);
-  }
-  grad_norm_ = impl_.accelerator.clip_grad_norm_(parameters,
-                                                 limit > 0 ? limit : std::numeric_limits<double>::infinity());
 }
 
 /// Logs the learning rate that this step used.

@@ -1,0 +1,46 @@
+#include "comm/cuda/graph_recorder.hpp"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <atomic>
+
+namespace lockstep::comm {
+namespace {
+
+class CudaRecorder final : public GraphRecorder {
+ public:
+  GraphPool make_pool() override { return cuda_plugin().make_graph_pool(); }
+  std::unique_ptr<CudaGraph> make_graph(const GraphPool& pool) override {
+    return cuda_plugin().make_graph(pool);
+  }
+  bool is_recording() override { return cuda_plugin().is_recording(); }
+  bool can_record_here(const at::Device& device) override {
+    const c10::impl::VirtualGuardImpl streams(device.type());
+    return streams.getStream(device) != streams.getDefaultStream(device);
+  }
+  void empty_cache() override {
+    // It waits for the device, and may.
+    const SyncDebugMode mode = cuda_plugin().sync_debug_mode();
+    cuda_plugin().set_sync_debug_mode(SyncDebugMode::off);
+    at::getDeviceAllocator(at::kCUDA)->emptyCache();
+    cuda_plugin().set_sync_debug_mode(mode);
+  }
+};
+
+std::atomic<GraphRecorder*> replacement{nullptr};
+
+}  // namespace
+
+GraphRecorder* GraphRecorder::of(const at::Device& device) noexcept {
+  if (GraphRecorder* const other = replacement) return other;
+  static CudaRecorder cuda;
+  return device.is_cuda() && loaded_cuda_plugin() != nullptr ? &cuda : nullptr;
+}
+
+std::shared_ptr<void> GraphRecorder::replace(GraphRecorder& recorder) {
+  replacement = &recorder;
+  return std::shared_ptr<void>(nullptr, [](std::nullptr_t) { replacement = nullptr; });
+}
+
+}  // namespace lockstep::comm

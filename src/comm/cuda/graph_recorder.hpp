@@ -1,0 +1,35 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include "comm/cuda/plugin.hpp"
+
+namespace lockstep::comm {
+
+/// Records what a device is given. That of CUDA devices is Lockstep's CUDA library.
+class GraphRecorder {
+ public:
+  GraphRecorder() = default;
+  GraphRecorder(const GraphRecorder&) = delete;
+  GraphRecorder& operator=(const GraphRecorder&) = delete;
+  virtual ~GraphRecorder() = default;
+
+  virtual GraphPool make_pool() = 0;
+  virtual std::unique_ptr<CudaGraph> make_graph(const GraphPool& pool) = 0;
+  /// Whether this thread's current stream is being recorded.
+  virtual bool is_recording() = 0;
+  /// Whether this thread's current stream can be recorded: the default one cannot.
+  virtual bool can_record_here(const at::Device& device) = 0;
+  /// Returns memory to the device that the allocator keeps for later.
+  virtual void empty_cache() = 0;
+
+  /// The recorder for a device; null if its work cannot be recorded, or the CUDA library is not loaded.
+  static GraphRecorder* of(const at::Device& device) noexcept;
+
+  /// Lets `recorder` stand for the one of all devices until the result is destroyed: for tests without a GPU.
+  static std::shared_ptr<void> replace(GraphRecorder& recorder);
+};
+
+}  // namespace lockstep::comm
