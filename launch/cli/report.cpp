@@ -144,9 +144,9 @@ int follow(const ReportOptions& options, std::ostream& out, std::ostream& err) {
     try {
       const auto runs = read_runs(options);
       const double change = last_change_of_all(runs);
-      const bool is_quiet = last_change == change;
+      const bool is_quiet = last_change == change || seconds_since_1970() - change > 2 * options.interval;
       goes_on = !(all_have_ended(runs) && is_quiet);
-      if (!is_quiet || !goes_on) write_report(runs, options, goes_on);
+      if (last_change != change || !goes_on) write_report(runs, options, goes_on);
       if (!last_change)
         out << fmt::format("writing {} every {:g} s\n", output_of(options).string(), options.interval)
             << std::flush;

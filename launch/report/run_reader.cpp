@@ -198,15 +198,28 @@ void place_events(RunRecord& run) {
   }
 }
 
+std::vector<LoggedEvaluation> logged_evaluations(const RunRecord& run) {
+  std::vector<LoggedEvaluation> evaluations;
+  for (const auto& [name, series] : run.series) {
+    if (!name.starts_with("eval_") || !name.ends_with("_runtime")) continue;
+    for (const auto& point : series.points) evaluations.push_back({point.time, point.value});
+  }
+  return evaluations;
+}
+
 void read_spent_time(const RunFiles& files, RunRecord& run) {
+  const auto evaluations = logged_evaluations(run);
   for (const auto& folder : files.trace_folders) {
     try {
-      const auto traces = read_traces(folder);
+      auto traces = read_traces(folder);
+      const RankTrace first = traces.front();
       std::vector<SpentTime> ranks;
       double waited = 0, seconds = 0;
-      for (const auto& trace : traces) {
+      for (auto& trace : traces) {
         run.hosts.insert(utf8_text(trace.host));
         run.world_size = std::max(run.world_size, trace.world_size);
+        // Rank 0 logs.
+        if (first.rank == 0) add_evaluations(trace, first, evaluations);
         auto spent = spent_time_of(trace);
         if (spent.seconds > 0) ranks.push_back(std::move(spent));
       }

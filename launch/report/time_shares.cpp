@@ -121,6 +121,26 @@ SpentTime spent_time_of(const RankTrace& trace) {
   return spent;
 }
 
+void add_evaluations(RankTrace& trace, const RankTrace& reference,
+                     const std::vector<LoggedEvaluation>& evaluations) {
+  if (trace.spans.empty()) return;
+  const long thread = training_thread(trace);
+  std::int64_t first = trace.spans.front().begin, last = trace.spans.front().end;
+  for (const auto& span : trace.spans) {
+    first = std::min(first, span.begin);
+    last = std::max(last, span.end);
+  }
+  for (const auto& operation : trace.operations) last = std::max(last, operation.end);
+  for (const auto& evaluation : evaluations) {
+    // Far from what an integer holds: nanoseconds since 1970 are below 2^61 until the year 2043.
+    if (!(evaluation.end > 0 && evaluation.end < 2.3e9 && evaluation.seconds > 0 && evaluation.seconds < 1e9))
+      continue;
+    const auto end = static_cast<std::int64_t>(evaluation.end * 1e9) - reference.wall_offset;
+    const auto begin = end - static_cast<std::int64_t>(evaluation.seconds * 1e9);
+    if (begin >= first && end <= last) trace.spans.push_back({"evaluation", thread, begin, end});
+  }
+}
+
 SpentTime mean_of(const std::vector<SpentTime>& ranks) {
   SpentTime mean{.who = ranks.size() == 1 ? ranks.front().who : "all ranks", .seconds = 0, .shares = {}};
   std::map<std::string, double> seconds;

@@ -12,6 +12,17 @@ namespace lockstep::launch {
 /// of them, and between the ranges. Seconds are 0 if the trace has no ranges. *Local*.
 SpentTime spent_time_of(const RankTrace& trace);
 
+/// An evaluation of the training: when it ended, in seconds since 1970 on the host of rank 0, and its length.
+struct LoggedEvaluation {
+  double end = 0;
+  double seconds = 0;
+};
+
+/// Adds ranges "evaluation" for those that a trace covers. `reference` is the trace of the rank that logged
+/// them, on whose clock they are. *Local*.
+void add_evaluations(RankTrace& trace, const RankTrace& reference,
+                     const std::vector<LoggedEvaluation>& evaluations);
+
 /// The mean over ranks, with the ranges of all of them. *Local*.
 SpentTime mean_of(const std::vector<SpentTime>& ranks);
 

@@ -49,7 +49,7 @@ RankTrace trace_of(const json& file) {
   trace.world_size = file.at("world_size").get<int>();
   trace.host = file.at("host").get<std::string>();
   trace.reason = file.at("reason").get<std::string>();
-  const auto offset = file.at("wall_offset_ns").get<std::int64_t>();
+  const auto offset = trace.wall_offset = file.at("wall_offset_ns").get<std::int64_t>();
   for (const auto& entry : file.at("entries")) trace.operations.push_back(operation_of(entry, offset));
   for (const auto& span : file.at("spans")) {
     trace.spans.push_back({span.at("name").get<std::string>(), span.at("thread").get<long>(),
@@ -127,6 +127,7 @@ std::optional<std::int64_t> lead_of(const RankTrace& trace, const RankTrace& ref
 }
 
 void move(RankTrace& trace, std::int64_t amount) {
+  trace.wall_offset += amount;
   for (auto& operation : trace.operations) {
     operation.begin -= amount;
     if (operation.end != 0) operation.end -= amount;

@@ -41,6 +41,8 @@ struct RankTrace {
   int world_size = 0;
   std::string host;
   std::string reason;
+  /// The clock of a report plus this is the time since 1970 on this rank's host.
+  std::int64_t wall_offset = 0;
   std::vector<TracedOperation> operations;
   std::vector<TracedSpan> spans;
   struct Group {

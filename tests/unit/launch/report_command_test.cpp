@@ -101,12 +101,12 @@ TEST(ReportPage, TellsHowATrainingStands) {
   EXPECT_EQ(state_words(run, {.now = 5000}), "finished");
 }
 
-TEST(ReportPage, ThinsMillionsOfValues) {
+TEST(ReportPage, ThinsManyValues) {
   RunRecord run = record("r");
   auto& points = run.series["loss"].points;
-  for (int i = 0; i < 1'000'000; ++i)
+  for (int i = 0; i < 300'000; ++i)
     points.push_back({static_cast<double>(i), 2 + std::sin(i * 0.7), kUnknown});
-  points[500'000].value = 77'777;
+  points[150'000].value = 77'777;
   const std::string page = report_page({run}, {});
   EXPECT_LT(page.size(), 1'500'000U);
   EXPECT_TRUE(contains_all(page, {"77,777"}));
