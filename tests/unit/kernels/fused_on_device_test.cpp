@@ -72,7 +72,7 @@ double time_of(const std::function<void()>& call) {
   const auto stream = graph_stream(kGpu);
   for (int i = 0; i < 3; ++i) call();
   comm::GraphReplays replays(kGpu);
-  const auto graph = comm::cuda_plugin().make_graph();
+  const auto graph = comm::cuda_plugin().make_graph(comm::cuda_plugin().make_graph_pool());
   replays.record(*graph, [&] {
     for (int i = 0; i < kCalls; ++i) call();
   });
