@@ -116,9 +116,9 @@ class FigureMaker {
       }
     }
     if (bad == 0) return "";
-    return fmt::format("{} of {} values are not finite (×), the first, {}, at {} {}.",
+    return fmt::format("{} of {} values are not finite (×), the first, {}, at {}.",
                        count_words(static_cast<double>(bad)), count_words(static_cast<double>(all)),
-                       number_words(first->y), html_text(plot.x_title), number_words(first->x));
+                       number_words(first->y), html_text(place_words(plot.x_title, first->x)));
   }
 
   std::string note_of(const Plot& plot, const DrawnPlot& drawn, const std::string& note,

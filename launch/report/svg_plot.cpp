@@ -275,7 +275,7 @@ class PlotDrawing {
   }
 
   void draw_strip(double place, double left, double right, double reach) {
-    std::string title = fmt::format("{} {}", plot_.x_title, number_words(place)), dots;
+    std::string title = place_words(plot_.x_title, place), dots;
     for (const auto& curve : plot_.curves) {
       const PlotPoint* const point = nearest(curve, place, reach);
       if (point == nullptr) continue;
@@ -304,6 +304,12 @@ class PlotDrawing {
 };
 
 }  // namespace
+
+std::string place_words(const std::string& x_title, double x) {
+  const bool is_unit = x_title.find(' ') != std::string::npos;
+  return is_unit ? fmt::format("{} {}", number_words(x), x_title)
+                 : fmt::format("{} {}", x_title, number_words(x));
+}
 
 std::string dashes_of(int style) {
   constexpr std::array<const char*, 8> kDashes{"",    "7 3",  "2 3", "9 3 2 3",

@@ -204,6 +204,11 @@ TEST(Drawing, SmoothsWhatIsSeen) {
   EXPECT_NEAR(middle.y, expected, 2);
 }
 
+TEST(Drawing, NamesPlaces) {
+  EXPECT_EQ(place_words("step", 1200), "step 1,200");
+  EXPECT_EQ(place_words("hours since the first log", 3.5), "3.5 hours since the first log");
+}
+
 TEST(Drawing, EscapesNames) {
   Plot plot = plot_of({{0, 1}, {1, 2}});
   plot.title = plot.x_title = "</title><script>alert(1)</script>\"";
