@@ -54,6 +54,8 @@
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 
+#include "lockstep/kernels/fused_kernels.hpp"
+
 #include "lockstep/parallel/activation_checkpoint.hpp"
 #include "lockstep/parallel/comm_hooks.hpp"
 #include "lockstep/parallel/data_parallel.hpp"
