@@ -12,13 +12,11 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <typeinfo>
 
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/optim/adam.hpp"
-#include "lockstep/optim/sgd.hpp"
 #include "optim/late_number.hpp"
+#include "optim/own_optimizer.hpp"
 #include "optim/recorded_step.hpp"
 #include "optim/step_factors.hpp"
 #include "optim/unscaled_gradients.hpp"
@@ -72,18 +70,11 @@ void unscale_lists(const GradientLists& lists, const at::Tensor& inverse, const 
   }
 }
 
-/// The optimizer, if its device can leave out the next step; null if not, and for classes derived from it,
-/// whose step() may do more.
-FusedOptimizer* find_leaving_out(torch::optim::Optimizer& optimizer) {
-  const auto& type = typeid(optimizer);
-  if (type != typeid(Adam) && type != typeid(AdamW) && type != typeid(SGD)) return nullptr;
-  auto& fused = static_cast<FusedOptimizer&>(optimizer);
-  return fused.can_leave_out_step() ? &fused : nullptr;
-}
-
-StepOutcome step_if_finite(torch::optim::Optimizer& optimizer, const at::Tensor& found_inf) {
-  if (FusedOptimizer* fused = find_leaving_out(optimizer)) {
-    fused->step_by({.found_inf = found_inf});
+StepOutcome step_if_finite(torch::optim::Optimizer& optimizer, const at::Tensor& found_inf,
+                           const at::Tensor& factor) {
+  FusedOptimizer* const own = find_own(optimizer);
+  if (own != nullptr && own->can_leave_out_step()) {
+    own->step_by({.found_inf = found_inf, .factor = factor});
     return StepOutcome::of(found_inf);
   }
   if (recorded_for({found_inf}) != nullptr) {
@@ -94,7 +85,7 @@ StepOutcome step_if_finite(torch::optim::Optimizer& optimizer, const at::Tensor&
         "cover the first step of SGD with momentum");
   }
   const bool steps = found_inf.item<float>() == 0;
-  if (steps) optimizer.step();
+  if (steps) step_multiplied(optimizer, factor);
   return steps;
 }
 
@@ -209,12 +200,14 @@ void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
     found_inf_ = found_inf_.defined() ? found_inf_.to(found.device()).add_(found) : found.clone();
 }
 
-StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer) {
+StepOutcome GradScaler::step(torch::optim::Optimizer& optimizer) { return step_by(optimizer, {}); }
+
+StepOutcome GradScaler::step_by(torch::optim::Optimizer& optimizer, const at::Tensor& factor) {
   if (seen_[&optimizer].stepped)
     throw UsageError("GradScaler: step() was called twice for an optimizer before update().");
   unscale(optimizer);
   Seen& seen = seen_[&optimizer];
-  seen.outcome = step_if_finite(optimizer, seen.found_inf);
+  seen.outcome = step_if_finite(optimizer, seen.found_inf, factor);
   seen.stepped = true;
   UnscaledGradients& known = *find_known(optimizer);
   known.remember(optimizer);

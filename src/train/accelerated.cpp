@@ -3,6 +3,7 @@
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/optim/zero_grad.hpp"
+#include "optim/own_optimizer.hpp"
 #include "optim/recorded_step.hpp"
 #include "train/accumulation_window.hpp"
 
@@ -12,15 +13,17 @@ bool train::has_stepped(const AccumulationWindow& gradients, const torch::optim:
   return gradients.syncs() && !gradients.skipped(optimizer);
 }
 
-void AcceleratedOptimizer::step() {
+void AcceleratedOptimizer::step() { step_by({}); }
+
+void AcceleratedOptimizer::step_by(const at::Tensor& factor) {
   if (gradients_ && !gradients_->syncs()) return;
   optim::check_recordable(*optimizer_);
   process_heartbeat().working("optimizer");
   const trace::Range range("optimizer");
   if (gradients_) {
-    last_step_ = gradients_->step(*optimizer_);
+    last_step_ = gradients_->step(*optimizer_, factor);
   } else {
-    optimizer_->step();
+    optim::step_multiplied(*optimizer_, factor);
   }
   process_heartbeat().finished_step();
 }

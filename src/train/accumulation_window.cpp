@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
+#include "optim/own_optimizer.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -340,10 +341,10 @@ void AccumulationWindow::unscale(const std::vector<at::Tensor>& parameters) {
   if (scaling_ && syncs_) scaling_->unscale(parameters);
 }
 
-optim::StepOutcome AccumulationWindow::step(torch::optim::Optimizer& optimizer) {
+optim::StepOutcome AccumulationWindow::step(torch::optim::Optimizer& optimizer, const at::Tensor& factor) {
   stepped_.insert(&optimizer);
-  if (scaling_) return scaling_->step(optimizer);
-  optimizer.step();
+  if (scaling_) return scaling_->step(optimizer, factor);
+  optim::step_multiplied(optimizer, factor);
   return true;
 }
 

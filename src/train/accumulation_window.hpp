@@ -91,8 +91,9 @@ class AccumulationWindow {
   void unscale_all();
   /// Same, for the optimizers of these parameters.
   void unscale(const std::vector<at::Tensor>& parameters);
-  /// True if the optimizer stepped, false if the step was skipped.
-  optim::StepOutcome step(torch::optim::Optimizer& optimizer);
+  /// True if the optimizer stepped, false if the step was skipped. Gradients are multiplied by `factor`, one
+  /// element of the device, if it is defined; `.grad` need not be.
+  optim::StepOutcome step(torch::optim::Optimizer& optimizer, const at::Tensor& factor = {});
   /// Whether the optimizer's zero_grad() clears: the gradients are those of an earlier window, or this window
   /// has ended. A program may call it at the top of its loop, also for one of several models.
   bool may_clear(const torch::optim::Optimizer& optimizer) const;

@@ -55,8 +55,8 @@ void LossScaling::unscale_all() {
   for (auto* optimizer : living()) scaler_.unscale(*optimizer);
 }
 
-optim::StepOutcome LossScaling::step(torch::optim::Optimizer& optimizer) {
-  const optim::StepOutcome outcome = scaler_.step(optimizer);
+optim::StepOutcome LossScaling::step(torch::optim::Optimizer& optimizer, const at::Tensor& factor) {
+  const optim::StepOutcome outcome = scaler_.step_by(optimizer, factor);
   outcomes_.insert_or_assign(&optimizer, outcome);
   done_.insert(&optimizer);
   const auto expected = living();

@@ -41,7 +41,7 @@ class LossScaling {
   void unscale(const std::vector<at::Tensor>& parameters);
   void unscale_all();
   /// True if the optimizer stepped, false if the step was skipped.
-  optim::StepOutcome step(torch::optim::Optimizer& optimizer);
+  optim::StepOutcome step(torch::optim::Optimizer& optimizer, const at::Tensor& factor = {});
 
   /// Waits for the device, unless it is known that the optimizer stepped.
   bool skipped(const torch::optim::Optimizer& optimizer) const;

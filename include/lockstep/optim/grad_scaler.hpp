@@ -67,6 +67,9 @@ class GradScaler {
   /// with momentum, the host waits here. Throws UsageError if it is called twice before update(), and as
   /// unscale().
   StepOutcome step(torch::optim::Optimizer& optimizer);
+  /// Internal: the same with unscaled gradients multiplied by `factor`, one element of the device, if it is
+  /// defined. Whether `.grad` is multiplied as well is left open.
+  StepOutcome step_by(torch::optim::Optimizer& optimizer, const at::Tensor& factor);
 
   /// Computes the next scale; call it after the steps of all optimizers. Throws UsageError if no optimizer
   /// has stepped or was unscaled since the last call; Error once so many steps in a row were skipped that the

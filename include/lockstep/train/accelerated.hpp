@@ -138,6 +138,9 @@ class AcceleratedOptimizer {
   /// One step with the current gradients. Does nothing in the middle of an accumulation window, or with fp16
   /// if a gradient is not finite. *Local*.
   void step();
+  /// Internal, for Trainer: the same with gradients multiplied by `factor`, one element of the device, if it is
+  /// defined. Whether `.grad` is multiplied as well is left open.
+  void step_by(const at::Tensor& factor);
 
   /// Clears the gradients, including bucket views (see lockstep::zero_grad). Does nothing in the middle of an
   /// accumulation window, so that it may stand at the top of the loop as well as at its end. *Local*.

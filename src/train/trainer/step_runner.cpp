@@ -70,6 +70,8 @@ Tensors copies_of(const Tensors& tensors) {
 
 StepRunner::StepRunner(Trainer& trainer, TrainingScope& scope, AcceleratedOptimizer& optimizer, bool records)
     : trainer_(trainer), scope_(scope), window_(scope.window()), optimizer_(optimizer) {
+  if (FoldedClipping::is_possible(trainer, optimizer.optimizer()))
+    folded_.emplace(trainer.accelerator().device());
   if (records) begin_recording();
 }
 
@@ -190,15 +192,18 @@ at::Tensor StepRunner::clip_gradients() {
   for (const auto& entry : trainer_.model().parameters()) {
     if (entry.tensor.grad().defined()) parameters.push_back(entry.tensor);
   }
+  if (folded_) return folded_->measure(trainer_.accelerator(), parameters, limit);
   return trainer_.accelerator().clip_grad_norm_(parameters,
                                                 limit > 0 ? limit : std::numeric_limits<double>::infinity());
 }
 
+void StepRunner::step_optimizer() { optimizer_.step_by(folded_ ? folded_->factor() : at::Tensor()); }
+
 void StepRunner::step() {
   if (kept_) kept_->hide_unchanged();
-  if (!is_recording_on() || !records_step_ || !gradients_stay_) return optimizer_.step();
+  if (!is_recording_on() || !records_step_ || !gradients_stay_) return step_optimizer();
   const auto function = [this](const Tensors&) {
-    optimizer_.step();
+    step_optimizer();
     return Tensors{};
   };
   graphs_->run("optimizer", {}, function, /*rehearses=*/false);

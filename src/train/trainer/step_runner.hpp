@@ -12,6 +12,7 @@
 #include "train/accumulation_window.hpp"
 #include "train/graphs/kept_gradients.hpp"
 #include "train/graphs/step_graphs.hpp"
+#include "train/trainer/folded_clipping.hpp"
 #include "train/training_scope.hpp"
 
 namespace lockstep::train {
@@ -31,7 +32,7 @@ class StepRunner {
 
   /// Inside Accelerator::accumulate. The tensors of the result are not overwritten later.
   Loss micro_batch(const Batch& batch);
-  /// At the end of a window: clips the gradients, and returns their norm before.
+  /// At the end of a window: clips the gradients, or leaves that to step(); returns their norm before.
   at::Tensor clip();
   void step();
   /// After a step, and where a window ends without one.
@@ -49,6 +50,7 @@ class StepRunner {
   Loss usual_micro_batch(const Batch& batch);
   Tensors compute(const Batch& batch);
   at::Tensor clip_gradients();
+  void step_optimizer();
   void remember_changes(const std::string& part);
 
   Trainer& trainer_;
@@ -56,6 +58,8 @@ class StepRunner {
   AccumulationWindow& window_;
   AcceleratedOptimizer& optimizer_;
   std::optional<StepGraphs> graphs_;
+  /// Where nothing sees the gradients between clip() and clear(): step() clips them.
+  std::optional<FoldedClipping> folded_;
   /// For windows of several micro-batches.
   std::optional<KeptGradients> kept_;
   /// The gradients that a recorded micro-batch changes.
