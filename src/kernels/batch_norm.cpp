@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
-#include "lockstep/core/error.hpp"
+#include "kernels/no_second_derivatives.hpp"
 
 namespace lockstep::kernels {
 namespace {
@@ -20,18 +22,42 @@ constexpr int kNormThreads = 256;
 constexpr int kNormBlocks = 8;
 /// Elements of 16 bits that a thread reads at once, and the most threads beside each other in a row.
 constexpr std::int64_t kPack = 8, kWidest = 32;
+constexpr std::int64_t kRowsOfThread = 4;
+/// Of the kernels that add the parts, for 32 channels a block.
+constexpr int kPartThreads = 1024;
 constexpr auto kLast = at::MemoryFormat::ChannelsLast;
 
-std::string instance_of(const char* name, const at::Tensor& input) {
-  return fmt::format("{}<{}>", name, cuda_type(input.scalar_type()));
+/// Of one dtype, with or without a residual and relu.
+struct NormKernels {
+  const CudaKernel *sums, *statistics, *apply, *gradient_sums, *gradient_parts, *gradients;
+
+  bool is_complete() const {
+    return sums && statistics && apply && gradient_sums && gradient_parts && gradients;
+  }
+};
+
+NormKernels load_norm_kernels(const at::Tensor& input, bool adds, bool relu) {
+  const std::string type = cuda_type(input.scalar_type()), kind = fmt::format("{}, {}, {}", type, adds, relu);
+  const auto find = [&](const char* name, const std::string& arguments) {
+    return find_kernel("batch_norm", fmt::format("{}<{}>", name, arguments), input.device());
+  };
+  return {.sums = find("batch_norm_sums", type),
+          .statistics = find("batch_norm_statistics", type),
+          .apply = find("batch_norm_apply", kind),
+          .gradient_sums = find("batch_norm_gradient_sums", kind),
+          .gradient_parts = find("batch_norm_gradient_parts", "float"),
+          .gradients = find("batch_norm_gradients", kind)};
 }
 
-std::string instance_of(const char* name, const at::Tensor& input, bool adds, bool relu) {
-  return fmt::format("{}<{}, {}, {}>", name, cuda_type(input.scalar_type()), adds, relu);
-}
-
-const CudaKernel* norm_kernel(const std::string& instance, const at::Device& device) {
-  return find_kernel("batch_norm", instance, device);
+/// A network asks for them in each of its layers: this thread remembers those of a GPU.
+NormKernels norm_kernels(const at::Tensor& input, bool adds, bool relu) {
+  if (kernel_device_of_tests() != nullptr) return load_norm_kernels(input, adds, relu);
+  static thread_local std::map<std::tuple<int, at::ScalarType, bool, bool>, NormKernels> known;
+  const std::tuple key(static_cast<int>(input.device().index()), input.scalar_type(), adds, relu);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  const NormKernels kernels = load_norm_kernels(input, adds, relu);
+  if (kernels.is_complete()) known.emplace(key, kernels);
+  return kernels;
 }
 
 /// How a matrix [rows, channels] is divided among the blocks.
@@ -46,7 +72,8 @@ struct NormGrid {
     while (width < kWidest && width < packs) width *= 2;
     const std::int64_t tiles = (packs + width - 1) / width, rows_at_a_time = kNormThreads / width;
     const std::int64_t wanted = std::int64_t{kNormBlocks} * multiprocessors(input.device()) / tiles;
-    const std::int64_t most = (rows + rows_at_a_time - 1) / rows_at_a_time;
+    // Fewer rows a thread would make the sums over the parts as long as those over the rows.
+    const std::int64_t most = std::max<std::int64_t>(rows / (rows_at_a_time * kRowsOfThread), 1);
     grid = {.blocks = std::clamp<std::int64_t>(wanted, 1, most),
             .threads = kNormThreads,
             .blocks_y = static_cast<int>(tiles)};
@@ -56,7 +83,7 @@ struct NormGrid {
     return at::empty({grid.blocks, 2, channels}, input.options().dtype(at::kFloat).requires_grad(false));
   }
   /// Of the kernels that add the parts.
-  Grid of_channels() const { return {.blocks = (channels + 31) / 32, .threads = kNormThreads}; }
+  Grid of_channels() const { return {.blocks = (channels + 31) / 32, .threads = kPartThreads}; }
   int parts() const { return static_cast<int>(grid.blocks); }
 };
 
@@ -69,6 +96,10 @@ void bump(const at::Tensor& tensor) {
   if (tensor.defined()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
+bool begins_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+}
+
 class FusedBatchNorm : public torch::autograd::Function<FusedBatchNorm> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
@@ -78,19 +109,18 @@ class FusedBatchNorm : public torch::autograd::Function<FusedBatchNorm> {
     const bool adds = residual.has_value();
     const at::Tensor partial = sizes.partial(input), mean = at::empty({sizes.channels}, partial.options()),
                      inverse = at::empty_like(mean), output = at::empty_like(input);
-    const at::Device device = input.device();
-    norm_kernel(instance_of("batch_norm_sums", input), device)
-        ->launch(sizes.grid, input.const_data_ptr(), partial.mutable_data_ptr(), sizes.rows, sizes.channels,
-                 sizes.width);
-    norm_kernel(instance_of("batch_norm_statistics", input), device)
-        ->launch(sizes.of_channels(), partial.const_data_ptr(), sizes.parts(), input.const_data_ptr(),
-                 sizes.rows, sizes.channels, static_cast<float>(norm.eps), static_cast<float>(norm.momentum),
-                 mean.mutable_data_ptr(), inverse.mutable_data_ptr(), data_or_null<float>(norm.running_mean),
-                 data_or_null<float>(norm.running_var), data_or_null<std::int64_t>(norm.num_batches_tracked));
-    norm_kernel(instance_of("batch_norm_apply", input, adds, relu), device)
-        ->launch(sizes.grid, input.const_data_ptr(), adds ? residual->const_data_ptr() : nullptr,
-                 output.mutable_data_ptr(), mean.const_data_ptr(), inverse.const_data_ptr(),
-                 weight.const_data_ptr(), bias.const_data_ptr(), sizes.rows, sizes.channels, sizes.width);
+    const NormKernels kernels = norm_kernels(input, adds, relu);
+    kernels.sums->launch(sizes.grid, input.const_data_ptr(), partial.mutable_data_ptr(), sizes.rows,
+                         sizes.channels, sizes.width);
+    kernels.statistics->launch(
+        sizes.of_channels(), partial.const_data_ptr(), sizes.parts(), input.const_data_ptr(), sizes.rows,
+        sizes.channels, static_cast<float>(norm.eps), static_cast<float>(norm.momentum),
+        mean.mutable_data_ptr(), inverse.mutable_data_ptr(), data_or_null<float>(norm.running_mean),
+        data_or_null<float>(norm.running_var), data_or_null<std::int64_t>(norm.num_batches_tracked));
+    kernels.apply->launch(sizes.grid, input.const_data_ptr(), adds ? residual->const_data_ptr() : nullptr,
+                          output.mutable_data_ptr(), mean.const_data_ptr(), inverse.const_data_ptr(),
+                          weight.const_data_ptr(), bias.const_data_ptr(), sizes.rows, sizes.channels,
+                          sizes.width);
     for (const auto* changed : {&norm.running_mean, &norm.running_var, &norm.num_batches_tracked})
       bump(*changed);
     // Without a residual, relu's mask is computed from the input again.
@@ -102,37 +132,33 @@ class FusedBatchNorm : public torch::autograd::Function<FusedBatchNorm> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    if (at::GradMode::is_enabled()) {
-      throw UsageError(
-          "fused batch normalization has no second derivatives: set fused_kernels to off (or "
-          "LOCKSTEP_FUSED_KERNELS=off)");
-    }
+    refuse_second_derivatives("batch normalization");
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &bias = saved[2], &mean = saved[3],
                      &inverse = saved[4], &output = saved[5];
     const bool adds = context->saved_data["adds"].toBool(), relu = context->saved_data["relu"].toBool();
     const NormGrid sizes(input);
-    const at::Tensor given = gradients[0].to(input.scalar_type()).contiguous(kLast);
+    at::Tensor given = gradients[0].to(input.scalar_type()).contiguous(kLast);
+    if (!begins_aligned(given)) given = given.clone();
     const at::Tensor partial = sizes.partial(input), of_weight = at::empty_like(mean),
                      of_bias = at::empty_like(mean), mean_gradient = at::empty_like(mean),
                      slope = at::empty_like(mean), of_input = at::empty_like(input),
                      of_residual = adds && relu ? at::empty_like(input) : at::Tensor();
     const void* const y = output.defined() ? output.const_data_ptr() : nullptr;
-    const at::Device device = input.device();
-    norm_kernel(instance_of("batch_norm_gradient_sums", input, adds, relu), device)
-        ->launch(sizes.grid, given.const_data_ptr(), input.const_data_ptr(), y, mean.const_data_ptr(),
-                 inverse.const_data_ptr(), weight.const_data_ptr(), bias.const_data_ptr(),
-                 partial.mutable_data_ptr(), sizes.rows, sizes.channels, sizes.width);
-    norm_kernel("batch_norm_gradient_parts<float>", device)
-        ->launch(sizes.of_channels(), partial.const_data_ptr(), sizes.parts(), inverse.const_data_ptr(),
-                 sizes.rows, sizes.channels, of_weight.mutable_data_ptr(), of_bias.mutable_data_ptr(),
-                 mean_gradient.mutable_data_ptr(), slope.mutable_data_ptr());
-    norm_kernel(instance_of("batch_norm_gradients", input, adds, relu), device)
-        ->launch(sizes.grid, given.const_data_ptr(), input.const_data_ptr(), y, mean.const_data_ptr(),
-                 inverse.const_data_ptr(), weight.const_data_ptr(), bias.const_data_ptr(),
-                 mean_gradient.const_data_ptr(), slope.const_data_ptr(), of_input.mutable_data_ptr(),
-                 adds && relu ? of_residual.mutable_data_ptr() : nullptr, sizes.rows, sizes.channels,
-                 sizes.width);
+    const NormKernels kernels = norm_kernels(input, adds, relu);
+    kernels.gradient_sums->launch(sizes.grid, given.const_data_ptr(), input.const_data_ptr(), y,
+                                  mean.const_data_ptr(), inverse.const_data_ptr(), weight.const_data_ptr(),
+                                  bias.const_data_ptr(), partial.mutable_data_ptr(), sizes.rows,
+                                  sizes.channels, sizes.width);
+    kernels.gradient_parts->launch(sizes.of_channels(), partial.const_data_ptr(), sizes.parts(),
+                                   inverse.const_data_ptr(), sizes.rows, sizes.channels,
+                                   of_weight.mutable_data_ptr(), of_bias.mutable_data_ptr(),
+                                   mean_gradient.mutable_data_ptr(), slope.mutable_data_ptr());
+    kernels.gradients->launch(
+        sizes.grid, given.const_data_ptr(), input.const_data_ptr(), y, mean.const_data_ptr(),
+        inverse.const_data_ptr(), weight.const_data_ptr(), bias.const_data_ptr(),
+        mean_gradient.const_data_ptr(), slope.const_data_ptr(), of_input.mutable_data_ptr(),
+        adds && relu ? of_residual.mutable_data_ptr() : nullptr, sizes.rows, sizes.channels, sizes.width);
     return {of_input, of_weight, of_bias, adds && !relu ? given : of_residual, {}, {}};
   }
 };
@@ -142,26 +168,18 @@ bool is_float(const at::Tensor& tensor, const at::Tensor& input) {
          tensor.is_contiguous() && tensor.numel() == input.size(1);
 }
 
-bool is_matrix_of_channels(const at::Tensor& tensor, at::ScalarType dtype) {
-  return tensor.scalar_type() == dtype && tensor.dim() == 4 && tensor.is_contiguous(kLast) &&
-         reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+bool is_count(const at::Tensor& tensor, const at::Tensor& input) {
+  return !tensor.defined() || (tensor.scalar_type() == at::kLong && tensor.device() == input.device());
 }
 
-/// Loads them, if they are not yet.
-bool has_kernels(const at::Tensor& input, bool adds) {
-  bool all = true;
-  for (const char* name : {"batch_norm_sums", "batch_norm_statistics"})
-    all = all && norm_kernel(instance_of(name, input), input.device()) != nullptr;
-  for (const char* name : {"batch_norm_apply", "batch_norm_gradient_sums", "batch_norm_gradients"}) {
-    for (const bool relu : {false, true})
-      all = all && norm_kernel(instance_of(name, input, adds, relu), input.device()) != nullptr;
-  }
-  return all && norm_kernel("batch_norm_gradient_parts<float>", input.device()) != nullptr;
+bool is_matrix_of_channels(const at::Tensor& tensor, at::ScalarType dtype) {
+  return tensor.scalar_type() == dtype && tensor.dim() == 4 && tensor.is_contiguous(kLast) &&
+         begins_aligned(tensor);
 }
 
 }  // namespace
 
-bool takes_batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::Tensor& residual) {
+bool takes_batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::Tensor& residual, bool relu) {
   const auto dtype = fused_dtype(input);
   if (!dtype || !is_matrix_of_channels(input, *dtype)) return false;
   if (residual.defined() && (!is_matrix_of_channels(residual, *dtype) || residual.sizes() != input.sizes() ||
@@ -172,8 +190,8 @@ bool takes_batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::
   const bool tracks = norm.running_mean.defined();
   return fits && is_float(norm.weight, input) && is_float(norm.bias, input) &&
          (!tracks || (is_float(norm.running_mean, input) && is_float(norm.running_var, input))) &&
-         (!norm.num_batches_tracked.defined() || norm.num_batches_tracked.scalar_type() == at::kLong) &&
-         has_kernels(input, residual.defined());
+         is_count(norm.num_batches_tracked, input) &&
+         norm_kernels(input, residual.defined(), relu).is_complete();
 }
 
 at::Tensor batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::Tensor& residual, bool relu) {

@@ -19,7 +19,7 @@ struct BatchNorm {
 
 /// Whether batch_norm() takes these: bfloat16 or float16 on a GPU, [rows, channels, height, width] with
 /// channels last, of a multiple of 8 channels; the residual, if defined, like it.
-bool takes_batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::Tensor& residual);
+bool takes_batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::Tensor& residual, bool relu);
 
 /// norm(input), + `residual` if that is defined, and relu of it if `relu`: all computed in float32 and
 /// rounded once. The same bits in every run. No second derivatives. Changes the running statistics. *Local*.

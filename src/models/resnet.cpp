@@ -31,7 +31,7 @@ at::Tensor normalize(BatchNorm2d norm, const at::Tensor& states, const at::Tenso
                                      .num_batches_tracked = norm->num_batches_tracked,
                                      .momentum = *norm->options.momentum(),
                                      .eps = norm->options.eps()};
-    if (kernels::takes_batch_norm(tensors, states, residual))
+    if (kernels::takes_batch_norm(tensors, states, residual, relu))
       return kernels::batch_norm(tensors, states, residual, relu);
   }
   at::Tensor result = norm(states);

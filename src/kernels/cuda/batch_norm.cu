@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(256)
   store_partial<n>(sums, squares, partial, channels, width);
 }
 
-/// Both sums of a channel over all parts, in threads whose `lane` is 0: 32 channels a block of 256 threads.
+/// Both sums of a channel over all parts: 32 channels a block of 1,024 threads. `is_whole` where the thread has
+/// them.
 struct ChannelSums {
   i64 channel;
   double first, second;
@@ -81,12 +82,13 @@ struct ChannelSums {
 };
 
 __device__ __forceinline__ ChannelSums add_parts(const float* partial, int parts, int channels) {
-  __shared__ double room[2][8][32];
+  constexpr int groups = 32;
+  __shared__ double room[2][groups][32];
   const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
   const i64 channel = (i64)blockIdx.x * 32 + lane;
   double first = 0, second = 0;
   if (channel < channels) {
-    for (int part = group; part < parts; part += 8) {
+    for (int part = group; part < parts; part += groups) {
       first += partial[(i64)part * 2 * channels + channel];
       second += partial[((i64)part * 2 + 1) * channels + channel];
     }
@@ -96,7 +98,7 @@ __device__ __forceinline__ ChannelSums add_parts(const float* partial, int parts
   __syncthreads();
   if (group != 0 || channel >= channels) return {channel, 0, 0, false};
   first = second = 0;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < groups; ++i) {
     first += room[0][i][lane];
     second += room[1][i][lane];
   }
@@ -106,7 +108,7 @@ __device__ __forceinline__ ChannelSums add_parts(const float* partial, int parts
 /// The mean and 1 / the deviation of each channel from the sums of its parts, and the running statistics,
 /// which may be null.
 template <class T>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(1024)
     batch_norm_statistics(const float* partial, int parts, const T* x, i64 rows, int channels, float epsilon,
                           float momentum, float* mean, float* inverse, float* running_mean,
                           float* running_variance, i64* batches) {
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(256)
   const double variance = sums.second / rows - shift * shift;
   const double middle = to_float(x[sums.channel]) + shift;
   mean[sums.channel] = (float)middle;
-  inverse[sums.channel] = (float)(1.0 / sqrt((variance > 0 ? variance : 0) + epsilon));
+  inverse[sums.channel] = (float)(1.0 / sqrt((variance < 0 ? 0 : variance) + epsilon));
   if (running_mean == nullptr) return;
   running_mean[sums.channel] = (1.0f - momentum) * running_mean[sums.channel] + momentum * (float)middle;
   const float unbiased = (float)(variance * rows / (rows - 1));
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(256, 4)
 /// The gradients of weight and bias, and the two numbers of each channel that the gradient of x needs: the
 /// mean of the gradient, and that of its product with x - mean over the variance.
 template <class T>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(1024)
     batch_norm_gradient_parts(const float* partial, int parts, const float* inverse, i64 rows, int channels,
                               T* of_weight, T* of_bias, T* mean_gradient, T* slope) {
   const ChannelSums sums = add_parts(partial, parts, channels);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,7 +61,7 @@ void expect_float64(const NormShape& shape, at::ScalarType dtype, bool adds, boo
   const at::Tensor input = draw(offset), residual = adds ? draw(0) : at::Tensor(),
                    gradient = at::randn(sizes).to(dtype).contiguous(kLast);
   const BatchNorm norm = norm_of(shape.channels), wide = norm_of(shape.channels, at::kDouble);
-  ASSERT_TRUE(takes_batch_norm(norm, input, residual));
+  ASSERT_TRUE(takes_batch_norm(norm, input, residual, relu));
   const at::Tensor output = batch_norm(norm, input, residual, relu);
   EXPECT_TRUE(output.is_contiguous(kLast));
   output.backward(gradient);
@@ -114,18 +115,43 @@ TEST(FusedBatchNorm, KeepsTheVarianceOfValuesFarFromZero) {
   EXPECT_LT(distance(norm.running_var, wide.running_var), 1e-5);
 }
 
+/// A channel with a number that is not finite is NaN, as LibTorch's.
+TEST(FusedBatchNorm, KeepsNan) {
+  const testing::EmulatedKernels device;
+  const at::Tensor input = at::randn({2, 8, 2, 2}).to(at::kHalf).contiguous(kLast);
+  input[0][3][0][1] = std::numeric_limits<double>::infinity();
+  const at::Tensor nan = batch_norm(norm_of(8), input, {}, true).isnan();
+  EXPECT_TRUE(nan.select(1, 3).all().item<bool>());
+  EXPECT_EQ(nan.sum().item<std::int64_t>(), 8);
+}
+
+/// Of a view that begins in the middle of 16 bytes.
+TEST(FusedBatchNorm, TakesAGradientAtAnyPlace) {
+  const testing::EmulatedKernels device;
+  const auto gradient_of = [](std::int64_t offset) {
+    torch::manual_seed(4);
+    const at::Tensor input = at::randn({2, 8, 2, 2}).to(at::kHalf).contiguous(kLast).set_requires_grad(true);
+    const at::Tensor values = at::randn({64}).to(at::kHalf), memory = at::zeros({72}, at::kHalf);
+    memory.narrow(0, offset, 64).copy_(values);
+    batch_norm(norm_of(8), input, {}, true).backward(memory.as_strided({2, 8, 2, 2}, {32, 1, 16, 8}, offset));
+    return input.grad();
+  };
+  EXPECT_TRUE(at::equal(gradient_of(0), gradient_of(3)));
+}
+
 TEST(FusedBatchNorm, TakesWhatItCanCompute) {
   const testing::EmulatedKernels device;
   const at::Tensor input = at::zeros({2, 16, 3, 3}, at::kBFloat16).contiguous(kLast);
   const BatchNorm norm = norm_of(16);
-  EXPECT_TRUE(takes_batch_norm(norm, input, {}));
-  EXPECT_TRUE(takes_batch_norm(norm, input, input));
-  EXPECT_FALSE(takes_batch_norm(norm, input.to(at::kFloat), {}));
-  EXPECT_FALSE(takes_batch_norm(norm, at::zeros({2, 16, 3, 3}, at::kBFloat16), {}));
-  EXPECT_FALSE(takes_batch_norm(norm, input, at::zeros({2, 16, 3, 3}, at::kBFloat16)));
-  EXPECT_FALSE(takes_batch_norm(norm_of(12), at::zeros({2, 12, 3, 3}, at::kBFloat16).contiguous(kLast), {}));
-  EXPECT_FALSE(takes_batch_norm(norm_of(16, at::kDouble), input, {}));
-  EXPECT_FALSE(takes_batch_norm(norm, at::zeros({1, 16, 1, 1}, at::kBFloat16).contiguous(kLast), {}));
+  EXPECT_TRUE(takes_batch_norm(norm, input, {}, true));
+  EXPECT_TRUE(takes_batch_norm(norm, input, input, true));
+  EXPECT_FALSE(takes_batch_norm(norm, input.to(at::kFloat), {}, true));
+  EXPECT_FALSE(takes_batch_norm(norm, at::zeros({2, 16, 3, 3}, at::kBFloat16), {}, true));
+  EXPECT_FALSE(takes_batch_norm(norm, input, at::zeros({2, 16, 3, 3}, at::kBFloat16), true));
+  EXPECT_FALSE(
+      takes_batch_norm(norm_of(12), at::zeros({2, 12, 3, 3}, at::kBFloat16).contiguous(kLast), {}, true));
+  EXPECT_FALSE(takes_batch_norm(norm_of(16, at::kDouble), input, {}, true));
+  EXPECT_FALSE(takes_batch_norm(norm, at::zeros({1, 16, 1, 1}, at::kBFloat16).contiguous(kLast), {}, true));
 }
 
 TEST(FusedBatchNorm, HasNoSecondDerivatives) {
