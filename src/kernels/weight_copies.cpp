@@ -90,8 +90,8 @@ struct Recording {
   comm::GraphReplays* replays = nullptr;
 
   static Recording of(const at::Tensor& tensor) {
-    const comm::CudaPlugin* plugin = tensor.is_cuda() ? comm::loaded_cuda_plugin() : nullptr;
-    if (plugin == nullptr || !plugin->is_recording()) return {};
+    comm::GraphRecorder* const recorder = comm::GraphRecorder::of(tensor.device());
+    if (recorder == nullptr || !recorder->is_recording()) return {};
     return {.is_on = true, .replays = comm::GraphReplays::current()};
   }
 };

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "kernels/fused_kernels.hpp"
+#include "optim/flat_adam_check.hpp"
 
 namespace lockstep::optim {
 namespace {
@@ -19,7 +20,6 @@ struct TensorArgument {
   float* average;
   float* square;
   float* maximum;
-  void* copy;
   std::int64_t size;
   std::int64_t first_block;
 };
@@ -83,9 +83,13 @@ const kernels::CudaKernel* find_flat_adam(const AdamLists& lists, bool is_decoup
   for (std::size_t i = 0; i < lists.parameters.size(); ++i) {
     if (!fits(lists, i)) return nullptr;
   }
-  return kernels::find_kernel(
-      "adam", fmt::format("adam<bf16, {}, {}, {}>", is_decoupled, !lists.maxima.empty(), maximizes),
+  const AdamKind kind{
+      .is_decoupled = is_decoupled, .has_maxima = !lists.maxima.empty(), .maximizes = maximizes};
+  const auto* const kernel = kernels::find_kernel(
+      "adam", fmt::format("adam<{}, {}, {}>", kind.is_decoupled, kind.has_maxima, kind.maximizes),
       first.device());
+  const bool must_prove = first.is_cuda() || proves_on_cpu();
+  return kernel != nullptr && must_prove && !is_proven(*kernel, kind, first.device()) ? nullptr : kernel;
 }
 
 void step_flat_adam(const kernels::CudaKernel& kernel, const AdamLists& lists, const AdamNumbers& numbers) {
@@ -104,7 +108,6 @@ void step_flat_adam(const kernels::CudaKernel& kernel, const AdamLists& lists, c
                                      .average = values_of(lists.averages[i]),
                                      .square = values_of(lists.squares[i]),
                                      .maximum = lists.maxima.empty() ? nullptr : values_of(lists.maxima[i]),
-                                     .copy = nullptr,
                                      .size = size,
                                      .first_block = blocks};
     blocks += (size + kPart - 1) / kPart;

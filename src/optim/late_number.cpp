@@ -4,14 +4,14 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "comm/cuda/plugin.hpp"
+#include "comm/cuda/graph_recorder.hpp"
 
 namespace lockstep::optim {
 namespace {
 
 bool is_being_recorded(const at::Tensor& number) {
-  const comm::CudaPlugin* plugin = comm::loaded_cuda_plugin();
-  return number.is_cuda() && plugin != nullptr && plugin->is_recording();
+  comm::GraphRecorder* const recorder = comm::GraphRecorder::of(number.device());
+  return recorder != nullptr && recorder->is_recording();
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ class LateNumber {
   explicit LateNumber(const at::Tensor& number);
 
   bool has_arrived() const;
+  bool is_recorded() const noexcept { return is_recorded_; }
   double get();
 
  private:

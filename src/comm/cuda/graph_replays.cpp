@@ -64,8 +64,8 @@ GraphReplays* GraphReplays::recorded(const at::Device& device) {
 }
 
 GraphReplays* GraphReplays::current() noexcept {
-  const CudaPlugin* plugin = loaded_cuda_plugin();
-  return plugin != nullptr && plugin->is_recording() ? recording.load() : nullptr;
+  GraphRecorder* const recorder = GraphRecorder::of(at::kCUDA);
+  return recorder != nullptr && recorder->is_recording() ? recording.load() : nullptr;
 }
 
 }  // namespace lockstep::comm

@@ -1,16 +1,15 @@
 // One step of Adam or AdamW for many tensors, whose addresses are in the kernel's arguments: a block does a
-// part of one tensor. The operations, their order and their rounding are those of LibTorch's fused kernels, so
-// that the results have the same bits; they are written out because a compiler may join products and sums as
-// it likes.
+// part of one tensor. The operations, their order and their rounding are meant to be those of LibTorch's fused
+// kernels, for the same bits; they are written out because a compiler may join products and sums as it likes.
+// Whether the bits are the same is tested on each card before the first use (optim/flat_adam_check.cpp).
 
-/// Of one tensor. `maximum`: for amsgrad; `copy`: its values in 16 bits, or null.
+/// Of one tensor. `maximum`: for amsgrad, otherwise null.
 struct AdamTensor {
   float* parameter;
   const float* gradient;
   float* average;
   float* square;
   float* maximum;
-  void* copy;
   i64 size;
   /// Its first block, and a part's first element.
   i64 first_block;
@@ -103,8 +102,7 @@ __device__ __forceinline__ void adam_update(AdamValues& values, float gradient, 
       __fsub_rn(values.parameter, __fdiv_rn(__fmul_rn(scalars.step_size, values.average), denominator));
 }
 
-/// `Copy`: the dtype of the tensors' copies.
-template <class Copy, bool decoupled, bool amsgrad, bool maximize>
+template <bool decoupled, bool amsgrad, bool maximize>
 __global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ AdamTensors tensors,
                                                       const __grid_constant__ AdamNumbers numbers) {
   if (numbers.found_inf != nullptr && *numbers.found_inf == 1.0f) return;
@@ -116,10 +114,8 @@ __global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ Ada
   const AdamTensor& tensor = tensors.at[adam_tensor_of(tensors, block)];
   const i64 begin = (block - tensor.first_block) * kAdamPart;
   const i64 end = begin + kAdamPart < tensor.size ? begin + kAdamPart : tensor.size;
-  Copy* const copy = static_cast<Copy*>(tensor.copy);
-  const bool is_aligned =
-      (((u64)tensor.parameter | (u64)tensor.gradient | (u64)tensor.average | (u64)tensor.square |
-        (u64)tensor.maximum) % 16 == 0) && (u64)copy % 8 == 0;
+  const bool is_aligned = ((u64)tensor.parameter | (u64)tensor.gradient | (u64)tensor.average |
+                           (u64)tensor.square | (u64)tensor.maximum) % 16 == 0;
   const i64 whole = is_aligned ? begin + (end - begin) / 4 * 4 : begin;
   for (i64 at = begin + threadIdx.x * 4; at < whole; at += kAdamThreads * 4) {
     Pack<float, 4> parameters = load<float, 4>(tensor.parameter + at);
@@ -128,7 +124,6 @@ __global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ Ada
     Pack<float, 4> squares = load<float, 4>(tensor.square + at);
     Pack<float, 4> maxima = squares;
     if (amsgrad) maxima = load<float, 4>(tensor.maximum + at);
-    Pack<Copy, 4> copies;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       AdamValues values = {parameters.at[i], averages.at[i], squares.at[i], maxima.at[i]};
@@ -137,13 +132,11 @@ __global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ Ada
       averages.at[i] = values.average;
       squares.at[i] = values.square;
       maxima.at[i] = values.maximum;
-      copies.at[i] = rounded<Copy>(values.parameter);
     }
     store(tensor.parameter + at, parameters);
     store(tensor.average + at, averages);
     store(tensor.square + at, squares);
     if (amsgrad) store(tensor.maximum + at, maxima);
-    if (copy != nullptr) store(copy + at, copies);
   }
   for (i64 at = whole + threadIdx.x; at < end; at += kAdamThreads) {
     AdamValues values = {tensor.parameter[at], tensor.average[at], tensor.square[at],
@@ -153,6 +146,5 @@ __global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ Ada
     tensor.average[at] = values.average;
     tensor.square[at] = values.square;
     if (amsgrad) tensor.maximum[at] = values.maximum;
-    if (copy != nullptr) copy[at] = rounded<Copy>(values.parameter);
   }
 }

@@ -66,14 +66,14 @@ struct Emulated {
 std::map<std::string, Emulated> make_all() {
   using emulated::bf16, emulated::fp16;
   std::map<std::string, Emulated> all;
-  LOCKSTEP_KERNEL("adam", adam<bf16, false, false, false>);
-  LOCKSTEP_KERNEL("adam", adam<bf16, false, false, true>);
-  LOCKSTEP_KERNEL("adam", adam<bf16, false, true, false>);
-  LOCKSTEP_KERNEL("adam", adam<bf16, false, true, true>);
-  LOCKSTEP_KERNEL("adam", adam<bf16, true, false, false>);
-  LOCKSTEP_KERNEL("adam", adam<bf16, true, false, true>);
-  LOCKSTEP_KERNEL("adam", adam<bf16, true, true, false>);
-  LOCKSTEP_KERNEL("adam", adam<bf16, true, true, true>);
+  LOCKSTEP_KERNEL("adam", adam<false, false, false>);
+  LOCKSTEP_KERNEL("adam", adam<false, false, true>);
+  LOCKSTEP_KERNEL("adam", adam<false, true, false>);
+  LOCKSTEP_KERNEL("adam", adam<false, true, true>);
+  LOCKSTEP_KERNEL("adam", adam<true, false, false>);
+  LOCKSTEP_KERNEL("adam", adam<true, false, true>);
+  LOCKSTEP_KERNEL("adam", adam<true, true, false>);
+  LOCKSTEP_KERNEL("adam", adam<true, true, true>);
   LOCKSTEP_KERNEL("batch_norm", batch_norm_sums<bf16>);
   LOCKSTEP_KERNEL("batch_norm", batch_norm_sums<fp16>);
   LOCKSTEP_KERNEL("batch_norm", batch_norm_statistics<bf16>);

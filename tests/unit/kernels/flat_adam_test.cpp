@@ -8,10 +8,13 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "lockstep/optim/adam.hpp"
+#include "optim/flat_adam_check.hpp"
 #include "optim/step_factors.hpp"
 #include "unit/kernels/emulated_kernels.hpp"
 
@@ -107,17 +110,17 @@ void expect_right(const Options& options, bool is_decoupled, const char* instanc
 
 TEST(FlatAdam, StepsAsInDoublePrecision) {
   const AdamWOptions decoupled{.lr = 0.01, .weight_decay = 0.1};
-  expect_right<AdamW>(decoupled, true, "adam<bf16, true, false, false>");
+  expect_right<AdamW>(decoupled, true, "adam<true, false, false>");
   AdamWOptions other = decoupled;
   other.amsgrad = true;
-  expect_right<AdamW>(other, true, "adam<bf16, true, true, false>");
+  expect_right<AdamW>(other, true, "adam<true, true, false>");
   other.maximize = true;
-  expect_right<AdamW>(other, true, "adam<bf16, true, true, true>");
+  expect_right<AdamW>(other, true, "adam<true, true, true>");
   const AdamOptions coupled{.lr = 0.01, .betas = {0.8, 0.9}, .weight_decay = 0.1};
-  expect_right<Adam>(coupled, false, "adam<bf16, false, false, false>");
+  expect_right<Adam>(coupled, false, "adam<false, false, false>");
   AdamOptions plain;
   plain.maximize = true;
-  expect_right<Adam>(plain, false, "adam<bf16, false, false, true>");
+  expect_right<Adam>(plain, false, "adam<false, false, true>");
 }
 
 /// As with gradients that are multiplied first: the same bits, and they stay as they are.
@@ -176,7 +179,7 @@ TEST(FlatAdam, StepsManyTensorsByFewLaunches) {
   one.step();
   fill(many, 0);
   one.step();
-  const char* const instance = "adam<bf16, true, false, false>";
+  const char* const instance = "adam<true, false, false>";
   EXPECT_EQ(emulated.launches().at(instance), 1 + 2 + 1);
   const at::Tensor half = torch::ones({2}, at::kDouble).requires_grad_();
   half.mutable_grad() = torch::ones({2}, at::kDouble);
@@ -189,6 +192,78 @@ TEST(FlatAdam, StepsManyTensorsByFewLaunches) {
   other.step();
   for (std::size_t i = 0; i < many.size(); ++i)
     EXPECT_TRUE(at::allclose(many[i], others[i], 1e-6, 1e-7)) << i;
+}
+
+/// A kernel that computes other numbers than it should, or fails.
+class WrongKernel final : public kernels::CudaKernel {
+ public:
+  explicit WrongKernel(bool fails) : CudaKernel("lockstep::adam<wrong>"), fails_(fails) {}
+
+ private:
+  void launch_with(const kernels::Grid& /*grid*/, void** /*arguments*/) const override {
+    if (fails_) throw std::runtime_error("invalid device function\nwith more lines");
+  }
+  bool fails_;
+};
+
+class WrongDevice final : public kernels::KernelDevice {
+ public:
+  explicit WrongDevice(bool fails) : kernel_(fails) {}
+  const kernels::CudaKernel* find(const std::string&, const std::string&, const at::Device&) override {
+    return &kernel_;
+  }
+  int multiprocessors(const at::Device&) override { return 1; }
+
+ private:
+  WrongKernel kernel_;
+};
+
+TEST(FlatAdam, ProvesItselfBesideLibTorch) {
+  EmulatedKernels emulated(1);
+  for (const bool is_decoupled : {false, true}) {
+    for (const bool has_maxima : {false, true}) {
+      const AdamKind kind{.is_decoupled = is_decoupled, .has_maxima = has_maxima, .maximizes = has_maxima};
+      const auto instance = [](const AdamKind& of) {
+        return std::string("adam<") + (of.is_decoupled ? "true, " : "false, ") +
+               (of.has_maxima ? "true, " : "false, ") + (of.maximizes ? "true>" : "false>");
+      };
+      EXPECT_TRUE(agrees_with_libtorch(*emulated.find("adam", instance(kind), at::kCPU), kind, at::kCPU));
+      AdamKind other = kind;
+      other.is_decoupled = !is_decoupled;
+      EXPECT_FALSE(agrees_with_libtorch(*emulated.find("adam", instance(other), at::kCPU), kind, at::kCPU));
+    }
+  }
+}
+
+/// LibTorch's is used instead, with one warning.
+TEST(FlatAdam, IsNotUsedWhereItIsWrong) {
+  prove_on_cpu(true);
+  for (const bool fails : {false, true}) {
+    SCOPED_TRACE(fails);
+    const Tensors ours = weights(), theirs = weights();
+    AdamW one(ours), other(theirs);
+    // Kept, because what is known of a kernel is known by its address.
+    static std::vector<std::unique_ptr<WrongDevice>> devices;
+    WrongDevice& device = *devices.emplace_back(std::make_unique<WrongDevice>(fails));
+    ::testing::internal::CaptureStderr();
+    for (int step = 0; step < 3; ++step) {
+      fill_gradients(ours, step);
+      for (std::size_t i = 0; i < ours.size(); ++i) theirs[i].mutable_grad() = ours[i].grad().clone();
+      kernels::set_kernel_device(nullptr);
+      other.step();
+      kernels::set_kernel_device(&device);
+      one.step();
+    }
+    kernels::set_kernel_device(nullptr);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("adam<wrong> was compared with LibTorch's on cpu, and "), std::string::npos) << said;
+    EXPECT_EQ(said.find("warning"), said.rfind("warning")) << said;
+    EXPECT_NE(said.find(fails ? "failed: invalid device function. LibTorch's" : "its results are others"),
+              std::string::npos)
+        << said;
+    for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(at::equal(ours[i], theirs[i])) << i;
+  }
+  prove_on_cpu(false);
 }
 
 }  // namespace
