@@ -10,6 +10,7 @@
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/self_check.hpp"
 
 namespace lockstep::kernels {
 namespace {
@@ -59,7 +60,7 @@ class FusedAddNorm : public torch::autograd::Function<FusedAddNorm> {
   static variable_list forward(AutogradContext* context, const at::Tensor& residual,
                                const std::optional<at::Tensor>& given_branch, const at::Tensor& weight,
                                const at::Tensor& bias, double epsilon, at::ScalarType dtype,
-                               const AddNormWants& wants) {
+                               const AddNormWants& wants, bool has_backward) {
     const at::Tensor branch = given_branch.value_or(at::Tensor());
     const std::int64_t width = residual.size(-1), rows = residual.numel() / width;
     const RowShape shape = *shape_of_row(width);
@@ -68,7 +69,8 @@ class FusedAddNorm : public torch::autograd::Function<FusedAddNorm> {
     const at::Tensor wide = wants.wide ? at::empty(residual.sizes(), options) : at::Tensor();
     const at::Tensor read = readable(residual, at::kFloat), added = readable(branch, dtype);
     // Without a branch the sum is the residual.
-    const at::Tensor sum = branch.defined() ? at::empty(residual.sizes(), options) : at::Tensor();
+    const at::Tensor sum =
+        branch.defined() && (wants.sum || has_backward) ? at::empty(residual.sizes(), options) : at::Tensor();
     const at::Tensor means = at::empty({rows}, options), inverses = at::empty({rows}, options);
     const at::Tensor gamma = readable(weight, at::kFloat), beta = readable(bias, at::kFloat);
     norm_kernel("add_norm", residual.device(), dtype, shape.packs)
@@ -120,9 +122,25 @@ class FusedAddNorm : public torch::autograd::Function<FusedAddNorm> {
       by_weight = both.narrow(0, 0, width);
       by_bias = both.narrow(0, width, width);
     }
-    return {by_residual, by_branch, by_weight, by_bias, {}, {}, {}};
+    return {by_residual, by_branch, by_weight, by_bias, {}, {}, {}, {}};
   }
 };
+
+void check_add_norm(std::int64_t width, at::ScalarType dtype, const at::Device& device) {
+  compare({.inputs = {waves({3, width}, at::kFloat, device, 1), waves({3, width}, dtype, device, 2),
+                      waves({width}, at::kFloat, device, 3), waves({width}, at::kFloat, device, 4)},
+           .fused =
+               [&](const Tensors& given) {
+                 return FusedAddNorm::apply(given[0], std::optional(given[1]), given[2], given[3], 1e-3,
+                                            dtype, AddNormWants{.sum = true, .wide = true}, true);
+               },
+           .reference =
+               [&](const Tensors& given) {
+                 const at::Tensor sum = given[0] + given[1];
+                 const at::Tensor norm = at::layer_norm(sum, {width}, given[2], given[3], 1e-3);
+                 return Tensors{norm, sum, norm};
+               }});
+}
 
 }  // namespace
 
@@ -131,17 +149,21 @@ bool takes_add_norm(const at::Tensor& residual, const at::Tensor& branch, const 
   const auto fused = fused_dtype(residual);
   if (!fused || *fused != dtype || residual.scalar_type() != at::kFloat || residual.numel() == 0)
     return false;
-  if (branch.defined() && (branch.scalar_type() != dtype || branch.sizes() != residual.sizes())) return false;
+  if (branch.defined() && (branch.scalar_type() != dtype || branch.sizes() != residual.sizes() ||
+                           branch.device() != residual.device()))
+    return false;
   const std::int64_t width = residual.size(-1);
   const auto fits = [&](const at::Tensor& parameter) {
     return parameter.defined() && parameter.scalar_type() == at::kFloat && parameter.dim() == 1 &&
-           parameter.size(0) == width;
+           parameter.size(0) == width && parameter.device() == residual.device();
   };
   const auto shape = shape_of_row(width);
   return shape && fits(norm.weight) && fits(norm.bias) &&
          norm_kernel("add_norm", residual.device(), dtype, shape->packs) != nullptr &&
          norm_kernel("add_norm_backward", residual.device(), dtype, shape->packs) != nullptr &&
-         find_kernel("column_totals", "column_totals", residual.device()) != nullptr;
+         find_kernel("column_totals", "column_totals", residual.device()) != nullptr &&
+         is_proven("layer normalization of " + std::to_string(width) + " in " + cuda_type(dtype),
+                   residual.device(), [&] { check_add_norm(width, dtype, residual.device()); });
 }
 
 AddNorm add_norm(const at::Tensor& residual, const at::Tensor& branch, const Norm& norm, at::ScalarType dtype,
@@ -149,8 +171,11 @@ AddNorm add_norm(const at::Tensor& residual, const at::Tensor& branch, const Nor
   const bool passes_residual = wants.sum && !branch.defined();
   const AddNormWants made{.sum = wants.sum && branch.defined(), .wide = wants.wide};
   const auto given = branch.defined() ? std::optional(branch) : std::nullopt;
+  const bool has_backward =
+      at::GradMode::is_enabled() && (residual.requires_grad() || (given && given->requires_grad()) ||
+                                     norm.weight.requires_grad() || norm.bias.requires_grad());
   const auto results =
-      FusedAddNorm::apply(residual, given, norm.weight, norm.bias, norm.epsilon, dtype, made);
+      FusedAddNorm::apply(residual, given, norm.weight, norm.bias, norm.epsilon, dtype, made, has_backward);
   AddNorm result{.sum = passes_residual ? residual : at::Tensor(), .narrow = results[0], .wide = {}};
   if (made.sum) result.sum = results[1];
   if (made.wide) result.wide = results.back();

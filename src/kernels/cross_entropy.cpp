@@ -8,6 +8,9 @@
 
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/no_second_derivatives.hpp"
+#include "kernels/self_check.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::kernels {
 namespace {
@@ -16,10 +19,10 @@ constexpr int kThreads = 512;
 /// Bytes of one access.
 constexpr std::int64_t kAligned = 16;
 
-const CudaKernel* kernel_of(const at::Tensor& logits, bool writes_gradients) {
+const CudaKernel* kernel_of(at::ScalarType dtype, const at::Device& device, bool writes_gradients) {
   const std::string instance =
-      "cross_entropy<" + cuda_type(logits.scalar_type()) + (writes_gradients ? ", true>" : ", false>");
-  return find_kernel("cross_entropy", instance, logits.device());
+      "cross_entropy<" + cuda_type(dtype) + (writes_gradients ? ", true>" : ", false>");
+  return find_kernel("cross_entropy", instance, device);
 }
 
 /// `factor`: a float32 scalar by which gradients are multiplied; may be undefined.
@@ -31,7 +34,7 @@ CrossEntropy launch(const at::Tensor& logits, const CrossEntropyTask& task, bool
   CrossEntropy result;
   if (task.predictions) result.predictions = at::empty({rows}, options.dtype(at::kLong));
   if (rows > 0) {
-    kernel_of(logits, writes_gradients)
+    kernel_of(logits.scalar_type(), logits.device(), writes_gradients)
         ->launch({.blocks = rows, .threads = kThreads}, logits.mutable_data_ptr(), labels.const_data_ptr(),
                  losses.mutable_data_ptr(),
                  task.predictions ? result.predictions.mutable_data_ptr() : nullptr,
@@ -58,6 +61,7 @@ class TemporaryCrossEntropy : public torch::autograd::Function<TemporaryCrossEnt
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    refuse_second_derivatives("cross entropy");
     const auto saved = context->get_saved_variables();
     const CrossEntropyTask task{.labels = saved[1],
                                 .no_label = context->saved_data["no_label"].toInt(),
@@ -71,7 +75,43 @@ class TemporaryCrossEntropy : public torch::autograd::Function<TemporaryCrossEnt
   }
 };
 
+/// Both kernels, of rows that are longer than a block reads at once.
+void check_cross_entropy(at::ScalarType dtype, const at::Device& device) {
+  constexpr std::int64_t kRows = 5, kWords = 5003, kStride = 5056;
+  CrossEntropyTask task{.labels = at::arange(kRows, at::TensorOptions(at::kLong).device(device)) * 1000,
+                        .words = kWords,
+                        .label_smoothing = 0.1,
+                        .predictions = true};
+  task.labels.narrow(0, 2, 1).fill_(task.no_label);
+  at::Tensor predictions;
+  const at::Tensor logits = waves({kRows, kStride}, dtype, device, 1);
+  compare({.inputs = {logits},
+           .fused =
+               [&](const Tensors& given) {
+                 const auto result = cross_entropy_of_temporary(given[0] * 1, task);
+                 predictions = result.predictions;
+                 return Tensors{result.loss_sum};
+               },
+           .reference =
+               [&](const Tensors& given) {
+                 return Tensors{at::cross_entropy_loss(given[0].narrow(1, 0, kWords), task.labels, {},
+                                                       at::Reduction::Sum, task.no_label, 0.1)};
+               }});
+  const at::Tensor words = logits.detach().narrow(1, 0, kWords).to(at::kDouble);
+  const at::Tensor predicted = words.gather(1, predictions.clamp(0, kWords - 1).unsqueeze(1)).squeeze(1);
+  if (!at::equal(predicted, words.amax(1))) throw Error("the most probable words differ");
+}
+
 }  // namespace
+
+bool has_cross_entropy(at::ScalarType dtype, const at::Tensor& labels) {
+  const at::Device device = labels.device();
+  const bool is_usable = (labels.is_cuda() || kernel_device_of_tests() != nullptr) && use_fused();
+  return is_usable && labels.scalar_type() == at::kLong && c10::isReducedFloatingType(dtype) &&
+         kernel_of(dtype, device, false) != nullptr && kernel_of(dtype, device, true) != nullptr &&
+         is_proven("cross entropy in " + cuda_type(dtype), device,
+                   [&] { check_cross_entropy(dtype, device); });
+}
 
 bool takes_cross_entropy(const at::Tensor& logits, const CrossEntropyTask& task) {
   const auto dtype = fused_dtype(logits);
@@ -81,9 +121,8 @@ bool takes_cross_entropy(const at::Tensor& logits, const CrossEntropyTask& task)
                           reinterpret_cast<std::uintptr_t>(logits.const_data_ptr()) % kAligned == 0;
   const bool fits = task.words <= logits.size(1) && logits.size(1) <= std::numeric_limits<int>::max() / 2 &&
                     logits.size(0) <= std::numeric_limits<int>::max();
-  return is_aligned && fits && task.labels.scalar_type() == at::kLong &&
-         task.labels.device() == logits.device() && kernel_of(logits, false) != nullptr &&
-         kernel_of(logits, true) != nullptr;
+  return is_aligned && fits && task.labels.device() == logits.device() &&
+         has_cross_entropy(*dtype, task.labels);
 }
 
 CrossEntropy cross_entropy_in_place(const at::Tensor& logits, const CrossEntropyTask& task,

@@ -26,6 +26,10 @@ struct CrossEntropy {
   at::Tensor predictions = {};
 };
 
+/// Whether logits in `dtype` on the device of `labels` can be given to the kernel at all: fused kernels are
+/// on, this one can be compiled, and the labels are int64.
+bool has_cross_entropy(at::ScalarType dtype, const at::Tensor& labels);
+
 /// Whether the kernel takes `logits`: bfloat16 or float16 [rows, stride] of a GPU, contiguous, of which the
 /// first `task.words` columns are logits, and rows that are multiples of 16 bytes. False also where the
 /// kernel cannot be compiled.

@@ -83,14 +83,14 @@ class Gpu final : public KernelDevice {
 
 std::atomic<KernelDevice*> replacement{nullptr};
 
+}  // namespace
+
 KernelDevice& kernel_device() {
   // Not destroyed: CUDA may end before it.
   static Gpu& gpu = *new Gpu;
   KernelDevice* of_tests = replacement;
   return of_tests != nullptr ? *of_tests : gpu;
 }
-
-}  // namespace
 
 void CudaKernel::record_and_launch(const Grid& grid, void** arguments) const {
   RECORD_FUNCTION(name_, c10::ArrayRef<const c10::IValue>{});

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
 #include <type_traits>
 
@@ -50,9 +52,21 @@ class KernelDevice {
   /// Null if it has no such kernel.
   virtual const CudaKernel* find(const std::string& source, const std::string& instance,
                                  const at::Device& device) = 0;
+  /// Whether operations must prove themselves: see is_proven().
+  virtual bool needs_proof() const { return true; }
   /// How many blocks run at a time, if each has one of a GPU's multiprocessors.
   virtual int multiprocessors(const at::Device& device) = 0;
+
+  /// Of is_proven().
+  struct Proofs {
+    std::mutex mutex;
+    std::map<std::string, bool> verdicts;
+  };
+  Proofs proofs;
 };
+
+/// The GPU, or what tests have set.
+KernelDevice& kernel_device();
 
 /// An instance of a template of kernels/cuda/`source`.cu, such as "cross_entropy<bf16>", for a device.
 /// Compiled and loaded by the first call, or read from the cache. Null if that fails, with one warning, and

@@ -9,6 +9,7 @@
 #include "kernels/column_sums.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/self_check.hpp"
 #include "kernels/weight_copies.hpp"
 
 // Under autocast a linear layer of float32 weights is, with its backward, a product and its casts: of the
@@ -122,7 +123,13 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
         layer.has_bias ? at::addmm(joined(std::move(biases), 0), flat, turned) : at::mm(flat, turned);
     const bool has_activation = layer.options.activation != Activation::none;
     const at::Tensor result = has_activation ? gelu(values, layer.options.activation) : values;
-    context->save_for_backward({flat, weight, has_activation ? values : at::Tensor()});
+    // No more than backward needs: of a frozen layer no input lives until then.
+    bool trains_weights = false;
+    for (std::size_t i = 0; i < layer.weights; ++i)
+      trains_weights = trains_weights || parameters[i].requires_grad();
+    context->save_for_backward({trains_weights ? flat : at::Tensor(),
+                                input.requires_grad() ? weight : at::Tensor(),
+                                has_activation ? values : at::Tensor()});
     context->saved_data["outputs"] = outputs;
     context->saved_data["input_dtype"] = static_cast<std::int64_t>(input.scalar_type());
     context->saved_data["input_sizes"] = input.sizes().vec();
@@ -132,7 +139,8 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
     context->saved_data["activation"] = static_cast<std::int64_t>(layer.options.activation);
     auto sizes = input.sizes().vec();
     sizes.back() = result.size(-1);
-    return result.view(sizes);
+    // No view, which could not be changed in place.
+    return at::_unsafe_view(result, sizes);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -189,15 +197,65 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
   }
 };
 
-}  // namespace
+/// By LibTorch's operations, as autocast does it.
+at::Tensor composed(const at::Tensor& input, const Tensors& weights, const Tensors& biases,
+                    const LinearOptions& options) {
+  Tensors parts;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const at::Tensor weight = options.is_turned ? weights[i].t() : weights[i];
+    parts.push_back(biases.empty() ? at::linear(input, weight) : at::linear(input, weight, biases[i]));
+  }
+  const at::Tensor values = joined(std::move(parts), -1);
+  return options.activation == Activation::none ? values : at::gelu(values, gelu_text(options.activation));
+}
 
-at::Tensor linear(const at::Tensor& input, const std::vector<at::Tensor>& weights,
-                  const std::vector<at::Tensor>& biases, at::ScalarType dtype, const LinearOptions& options) {
-  std::vector<at::Tensor> parameters = weights;
+at::Tensor fused(const at::Tensor& input, const Tensors& weights, const Tensors& biases, at::ScalarType dtype,
+                 const LinearOptions& options) {
+  Tensors parameters = weights;
   parameters.insert(parameters.end(), biases.begin(), biases.end());
   return FusedLinear::apply(
       input, at::TensorList(parameters),
       Layer{.dtype = dtype, .options = options, .weights = weights.size(), .has_bias = !biases.empty()});
+}
+
+/// Of more columns than a tile has, and more rows than a part.
+void check_linear(at::ScalarType dtype, const LinearOptions& options, const at::Device& device) {
+  constexpr std::int64_t kTokens = 72, kInputs = 64, kOutputs = 264;
+  const at::Tensor weight = options.is_turned ? waves({kInputs, kOutputs}, at::kFloat, device, 2)
+                                              : waves({kOutputs, kInputs}, at::kFloat, device, 2);
+  // Rounded before, so that the comparison is of what is computed.
+  const auto rounded = [&](const at::Tensor& tensor) {
+    return tensor.detach().to(dtype).to(at::kFloat).requires_grad_();
+  };
+  compare({.inputs = {rounded(waves({kTokens, kInputs}, at::kFloat, device, 1)), rounded(weight),
+                      rounded(waves({kOutputs}, at::kFloat, device, 3))},
+           .fused =
+               [&](const Tensors& given) {
+                 return Tensors{fused(given[0], {given[1]}, {given[2]}, dtype, options)};
+               },
+           .reference =
+               [&](const Tensors& given) {
+                 return Tensors{composed(given[0], {given[1]}, {given[2]}, options)};
+               }});
+}
+
+/// "linear layers in bf16, turned, with GELU".
+std::string name_of(at::ScalarType dtype, const LinearOptions& options) {
+  return "linear layers in " + cuda_type(dtype) + (options.is_turned ? ", turned" : "") +
+         (options.activation == Activation::none   ? ""
+          : options.activation == Activation::gelu ? ", with GELU"
+                                                   : ", with GELU by tanh");
+}
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& input, const std::vector<at::Tensor>& weights,
+                  const std::vector<at::Tensor>& biases, at::ScalarType dtype, const LinearOptions& options) {
+  const at::Device device = input.device();
+  const bool is_usable =
+      is_proven(name_of(dtype, options), device, [&] { check_linear(dtype, options, device); });
+  return is_usable ? fused(input, weights, biases, dtype, options)
+                   : composed(input, weights, biases, options);
 }
 
 }  // namespace lockstep::kernels

@@ -132,6 +132,10 @@ class LossWithGradients : public torch::autograd::Function<LossWithGradients> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    if (at::GradMode::is_enabled()) {
+      throw UsageError(
+          "token_losses() in parts, and by a fused kernel, has no second derivatives (create_graph)");
+    }
     const auto multiplied = [&](const char* name) {
       const auto found = context->saved_data.find(name);
       if (found == context->saved_data.end())
@@ -329,7 +333,9 @@ TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const 
   if (!labels.defined() && options.logits)
     return {.loss_sum = {}, .loss_weight = {}, .logits = logits_of(head, states)};
   check_shapes(states, labels);
-  const bool is_fused = is_plain(head) && labels.numel() > 0 && kernels::fused_dtype(states).has_value();
+  const auto dtype = kernels::fused_dtype(states);
+  const bool is_fused =
+      dtype && is_plain(head) && labels.numel() > 0 && kernels::has_cross_entropy(*dtype, labels);
   const std::int64_t most = logits_at_a_time(options, states.device(), is_fused), words = head.weight.size(0);
   const at::Tensor wanted = labels.flatten();
   const bool is_small = wanted.numel() * words <= most;

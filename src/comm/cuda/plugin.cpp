@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "comm/cuda/plugin.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -149,8 +150,8 @@ class TorchGraph final : public CudaGraph, private at::cuda::CUDAGraph {
   void replay() override { at::cuda::CUDAGraph::replay(); }
 
  private:
-  /// capture_end() has stopped half-way: the allocator would serve the pool for ever, and not reuse memory that
-  /// another stream has used; generators would refuse to draw.
+  /// capture_end() has stopped half-way: the allocator would serve the pool for ever, and not reuse memory
+  /// that another stream has used; generators would refuse to draw.
   void recover() noexcept {
     (void)cudaGetLastError();
     const auto quietly = [](const auto& action) {
@@ -215,6 +216,7 @@ DeviceFacts device_facts(int index) {
           .multiprocessors = properties->multiProcessorCount};
 }
 
+#if CUDART_VERSION >= 12080
 void* load_kernel(const std::string& cubin, const std::string& symbol, int index) {
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
   cudaLibrary_t library = nullptr;
@@ -226,6 +228,11 @@ void* load_kernel(const std::string& cubin, const std::string& symbol, int index
   C10_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
   return kernel;
 }
+#else
+void* load_kernel(const std::string& /*cubin*/, const std::string& symbol, int /*index*/) {
+  throw UsageError("the kernel " + symbol + " needs Lockstep's CUDA library of CUDA 12.8 or later");
+}
+#endif
 
 void launch_kernel(void* kernel, int index, const Grid& grid, void** arguments) {
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));

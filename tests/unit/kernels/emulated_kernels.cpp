@@ -116,6 +116,7 @@ class EmulatedKernels::Kernel final : public kernels::CudaKernel {
  private:
   void launch_with(const kernels::Grid& grid, void** arguments) const override {
     ++device_.launches_[instance_];
+    if (device_.broken_.contains(instance_)) return;
     run_(*device_.emulator_, grid, arguments);
   }
 

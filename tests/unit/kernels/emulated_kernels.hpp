@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ class EmulatedKernels final : public kernels::KernelDevice {
   const kernels::CudaKernel* find(const std::string& source, const std::string& instance,
                                   const at::Device& device) override;
   int multiprocessors(const at::Device& device) override;
+  bool needs_proof() const override { return needs_proof_; }
+
+  /// Operations prove themselves, as on a GPU.
+  void require_proof() { needs_proof_ = true; }
+  /// From now on this kernel computes nothing.
+  void break_kernel(const std::string& instance) { broken_.insert(instance); }
 
   /// How often each was launched.
   const std::map<std::string, int>& launches() const { return launches_; }
@@ -31,6 +38,8 @@ class EmulatedKernels final : public kernels::KernelDevice {
   std::map<std::string, std::unique_ptr<kernels::CudaKernel>> kernels_;
   std::map<std::string, int> launches_;
   std::unique_ptr<BlockEmulator> emulator_;
+  bool needs_proof_ = false;
+  std::set<std::string> broken_;
 };
 
 /// An instance that the library may launch.

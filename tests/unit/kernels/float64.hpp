@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/self_check.hpp"
+
 // Comparison of fused kernels with float64.
 namespace lockstep::kernels {
-
-using Tensors = std::vector<at::Tensor>;
 
 /// Relative to the greatest element.
 inline void expect_within(const at::Tensor& got, const at::Tensor& exact, double tolerance,

@@ -1,0 +1,122 @@
+#include "kernels/self_check.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <fmt/core.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <exception>
+#include <iostream>
+
+#include "core/runtime/signal_free_thread.hpp"
+#include "kernels/cuda_kernel.hpp"
+#include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::kernels {
+namespace {
+
+/// "" if the check returns.
+std::string problem_of(const at::Device& device, const std::function<void()>& check) {
+  std::string problem;
+  signal_free_thread([&] {
+    try {
+      const c10::DeviceGuard guard(device);
+      check();
+    } catch (const std::exception& error) {
+      problem = error.what();
+      problem = problem.substr(0, problem.find('\n'));
+      if (problem.empty()) problem = "an error without a text";
+    }
+  }).join();
+  return problem;
+}
+
+void warn(const std::string& operation, const at::Device& device, const std::string& problem) {
+  const std::string name = device.is_cuda() ? cuda_device_name(device.index()) : device.str();
+  std::cerr
+      << fmt::format(
+             "lockstep: warning: the fused kernels of {} are not used: on {} they do not compute what "
+             "LibTorch's operations do: {}. LibTorch's are used instead, which are slower. Please report "
+             "this line with the version of the driver; fused_kernels=off turns all of them off\n",
+             operation, name, problem)
+      << std::flush;
+}
+
+void expect_near(const std::string& what, const at::Tensor& got, const at::Tensor& exact, double tolerance) {
+  if (got.sizes() != exact.sizes()) {
+    throw Error(fmt::format("{} has the sizes {}, expected {}", what, c10::str(got.sizes()),
+                            c10::str(exact.sizes())));
+  }
+  const double scale = exact.abs().max().item<double>() + 1e-30;
+  const double distance = (got.detach().to(at::kDouble) - exact).abs().max().item<double>() / scale;
+  // Not a number is not near.
+  if (!(distance <= tolerance))
+    throw Error(fmt::format("{} is apart by {:.2g} of its largest element, expected at most {:.2g}", what,
+                            distance, tolerance));
+}
+
+}  // namespace
+
+bool is_proven(const std::string& operation, const at::Device& device, const std::function<void()>& check) {
+  KernelDevice& kernels = kernel_device();
+  if (!kernels.needs_proof()) return true;
+  const std::string key = operation + " on " + device.str();
+  {
+    const std::lock_guard lock(kernels.proofs.mutex);
+    const auto found = kernels.proofs.verdicts.find(key);
+    if (found != kernels.proofs.verdicts.end()) return found->second;
+    const comm::CudaPlugin* plugin = comm::loaded_cuda_plugin();
+    if (plugin != nullptr && device.is_cuda() && plugin->is_recording()) return false;
+    // While it runs, as its own operations ask.
+    kernels.proofs.verdicts[key] = true;
+  }
+  const std::string problem = problem_of(device, check);
+  if (problem.empty()) return true;
+  {
+    const std::lock_guard lock(kernels.proofs.mutex);
+    kernels.proofs.verdicts[key] = false;
+  }
+  warn(operation, device, problem);
+  return false;
+}
+
+void compare(const Comparison& comparison) {
+  const auto run = [](const auto& operation, const Tensors& inputs) {
+    const Tensors results = operation(inputs);
+    Tensors all, factors;
+    for (const auto& result : results) {
+      all.push_back(result.detach());
+      const double phase = 1 + static_cast<double>(factors.size());
+      factors.push_back(waves(result.sizes(), at::kDouble, result.device(), phase)
+                            .detach()
+                            .to(at::kBFloat16)
+                            .to(result.scalar_type()));
+    }
+    const auto gradients = torch::autograd::grad(results, inputs, factors);
+    all.insert(all.end(), gradients.begin(), gradients.end());
+    return all;
+  };
+  Tensors wide;
+  for (const auto& input : comparison.inputs) wide.push_back(input.detach().to(at::kDouble).requires_grad_());
+  const Tensors exact = run(comparison.reference, wide), got = run(comparison.fused, comparison.inputs);
+  if (got.size() != exact.size()) throw Error("the numbers of results differ");
+  const std::size_t results = got.size() - comparison.inputs.size();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const std::string what =
+        i < results ? fmt::format("result {}", i) : fmt::format("gradient {}", i - results);
+    expect_near(what, got[i], exact[i], comparison.tolerance);
+  }
+}
+
+at::Tensor waves(at::IntArrayRef sizes, at::ScalarType dtype, const at::Device& device, double phase) {
+  const auto options = at::TensorOptions(at::kDouble).device(device);
+  const at::Tensor steps = at::arange(c10::multiply_integers(sizes), options);
+  return at::sin(steps * steps * 0.137 + steps * 0.71 + phase)
+      .view(sizes)
+      .to(dtype)
+      .detach()
+      .requires_grad_();
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,56 @@
+// How many kernels a training step starts with fused kernels: see kernel_budget_test.cpp for LibTorch's.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "kernels/weight_copies.hpp"
+#include "lockstep/models/bert.hpp"
+#include "lockstep/models/gpt2.hpp"
+#include "unit/kernels/emulated_kernels.hpp"
+#include "unit/models/kernel_count.hpp"
+
+namespace lockstep::models {
+namespace {
+
+/// As on a GPU, where the copies of weights are kept. There are 200 to 250 fewer: on the CPU, the copies of
+/// the weights and the casts of their gradients to float32 are one operation each.
+class FusedKernelBudget : public ::testing::Test {
+ protected:
+  void SetUp() override { kernels::keep_copies_on_cpu(true); }
+  void TearDown() override { kernels::keep_copies_on_cpu(false); }
+};
+
+at::Tensor some_tokens() { return at::arange(32, at::kLong).mul(7).remainder(101).view({2, 16}); }
+
+TEST_F(FusedKernelBudget, OfAStepOfGpt2) {
+  const Gpt2LMHeadModel model(Gpt2Config{.vocab_size = 101,
+                                         .n_positions = 16,
+                                         .n_embd = 32,
+                                         .n_layer = 12,
+                                         .n_head = 2,
+                                         .resid_pdrop = 0,
+                                         .embd_pdrop = 0,
+                                         .attn_pdrop = 0});
+  const testing::EmulatedKernels device;
+  const at::Tensor tokens = some_tokens();
+  expect_kernels(
+      kernels_of_step(model, [&](auto& gpt2) { return gpt2->token_losses(tokens, {}, tokens).loss_sum; }),
+      557);
+}
+
+TEST_F(FusedKernelBudget, OfAStepOfBert) {
+  const BertForSequenceClassification model(BertConfig{.vocab_size = 101,
+                                                       .hidden_size = 32,
+                                                       .num_hidden_layers = 12,
+                                                       .num_attention_heads = 2,
+                                                       .intermediate_size = 64,
+                                                       .hidden_dropout_prob = 0,
+                                                       .attention_probs_dropout_prob = 0,
+                                                       .max_position_embeddings = 16});
+  const testing::EmulatedKernels device;
+  const at::Tensor tokens = some_tokens();
+  expect_kernels(kernels_of_step(model, [&](auto& bert) { return bert(tokens).square().sum(); }), 646);
+}
+
+}  // namespace
+}  // namespace lockstep::models
