@@ -73,6 +73,8 @@ class AccumulationWindow {
   void set_memory(Memory memory);
   /// The weight of the window stays at one place on the device, where a recorded micro-batch finds it.
   void keep_weight_in_place() noexcept { keeps_place_ = true; }
+  /// Undefined before the first weight.
+  const at::Tensor& place_of_weight() const noexcept { return place_of_weight_; }
   /// A micro-batch was computed without a call of backward(), by a replay.
   void was_replayed(bool weighted);
   /// The same of an optimizer's step.

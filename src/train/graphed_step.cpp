@@ -41,7 +41,7 @@ c10::OptionalStreamGuard graph_stream(const at::Device& device) {
   comm::cuda_plugin();
   const c10::impl::VirtualGuardImpl streams(device.type());
   return c10::OptionalStreamGuard(
-      streams.getStreamFromGlobalPool(device.has_index() ? device : streams.getDevice()));
+      streams.getStreamFromGlobalPool(device.has_index() ? device : streams.getDevice(), /*isHighPriority=*/true));
 }
 
 struct GraphedStep::Impl {
@@ -60,6 +60,7 @@ struct GraphedStep::Impl {
   GraphedStepOptions options;
   /// For the micro-batches of an accelerator.
   std::unique_ptr<train::TrainingScope> scope;
+  int ranks = 1;
   std::uint64_t loads = 0;
   std::optional<at::Device> device;
   std::optional<train::StepGraphs> graphs;
@@ -98,6 +99,8 @@ struct GraphedStep::Impl {
   /// Gradients that several calls add up stay at one place, by which recordings find them.
   void keep_gradients() {
     if (window().steps() == 1 || window().keeps_gradients()) return;
+    if (ranks > 1)
+      throw UsageError("GraphedStep: windows of several micro-batches are recorded with one rank only");
     window().keep_gradients();
     window().keep_weight_in_place();
     Tensors parameters;
@@ -129,7 +132,7 @@ struct GraphedStep::Impl {
 
   Tensors run_part(const std::string& part, const Tensors& inputs, bool ends_step) {
     process_heartbeat().perhaps_waiting("graphed step");
-    Tensors results = graphs->run(part, inputs, step);
+    Tensors results = graphs->run(part, inputs, step, {});
     if (ends_step && !graphs->called()) process_heartbeat().finished_step();
     if (ends_step) graphs->end_step();
     return results;
@@ -141,7 +144,10 @@ GraphedStep::GraphedStep(Function step, const GraphedStepOptions& options)
 
 GraphedStep::GraphedStep(const Accelerator& accelerator, Function step, const GraphedStepOptions& options)
     : GraphedStep(std::move(step), options) {
+  if (accelerator.options().gradient_accumulation.sync_each_batch)
+    throw UsageError("GraphedStep: gradient_accumulation.sync_each_batch cannot be recorded: leave it off");
   impl_->scope = std::make_unique<train::TrainingScope>(accelerator);
+  impl_->ranks = accelerator.num_processes();
   impl_->loads = impl_->scope->loads();
 }
 

@@ -27,6 +27,8 @@ class GraphTape final : public comm::GraphRecorder {
   bool on_side_stream = true;
   /// The next recording fails with its operation of this number; -1: none does.
   int fails_at = -1;
+  /// Replays leave out this operation.
+  std::string leaves_out;
   int recordings = 0, replays = 0;
 
  private:

@@ -50,6 +50,9 @@ class ModelAdapter {
   virtual std::shared_ptr<void> full_parameters(const Accelerator& /*accelerator*/) { return nullptr; }
   /// Selects training mode (`on`) or evaluation mode. *Local*.
   virtual void train(bool on) = 0;
+  /// Of each of its modules, in a fixed order, whether it is in training mode: recorded steps are recorded anew
+  /// when one changes. Empty if that is not known, as by default. *Local*.
+  virtual std::vector<bool> training_modes() { return {}; }
   /// Backward recomputes the activations of the model's units, which are not kept; see
   /// set_activation_checkpointing(). *Local*. Throws UsageError if the model has no units.
   virtual void set_activation_checkpointing() {
@@ -148,6 +151,17 @@ class ModelWrapper final : public ModelAdapter {
     return accelerator.full_parameters(module_);
   }
   void train(bool on) override { parallel::module_of(module_).train(on); }
+  std::vector<bool> training_modes() override {
+    std::vector<bool> modes;
+    for (const auto& module : parallel::module_of(module_).modules()) {
+      if constexpr (requires { module->is_training(); }) {
+        modes.push_back(module->is_training());
+      } else {
+        modes.push_back(module.is_training());  // TorchScript's are values.
+      }
+    }
+    return modes;
+  }
   void set_activation_checkpointing() override { lockstep::set_activation_checkpointing(module_); }
   bool set_label_smoothing(double factor) override {
     if constexpr (requires { forward_.set_label_smoothing(factor); }) {

@@ -123,9 +123,10 @@ struct TrainingArguments {
   std::optional<bool> tf32 = {};
   /// On a CUDA device, record the kernels of a step once as CUDA graphs, which the host then launches as a
   /// whole: faster where the device waits for the host, as with small models. The results are the same. Steps
-  /// that cannot be recorded run as usual, and one line of the log says why; `on`: an error instead. See
+  /// that cannot be recorded run as usual, and one line of the log says why; `on`: an error instead. Off by
+  /// default until it has been proven on GPUs. See
   /// docs/training.md for what a step must not do.
-  CudaGraphs cuda_graphs = CudaGraphs::automatic;
+  CudaGraphs cuda_graphs = CudaGraphs::off;
   /// Keep no activations inside the model's units; backward recomputes them: less memory, more time, the same
   /// bits. See lockstep::set_activation_checkpointing.
   bool gradient_checkpointing = false;

@@ -20,17 +20,24 @@ class CudaRecorder final : public GraphRecorder {
     return streams.getStream(device) != streams.getDefaultStream(device);
   }
   void empty_cache() override {
-    // It waits for the device, and may.
-    const SyncDebugMode mode = cuda_plugin().sync_debug_mode();
-    cuda_plugin().set_sync_debug_mode(SyncDebugMode::off);
+    const Waiting may_wait(at::kCUDA);
     at::getDeviceAllocator(at::kCUDA)->emptyCache();
-    cuda_plugin().set_sync_debug_mode(mode);
   }
 };
 
 std::atomic<GraphRecorder*> replacement{nullptr};
 
 }  // namespace
+
+GraphRecorder::Waiting::Waiting(const at::Device& device) : is_cuda_(device.is_cuda()) {
+  if (!is_cuda_) return;
+  before_ = cuda_plugin().sync_debug_mode();
+  cuda_plugin().set_sync_debug_mode(SyncDebugMode::off);
+}
+
+GraphRecorder::Waiting::~Waiting() {
+  if (is_cuda_) cuda_plugin().set_sync_debug_mode(before_);
+}
 
 GraphRecorder* GraphRecorder::of(const at::Device& device) noexcept {
   if (GraphRecorder* const other = replacement) return other;

@@ -25,6 +25,19 @@ class GraphRecorder {
   /// Returns memory to the device that the allocator keeps for later.
   virtual void empty_cache() = 0;
 
+  /// While it exists, the host may wait for the device, whatever the SyncDebugMode.
+  class Waiting {
+   public:
+    explicit Waiting(const at::Device& device);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    bool is_cuda_;
+    SyncDebugMode before_ = SyncDebugMode::off;
+  };
+
   /// The recorder for a device; null if its work cannot be recorded, or the CUDA library is not loaded.
   static GraphRecorder* of(const at::Device& device) noexcept;
 

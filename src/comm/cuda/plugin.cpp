@@ -154,16 +154,19 @@ class TorchGraph final : public CudaGraph, private at::cuda::CUDAGraph {
   /// that another stream has used; generators would refuse to draw.
   void recover() noexcept {
     (void)cudaGetLastError();
-    const auto quietly = [](const auto& action) {
+    const auto succeeds = [](const auto& action) {
       try {
         action();
+        return true;
       } catch (const std::exception&) {
+        return false;
       }
     };
-    quietly([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_); });
-    quietly([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_); });
-    quietly([&] { c10::cuda::CUDACachingAllocator::releasePool(capture_dev_, mempool_id_); });
-    quietly([&] { at::getHostAllocator(at::kCUDA)->release_pool(mempool_id_); });
+    // Only what had begun is released: a pool is counted once for each graph.
+    auto& host = *at::getHostAllocator(at::kCUDA);
+    if (succeeds([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_); }))
+      succeeds([&] { c10::cuda::CUDACachingAllocator::releasePool(capture_dev_, mempool_id_); });
+    if (succeeds([&] { host.end_allocate_to_pool(mempool_id_); })) succeeds([&] { host.release_pool(mempool_id_); });
     for (auto& [state, increment] : captured_generator_states_) {
       state->capturing_ = false;
       state->offset_intragraph_ = 0;

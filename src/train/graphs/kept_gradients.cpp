@@ -33,6 +33,12 @@ void KeptGradients::bring_home() {
       }
       gradient = home;
     }
+  }
+}
+
+void KeptGradients::mark() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = parameters_[i].grad();
     before_[i] = gradient.unsafeGetTensorImpl();
     versions_[i] = version_of(gradient);
   }

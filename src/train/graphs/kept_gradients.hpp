@@ -16,6 +16,8 @@ class KeptGradients {
 
   /// Before a micro-batch: gradients that the program has dropped or replaced are at their places again.
   void bring_home();
+  /// Before its backward: find_changed() compares with this moment.
+  void mark();
   /// After the backward of a micro-batch, before anything else changes gradients: which ones it has changed, by
   /// the numbers of their parameters. To be given to changed(), also after each replay of the micro-batch.
   std::vector<bool> find_changed() const;

@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string_view>
@@ -58,12 +59,16 @@ class Rehearsal::Listener final : public c10::WarningHandler {
   std::string waits_;
 };
 
-Rehearsal::Rehearsal(const at::Device& device)
+Rehearsal::Rehearsal(const at::Device& device, const std::vector<at::Tensor>& inputs)
     : is_cuda_(device.is_cuda()),
       listener_(std::make_unique<Listener>(running_)),
       listening_(listener_.get()),
       handle_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback(&Rehearsal::note).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {
+          at::RecordFunctionCallback(&Rehearsal::note, &Rehearsal::note_end)
+              .needsInputs(true)
+              .needsOutputs(true)
+              .scopes({at::RecordScope::FUNCTION}))) {
+  for (const auto& input : inputs) own(input);
   rehearsing = this;
   if (!is_cuda_ || comm::cuda_plugin().sync_debug_mode() != SyncDebugMode::off) return;
   comm::cuda_plugin().set_sync_debug_mode(SyncDebugMode::warn);
@@ -81,6 +86,37 @@ std::unique_ptr<at::ObserverContext> Rehearsal::note(const at::RecordFunction& c
   return nullptr;
 }
 
+void Rehearsal::note_end(const at::RecordFunction& call, at::ObserverContext* /*context*/) {
+  if (rehearsing == nullptr) return;
+  for (const auto& output : call.outputs()) rehearsing->own(output);
+}
+
+/// In-place operations return memory that was there before.
+void Rehearsal::own(const c10::IValue& value) {
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) own(tensor);
+  } else if (value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage()) {
+    const void* const memory = value.toTensor().storage().data();
+    if (!foreign_.contains(memory)) own_.insert(memory);
+  }
+}
+
+void Rehearsal::look_at_tensor(const at::Tensor& tensor) {
+  for (const auto size : tensor.sizes()) add(static_cast<std::uint64_t>(size));
+  if (!tensor.has_storage()) return;
+  if (is_cuda_ && tensor.is_cpu()) {
+    // A number of the host, which a replay would not see again.
+    const auto* const bytes = static_cast<const unsigned char*>(tensor.storage().data());
+    if (tensor.dim() != 0 || bytes == nullptr) return;
+    for (std::size_t i = 0; i < std::min<std::size_t>(tensor.storage().nbytes(), 16); ++i) add(bytes[i]);
+    return;
+  }
+  const void* const memory = tensor.storage().data();
+  if (own_.contains(memory)) return;
+  foreign_.insert(memory);
+  add(reinterpret_cast<std::uintptr_t>(memory));
+}
+
 void Rehearsal::look_at(const at::RecordFunction& call) {
   const std::string_view name = call.name();
   // Communication is numbered.
@@ -90,8 +126,12 @@ void Rehearsal::look_at(const at::RecordFunction& call) {
   const auto inputs = call.inputs();
   if (is_cuda_ && drew_.empty() && draws(name) && is_on_cpu(inputs)) drew_ = name;
   for (const auto& input : inputs) {
-    if (input.isTensor() && input.toTensor().defined()) {
-      for (const auto size : input.toTensor().sizes()) add(static_cast<std::uint64_t>(size));
+    if (input.isTensor()) {
+      if (input.toTensor().defined()) look_at_tensor(input.toTensor());
+    } else if (input.isIntList()) {
+      for (const auto number : input.toIntVector()) add(static_cast<std::uint64_t>(number));
+    } else if (input.isDoubleList()) {
+      for (const auto number : input.toDoubleVector()) add(std::bit_cast<std::uint64_t>(number));
     } else if (input.isDouble()) {
       add(std::bit_cast<std::uint64_t>(input.toDouble()));
     } else if (input.isInt()) {

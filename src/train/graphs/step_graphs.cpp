@@ -1,9 +1,11 @@
 #include "train/graphs/step_graphs.hpp"
 
-#include <ATen/ops/from_blob.h>
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -21,6 +23,11 @@ constexpr std::size_t kMostParts = 256;
 /// Runs that are watched before a part that never does the same twice is given up.
 constexpr int kMostRehearsals = 6;
 constexpr int kRehearsals = 2;
+/// How often a recording may lose what it refers to.
+constexpr int kMostInvalid = 3;
+
+/// Whether a recorded part is watched once more, as usual, at this use: for what rarely changes.
+bool is_looked_at(std::int64_t use) { return use == 100 || use == 1000 || use == 10000; }
 
 Tensors detached(const Tensors& tensors) {
   Tensors results;
@@ -42,14 +49,54 @@ at::Tensor over_same_memory(const at::Tensor& tensor) {
       .make_tensor();
 }
 
+Tensors clones(const Tensors& tensors) {
+  Tensors result;
+  for (const auto& tensor : tensors) result.push_back(tensor.defined() ? tensor.detach().clone() : tensor);
+  return result;
+}
+
+void put(const Tensors& values, const Tensors& tensors) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined() && values[i].defined()) tensors[i].copy_(values[i]);
+  }
+}
+
+/// Kernels that add in any order differ by less.
+constexpr double kTolerance = 0.02;
+
+/// How a replay differs from a usual run, against what the latter has changed; "" if they are near. Waits for
+/// the device. Numbers that are not finite as usual are not compared.
+std::string difference_of(const char* what, const Tensors& usual, const Tensors& replayed, const Tensors& before) {
+  const at::NoGradGuard no_grad;
+  at::Tensor error, change;
+  for (std::size_t i = 0; i < usual.size(); ++i) {
+    if (usual[i].defined() != replayed[i].defined()) return fmt::format("{} are missing", what);
+    if (!usual[i].defined() || !usual[i].is_floating_point() || usual[i].layout() != at::kStrided) continue;
+    const at::Tensor one = usual[i].detach();
+    const bool has_base = i < before.size() && before[i].defined();
+    const at::Tensor apart = replayed[i].detach().sub(one).square().sum(at::kDouble);
+    const at::Tensor own = (has_base ? one.sub(before[i].detach()) : one).square().sum(at::kDouble);
+    error = error.defined() ? error + apart : apart;
+    change = change.defined() ? change + own : own;
+  }
+  if (!error.defined()) return "";
+  const double own = std::sqrt(change.item<double>()), apart = std::sqrt(error.item<double>());
+  if (!std::isfinite(own) || apart <= kTolerance * own) return "";
+  return fmt::format("{} are apart by {:.3g}, where they change by {:.3g}", what, apart, own);
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 /// Why a part failed to be recorded, in one line.
 std::string complaint(const std::exception& error) {
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
   if (of_torch == nullptr) return first_line(error.what());
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return "There is too little memory for it";
+  const std::string text = first_line(of_torch->what_without_backtrace());
+  if (text.find("captur") == std::string::npos) return "LibTorch says: " + text;
   return "It must not wait for the device, as item(), printing a tensor and copying it to the CPU do. CUDA says: " +
-         first_line(of_torch->what_without_backtrace());
+         text;
 }
 
 }  // namespace
@@ -84,6 +131,7 @@ struct StepGraphs::Part {
   /// Runs one after the other that did the same.
   int alike = 0;
   std::uint64_t signature = 0;
+  std::int64_t uses = 0;
   std::unique_ptr<Recording> recording;
 };
 
@@ -100,7 +148,7 @@ void StepGraphs::set_parameters(Tensors parameters) {
   parameters_ = std::move(parameters);
 }
 
-Tensors StepGraphs::run(const std::string& name, const Tensors& inputs, const Function& function, bool rehearses) {
+Tensors StepGraphs::run(const std::string& name, const Tensors& inputs, const Function& function, const Manner& manner) {
   replayed_ = false;
   called_ = true;
   if (!is_on() || steps_ < options_.warmup_steps) return detached(function(inputs));
@@ -108,17 +156,24 @@ Tensors StepGraphs::run(const std::string& name, const Tensors& inputs, const Fu
   const auto find = [&] { return part_of(name + '\n' + shape + '\n' + gradient_places()); };
   Part* part = find();
   if (part != nullptr && part->recording != nullptr && !part->recording->replays.is_valid()) {
+    if (++invalid_ > kMostInvalid) {
+      stop("What a step refers to, such as the optimizer's state or options, changes again and again");
+      return detached(function(inputs));
+    }
     // This also moves gradients.
     forget();
     part = find();
   }
   if (part == nullptr) return detached(function(inputs));
+  if (part->recording != nullptr && manner.rehearses && options_.rehearse && is_looked_at(++part->uses))
+    return rehearse(*part, inputs, function);
   if (part->recording != nullptr) {
     called_ = false;
     return replay(*part->recording, inputs);
   }
-  if (rehearses && options_.rehearse && part->alike < kRehearsals) return rehearse(*part, inputs, function);
+  if (manner.rehearses && options_.rehearse && part->alike < kRehearsals) return rehearse(*part, inputs, function);
   if (!can_read_gradients() || !has_room_for(shape)) return detached(function(inputs));
+  if (manner.changes) return prove(*part, shape, inputs, function, manner.changes());
   Recording* const recording = record(*part, shape, inputs, function);
   return recording == nullptr ? detached(function(inputs)) : replay(*recording, inputs);
 }
@@ -127,7 +182,7 @@ void StepGraphs::end_step() {
   ++steps_;
   rescue_gradients();
   for (auto* const recording : fresh_) {
-    if (!recording->made_gradients || !options_.owns_gradients) continue;
+    if (!recording->made_gradients) continue;
     for (auto& gradient : recording->gradients) {
       if (gradient.defined() && gradient.layout() == at::kStrided) gradient = over_same_memory(gradient);
     }
@@ -141,6 +196,8 @@ void StepGraphs::forget() {
   for (auto& [key, part] : parts_) part.recording.reset();
   memory_.clear();
   shapes_.clear();
+  // Allocators do not begin again with a pool whose graphs are all gone.
+  pool_ = recorder_.make_pool();
 }
 
 void StepGraphs::stop(const std::string& reason) {
@@ -185,7 +242,7 @@ Tensors StepGraphs::rehearse(Part& part, const Tensors& inputs, const Function& 
   Tensors results;
   std::string obstacle;
   {
-    const Rehearsal rehearsal(device_);
+    const Rehearsal rehearsal(device_, inputs);
     results = detached(function(inputs));
     obstacle = rehearsal.obstacle();
     part.alike = part.rehearsals > 0 && rehearsal.signature() == part.signature ? part.alike + 1 : 1;
@@ -195,7 +252,8 @@ Tensors StepGraphs::rehearse(Part& part, const Tensors& inputs, const Function& 
     if (obstacle.empty() && result.defined() && result.device() != device_)
       obstacle = "A result of a step, its loss or the loss's weight, is not on the device but on " + result.device().str();
   }
-  if (++part.rehearsals >= kMostRehearsals && part.alike < kRehearsals && obstacle.empty())
+  const bool is_unlike = part.recording != nullptr || ++part.rehearsals >= kMostRehearsals;
+  if (is_unlike && part.alike < kRehearsals && obstacle.empty())
     obstacle = "Steps with inputs of one shape do not do the same operations with the same numbers";
   if (!obstacle.empty()) stop(obstacle);
   return results;
@@ -207,6 +265,95 @@ const Tensors& StepGraphs::memory_of(const std::string& shape, const Tensors& in
     for (const auto& input : inputs) memory.push_back(input.detach().clone());
   }
   return memory;
+}
+
+struct StepGraphs::Moment {
+  /// Of the parameters: the tensors, and their values.
+  Tensors gradients, gradient_values;
+  std::vector<Tensors> values;
+  at::Tensor generator;
+};
+
+bool StepGraphs::note(Moment& moment, const std::vector<Tensors>& changes) const {
+  try {
+    for (const auto& parameter : parameters_) moment.gradients.push_back(parameter.grad());
+    moment.gradient_values = clones(moment.gradients);
+    for (const auto& group : changes) moment.values.push_back(clones(group));
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  }
+  const at::Generator& generator = at::globalContext().defaultGenerator(device_);
+  moment.generator = generator.get_state().clone();
+  return true;
+}
+
+void StepGraphs::go_back(const Moment& moment, const std::vector<Tensors>& changes) {
+  set_gradients(moment.gradients);
+  gradients_in_pool_ = false;
+  put(moment.gradient_values, moment.gradients);
+  for (std::size_t i = 0; i < changes.size(); ++i) put(moment.values[i], changes[i]);
+  at::Generator generator = at::globalContext().defaultGenerator(device_);
+  generator.set_state(moment.generator);
+}
+
+/// Between what a part gave as usual, and by its first replay; "" if they are near.
+std::string StepGraphs::difference_between(const Tensors& usual, const Tensors& replayed, const Moment& before,
+                                           const Moment& after, const std::vector<Tensors>& changes) const {
+  const comm::GraphRecorder::Waiting may_wait(device_);
+  std::string difference = difference_of("results", usual, replayed, {});
+  Tensors gradients;
+  for (const auto& parameter : parameters_) gradients.push_back(parameter.grad());
+  if (difference.empty())
+    difference = difference_of("gradients", after.gradient_values, gradients, before.gradient_values);
+  for (std::size_t i = 0; i < changes.size() && difference.empty(); ++i)
+    difference = difference_of("values", after.values[i], changes[i], before.values[i]);
+  if (difference.empty()) return "";
+  return "The first replay of a recording differs from the usual step that it stands for: " + difference +
+         ". Please report it";
+}
+
+Tensors StepGraphs::prove(Part& part, const std::string& shape, const Tensors& inputs, const Function& function,
+                          const std::vector<Tensors>& changes) {
+  const auto host_state = [this] { return options_.host_state ? options_.host_state() : [] {}; };
+  constexpr const char* kMemory = "There is too little memory to compare a recording with a usual step";
+  const auto host_before = host_state();
+  Moment before, after;
+  if (!note(before, changes)) stop(kMemory);
+  if (!is_on()) return detached(function(inputs));
+  Tensors usual;
+  try {
+    usual = detached(function(inputs));
+  } catch (const c10::OutOfMemoryError&) {
+    go_back(before, changes);
+    host_before();
+    before = {};
+    stop(kMemory);
+    return detached(function(inputs));
+  }
+  const auto host_after = host_state();
+  if (is_on() && !note(after, changes)) stop(kMemory);
+  if (!is_on()) return usual;
+  go_back(before, changes);
+  host_before();
+  const auto take_usual = [&] {
+    go_back(after, changes);
+    host_after();
+    replayed_ = false;
+    return usual;
+  };
+  Recording* const recording = record(part, shape, inputs, function);
+  if (recording == nullptr) return take_usual();
+  const Tensors replayed = replay(*recording, inputs);
+  std::string problem;
+  try {
+    problem = difference_between(usual, replayed, before, after, changes);
+  } catch (const c10::OutOfMemoryError&) {
+    problem = kMemory;
+  }
+  if (problem.empty()) return replayed;
+  take_usual();
+  stop(problem);
+  return usual;
 }
 
 StepGraphs::Recording* StepGraphs::record(Part& part, const std::string& shape, const Tensors& inputs,
@@ -249,7 +396,7 @@ Tensors StepGraphs::replay(Recording& recording, const Tensors& inputs) {
   recording.replays.run();
   recording.graph->replay();
   set_gradients(recording.gradients);
-  if (recording.made_gradients) gradients_in_pool_ = options_.owns_gradients;
+  if (recording.made_gradients) gradients_in_pool_ = true;
   replayed_ = true;
   return recording.results;
 }

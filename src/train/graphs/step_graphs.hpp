@@ -27,9 +27,6 @@ struct StepGraphsOptions {
   /// A recording that fails is an error, which begins with `who`, instead of the end of recording.
   bool must_record = false;
   std::string who = "cuda_graphs is on";
-  /// Gradients that a recorded part makes are in the graphs' memory, and so only valid until its step ends.
-  /// Off: in memory of the reducer.
-  bool owns_gradients = true;
   /// What the host remembers of the current step. Called before a recording; what it returns puts it back if
   /// the recording fails, and the part runs as usual after all.
   std::function<std::function<void()>()> host_state = {};
@@ -42,7 +39,7 @@ struct StepGraphsOptions {
 /// Runs the parts of a training step, and after a while replays them as CUDA graphs: one for each part, each
 /// shape of its inputs, and each place of its gradients.
 ///
-///     warm-up -> rehearsal (as usual, watched; twice) -> recording, and its first replay -> replay -> ...
+///     warm-up -> rehearsal (as usual, watched; twice) -> recording, its first replay compared -> replay -> ...
 ///        all of them -> off, with a reason: then every part runs as usual
 ///
 /// All graphs share a pool of memory, because only one runs at a time. What outlives a replay must not be
@@ -54,13 +51,24 @@ struct StepGraphsOptions {
 /// the recording, and that part is recorded until then, or never. Later replays put tensors over the same
 /// memory into the parameters. Parts that only add to gradients leave them where they are.
 ///
+/// Before a recording the part runs as usual, and all that it changed is put back; the first replay must give
+/// the same. If it does not, or the recording fails, what the usual run gave stands, and recording ends.
 /// A recording that fails runs nothing on the device. The host has run the part half-way, so gradients and
-/// `host_state` are put back, and the part runs as usual: the step is made once. One thread at a time.
+/// `host_state` are put back: the step is made once. One thread at a time.
 class StepGraphs {
  public:
   using Tensors = std::vector<at::Tensor>;
   /// A part of the step: its inputs to its results.
   using Function = std::function<Tensors(const Tensors&)>;
+
+  /// How a part is run.
+  struct Manner {
+    /// Off for one that is known to be repeatable.
+    bool rehearses = true;
+    /// What it changes besides the gradients of the parameters, in groups that are compared. Null: its first
+    /// replay cannot be compared with a usual run.
+    std::function<std::vector<Tensors>()> changes = nullptr;
+  };
 
   /// For a device whose work can be recorded: see comm::GraphRecorder.
   StepGraphs(const at::Device& device, StepGraphsOptions options);
@@ -71,10 +79,9 @@ class StepGraphs {
   /// The parameters whose gradients a part may read or write. Recordings of others are forgotten.
   void set_parameters(Tensors parameters);
 
-  /// Runs a part: `name` tells it from others, `rehearses` is off for one that is known to be repeatable.
-  /// Results have no gradients; those of a replay are overwritten by the next one. Throws what the function
+  /// Runs a part: `name` tells it from others. Results have no gradients; those of a replay are overwritten by the next one. Throws what the function
   /// throws, and UsageError with must_record if it cannot be recorded.
-  Tensors run(const std::string& name, const Tensors& inputs, const Function& function, bool rehearses = true);
+  Tensors run(const std::string& name, const Tensors& inputs, const Function& function, const Manner& manner);
 
   /// The step is complete, and its gradients are not needed any more.
   void end_step();
@@ -101,6 +108,16 @@ class StepGraphs {
   std::string gradient_places() const;
   bool has_room_for(const std::string& shape);
   Tensors rehearse(Part& part, const Tensors& inputs, const Function& function);
+  /// The state of all that a part changes.
+  struct Moment;
+  /// False if there is no memory for it.
+  bool note(Moment& moment, const std::vector<Tensors>& changes) const;
+  void go_back(const Moment& moment, const std::vector<Tensors>& changes);
+  std::string difference_between(const Tensors& usual, const Tensors& replayed, const Moment& before,
+                                 const Moment& after, const std::vector<Tensors>& changes) const;
+  /// A recording and its first replay, compared with a usual run.
+  Tensors prove(Part& part, const std::string& shape, const Tensors& inputs, const Function& function,
+                const std::vector<Tensors>& changes);
   /// Null if it failed.
   Recording* record(Part& part, const std::string& shape, const Tensors& inputs, const Function& function);
   Tensors replay(Recording& recording, const Tensors& inputs);
@@ -120,6 +137,7 @@ class StepGraphs {
   bool called_ = false;
   bool said_too_many_ = false;
   std::int64_t recordings_ = 0;
+  int invalid_ = 0;
   std::set<std::string> shapes_;
   /// What recordings of a shape read.
   std::map<std::string, Tensors> memory_;

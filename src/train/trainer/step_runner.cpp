@@ -1,9 +1,17 @@
 #include "train/trainer/step_runner.hpp"
 
+#include <ATen/ops/ones.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <set>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -13,8 +21,8 @@
 namespace lockstep::train {
 namespace {
 
-/// What PyTorch asks for, because the reducer arranges its buckets in the first steps.
-constexpr int kWarmupSteps = 3, kWarmupStepsOfDdp = 11;
+/// They make the optimizer's state, load kernels and choose algorithms.
+constexpr int kWarmupSteps = 3;
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -22,26 +30,44 @@ void append(std::string& text, const void* value) {
   text.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-/// Each trained parameter once.
-Tensors trained_parameters(Trainer& trainer) {
+/// Each trained parameter once: those of the model, and what else the optimizer has, such as a loss's weights.
+Tensors trained_parameters(Trainer& trainer, const torch::optim::Optimizer& optimizer) {
   Tensors result;
   std::set<const void*> seen;
-  for (const auto& entry : trainer.model().parameters()) {
-    if (entry.tensor.requires_grad() && seen.insert(entry.tensor.unsafeGetTensorImpl()).second)
-      result.push_back(entry.tensor);
-  }
+  const auto add = [&](const at::Tensor& parameter) {
+    if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second)
+      result.push_back(parameter);
+  };
+  for (const auto& entry : trainer.model().parameters()) add(entry.tensor);
+  for (const auto& group : optimizer.param_groups()) std::ranges::for_each(group.params(), add);
   return result;
 }
 
+/// Whether every parameter that the optimizer steps now has been stepped before, which makes its state.
+bool has_stepped_all(const torch::optim::Optimizer& optimizer) {
+  const auto& state = optimizer.state();
+  if (state.empty()) return true;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (parameter.grad().defined() && !state.contains(parameter.unsafeGetTensorImpl())) return false;
+    }
+  }
+  return true;
+}
+
 /// Where the model's tensors are.
-std::string places_of(Trainer& trainer, std::uint64_t loads) {
+std::string places_of(Trainer& trainer, const torch::optim::Optimizer& optimizer, std::uint64_t loads) {
   std::string places = std::to_string(loads);
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) append(places, parameter.const_data_ptr());
+  }
   for (const auto& entry : trainer.model().parameters()) {
     append(places, entry.tensor.unsafeGetTensorImpl());
     append(places, entry.tensor.const_data_ptr());
     places += entry.tensor.requires_grad() ? '1' : '0';
   }
   for (const auto& entry : trainer.model().buffers()) append(places, entry.tensor.const_data_ptr());
+  for (const bool trains : trainer.model().training_modes()) places += trains ? '1' : '0';
   return places;
 }
 
@@ -60,6 +86,14 @@ Tensors tensors_of(const Batch& batch) {
   return tensors;
 }
 
+/// On the current stream of the current device.
+HostBoundWatch::IsReached mark_of_device() {
+  const c10::impl::VirtualGuardImpl streams(at::kCUDA);
+  const auto event = std::make_shared<c10::Event>(at::kCUDA);
+  event->record(streams.getStream(streams.getDevice()));
+  return [event] { return event->query(); };
+}
+
 Tensors copies_of(const Tensors& tensors) {
   Tensors copies;
   for (const auto& tensor : tensors) copies.push_back(tensor.clone());
@@ -69,7 +103,12 @@ Tensors copies_of(const Tensors& tensors) {
 }  // namespace
 
 StepRunner::StepRunner(Trainer& trainer, TrainingScope& scope, AcceleratedOptimizer& optimizer, bool records)
-    : trainer_(trainer), scope_(scope), window_(scope.window()), optimizer_(optimizer) {
+    : trainer_(trainer),
+      scope_(scope),
+      window_(scope.window()),
+      optimizer_(optimizer),
+      scales_(scope.window().scaling() != nullptr) {
+  if (trainer.accelerator().device().is_cuda()) watch_.emplace(&mark_of_device);
   if (FoldedClipping::is_possible(trainer, optimizer.optimizer()))
     folded_.emplace(trainer.accelerator().device());
   if (records) begin_recording();
@@ -77,15 +116,11 @@ StepRunner::StepRunner(Trainer& trainer, TrainingScope& scope, AcceleratedOptimi
 
 void StepRunner::begin_recording() {
   const Accelerator& accelerator = trainer_.accelerator();
-  const bool has_ranks = accelerator.num_processes() > 1;
   const Trainer* const trainer = &trainer_;
   const auto say = [trainer](const std::string& text) { trainer->logger().info("cuda_graphs: ", text); };
-  StepGraphsOptions options{.warmup_steps = has_ranks ? kWarmupStepsOfDdp : kWarmupSteps,
+  StepGraphsOptions options{.warmup_steps = kWarmupSteps,
                             .must_record = trainer_.args().cuda_graphs == CudaGraphs::on,
-                            .owns_gradients = !(has_ranks && accelerator.options().ddp.gradient_as_bucket_view),
-                            .host_state = [this] {
-                              return [this, memory = window_.memory()] { window_.set_memory(memory); };
-                            },
+                            .host_state = [this] { return host_state(); },
                             .on_end = [say](const std::string& reason) { say("steps are not recorded. " + reason); },
                             .on_too_many_shapes = [say] {
                               say("batches have more than 8 shapes, and those of the others are not recorded: pad "
@@ -93,22 +128,23 @@ void StepRunner::begin_recording() {
                             }};
   graphs_.emplace(accelerator.device(), std::move(options));
   window_.keep_weight_in_place();
-  records_step_ = dynamic_cast<optim::FusedOptimizer*>(&optimizer_.optimizer()) != nullptr;
-  if (!records_step_)
+  const bool is_ours = dynamic_cast<optim::FusedOptimizer*>(&optimizer_.optimizer()) != nullptr;
+  records_step_ = is_ours && !scales_;
+  if (!is_ours)
     say("the optimizer's step is not recorded, because it is none of lockstep::optim; the rest of a step is");
 }
 
 /// Recordings refer to memory. Models that were loaded, converted or frozen since are recorded anew.
 void StepRunner::begin_window() {
-  std::string memory = places_of(trainer_, scope_.loads());
+  std::string memory = places_of(trainer_, optimizer_.optimizer(), scope_.loads());
   if (memory != memory_) {
     memory_ = std::move(memory);
-    graphs_->set_parameters(trained_parameters(trainer_));
+    graphs_->set_parameters(trained_parameters(trainer_, optimizer_.optimizer()));
     changes_.clear();
     if (kept_) kept_->drop();
     kept_.reset();
   }
-  if (window_.steps() > 1 && !kept_) kept_.emplace(trained_parameters(trainer_));
+  if (window_.steps() > 1 && !kept_) kept_.emplace(trained_parameters(trainer_, optimizer_.optimizer()));
 }
 
 bool StepRunner::is_ordinary(const Batch& batch) {
@@ -137,7 +173,10 @@ StepRunner::Tensors StepRunner::compute(const Batch& batch) {
 Loss StepRunner::usual_micro_batch(const Batch& batch) {
   gradients_stay_ = false;
   // Recording has ended within this window.
-  if (kept_) kept_->bring_home();
+  if (kept_) {
+    kept_->bring_home();
+    kept_->mark();
+  }
   const Loss loss = trainer_.training_step(batch);
   if (kept_) kept_->changed(kept_->find_changed());
   return {loss.value.detach(), loss.weight};
@@ -148,8 +187,11 @@ Loss StepRunner::micro_batch(const Batch& batch) {
   if (!is_recording_on()) return usual_micro_batch(batch);
   if (window_.number() == 1) begin_window();
   if (kept_) kept_->bring_home();
-  const bool clips = window_.syncs();
+  const bool clips = window_.syncs() && !scales_;
+  // What the scaler does on the host for each loss: a replay does not.
+  if (scales_) window_.scaling()->scale(at::ones({}, trainer_.accelerator().device()));
   const auto function = [&](const Tensors& inputs) {
+    if (kept_) kept_->mark();
     Tensors results = compute(with_tensors(batch, inputs));
     if (kept_) found_ = kept_->find_changed();
     if (clips) results.push_back(clip_gradients());
@@ -160,7 +202,8 @@ Loss StepRunner::micro_batch(const Batch& batch) {
                   clips ? ", the last" : "", joined_names(batch));
   const Tensors inputs = tensors_of(batch);
   const bool is_ordinary_one = is_ordinary(batch);
-  Tensors results = is_ordinary_one ? graphs_->run(part, inputs, function) : function(inputs);
+  const StepGraphs::Manner manner{.changes = [this] { return changes_of_micro_batch(); }};
+  Tensors results = is_ordinary_one ? graphs_->run(part, inputs, function, manner) : function(inputs);
   const bool is_replay = is_ordinary_one && graphs_->replayed();
   gradients_stay_ = is_replay || (kept_ && graphs_->recordings() > 0);
   if (kept_) remember_changes(is_replay ? part + kinds_of(inputs) : "");
@@ -201,16 +244,60 @@ void StepRunner::step_optimizer() { optimizer_.step_by(folded_ ? folded_->factor
 
 void StepRunner::step() {
   if (kept_) kept_->hide_unchanged();
-  if (!is_recording_on() || !records_step_ || !gradients_stay_) return step_optimizer();
+  const bool records = is_recording_on() && records_step_ && gradients_stay_;
+  if (!records || !has_stepped_all(optimizer_.optimizer())) return usual_step();
+  process_heartbeat().working("optimizer");
   const auto function = [this](const Tensors&) {
-    step_optimizer();
+    window_.step(optimizer_.optimizer(), folded_ ? folded_->factor() : at::Tensor());
     return Tensors{};
   };
-  graphs_->run("optimizer", {}, function, /*rehearses=*/false);
-  if (graphs_->called()) return;
+  graphs_->run("optimizer", {}, function, {.rehearses = false, .changes = [this] { return state_of_optimizer(); }});
   window_.was_stepped(optimizer_.optimizer());
-  process_heartbeat().working("optimizer");
   process_heartbeat().finished_step();
+}
+
+/// Besides gradients.
+std::vector<StepRunner::Tensors> StepRunner::changes_of_micro_batch() {
+  Tensors buffers;
+  for (const auto& entry : trainer_.model().buffers()) buffers.push_back(entry.tensor);
+  return {std::move(buffers), Tensors{window_.place_of_weight()}};
+}
+
+std::vector<StepRunner::Tensors> StepRunner::state_of_optimizer() {
+  Tensors parameters, state;
+  for (const auto& group : optimizer_.optimizer().param_groups())
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  for (const auto& [key, entry] : optimizer_.optimizer().state()) {
+    if (const auto* const adam = dynamic_cast<const torch::optim::AdamParamState*>(entry.get())) {
+      state.insert(state.end(), {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()});
+    } else if (const auto* const sgd = dynamic_cast<const torch::optim::SGDParamState*>(entry.get())) {
+      state.push_back(sgd->momentum_buffer());
+    }
+  }
+  return {std::move(parameters), std::move(state)};
+}
+
+/// What the host knows of this step.
+std::function<void()> StepRunner::host_state() {
+  std::vector<std::pair<torch::optim::AdamParamState*, std::int64_t>> steps;
+  for (const auto& [key, entry] : optimizer_.optimizer().state()) {
+    if (auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(entry.get())) steps.emplace_back(adam, adam->step());
+  }
+  return [this, memory = window_.memory(), steps = std::move(steps)] {
+    window_.set_memory(memory);
+    for (const auto& [state, step] : steps) state->step(step);
+  };
+}
+
+void StepRunner::usual_step() {
+  if (!watch_ || is_recording_on()) return step_optimizer();
+  watch_->before_step();
+  step_optimizer();
+  const auto found = watch_->after_step();
+  if (!found) return;
+  const std::string why = graphs_ ? graphs_->reason() : graph_obstacle(trainer_);
+  trainer_.logger().info(*found, ". ",
+                         why.empty() ? "cuda_graphs = auto would launch it as a whole" : "It is not recorded: " + why);
 }
 
 void StepRunner::clear() {
@@ -226,27 +313,24 @@ void StepRunner::clear() {
 
 /// The prepared optimizer would wait for the step.
 void StepRunner::discard() {
-  if (kept_) return kept_->clear();
-  zero_grad(optimizer_.optimizer());
+  if (kept_) {
+    kept_->clear();
+  } else {
+    zero_grad(optimizer_.optimizer());
+  }
+  if (graphs_) graphs_->end_step();
 }
 
 std::string graph_obstacle(const Trainer& trainer) {
   const Accelerator& accelerator = trainer.accelerator();
   const AcceleratorOptions& options = accelerator.options();
   if (options.fsdp_plugin) return "The model is fully sharded (fsdp)";
-  if (options.mixed_precision == MixedPrecision::fp16)
-    return "Fp16 scales losses, and the host waits for what it finds in the gradients: bf16 does not";
+  if (options.mixed_precision == MixedPrecision::fp16 && trainer.args().cuda_graphs != CudaGraphs::on)
+    return "With fp16, forward and backward are recorded only if cuda_graphs is on";
   if (trainer.args().gradient_checkpointing)
     return "gradient_checkpointing sets random states within a step";
   if (options.gradient_accumulation.sync_each_batch) return "gradient_accumulation.sync_each_batch is on";
-  if (accelerator.num_processes() == 1) return "";
-  if (!accelerator.process_group().object_device().is_cuda() && accelerator.device().is_cuda())
-    return "The ranks communicate over Gloo, for which the host waits";
-  if (options.ddp.find_unused_parameters) return "ddp_find_unused_parameters waits for the device in each step";
-  if (options.ddp.non_finite_gradients != NonFiniteGradients::ignore)
-    return "ddp.non_finite_gradients waits for the device in each step";
-  if (options.comm_hook != "no" && options.comm_hook != "fp16" && options.comm_hook != "bf16")
-    return "comm_hook " + options.comm_hook + " does not do the same in each step";
+  if (accelerator.num_processes() > 1) return "Trainings of several ranks are not recorded yet";
   return "";
 }
 

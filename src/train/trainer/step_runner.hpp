@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "lockstep/train/trainer.hpp"
 #include "train/accumulation_window.hpp"
+#include "train/graphs/host_bound_watch.hpp"
 #include "train/graphs/kept_gradients.hpp"
 #include "train/graphs/step_graphs.hpp"
 #include "train/trainer/folded_clipping.hpp"
@@ -52,6 +54,10 @@ class StepRunner {
   at::Tensor clip_gradients();
   void step_optimizer();
   void remember_changes(const std::string& part);
+  void usual_step();
+  std::vector<Tensors> changes_of_micro_batch();
+  std::vector<Tensors> state_of_optimizer();
+  std::function<void()> host_state();
 
   Trainer& trainer_;
   TrainingScope& scope_;
@@ -67,6 +73,10 @@ class StepRunner {
   /// Those that the current one has changed.
   std::vector<bool> found_;
   bool records_step_ = false;
+  /// Losses are scaled (fp16), so that gradients are unscaled before they are clipped, as usual.
+  bool scales_ = false;
+  /// On a device, where steps are not recorded.
+  std::optional<HostBoundWatch> watch_;
   /// The gradients of this window are where those of other windows are: a recording may refer to them.
   bool gradients_stay_ = false;
   /// Of the model and what else recordings refer to.

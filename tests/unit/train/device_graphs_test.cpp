@@ -17,7 +17,6 @@ using testing::arguments;
 using testing::OnDevice;
 using testing::Outcome;
 using testing::outcome_of;
-using testing::RanksOnDevice;
 using testing::samples;
 using testing::small_model;
 using testing::TemporaryFolder;
@@ -112,6 +111,19 @@ TEST_P(GraphsOnDevice, ARecordedTrainingHasTheDropoutOfAUsualOne) {
   }
 }
 
+/// With fp16 forward and backward are recorded if that is asked for.
+TEST_P(GraphsOnDevice, ARecordedTrainingScalesLosses) {
+  if (!is_cuda()) return;
+  for (const std::int64_t accumulation : {1, 2}) {
+    SCOPED_TRACE(accumulation);
+    const TemporaryFolder folder;
+    TrainingArguments args = fifty_steps(folder);
+    args.gradient_accumulation_steps = accumulation;
+    args.fp16 = true;
+    expect_same(args, [] { return TrainerComponents{.model = small_model(), .train_dataset = samples(44)}; }, 2e-3);
+  }
+}
+
 TEST_P(GraphsOnDevice, ARecordedTrainingDividesByWeights) {
   for (const std::int64_t accumulation : {1, 2}) {
     SCOPED_TRACE(accumulation);
@@ -190,32 +202,6 @@ TEST_P(GraphsOnDevice, ATrainingGoesOnWhereARecordingFails) {
     EXPECT_NE(recorded.log.find("cuda_graphs: steps are not recorded"), std::string::npos) << recorded.log;
     EXPECT_NE(recorded.log.find(reason), std::string::npos) << recorded.log;
     EXPECT_THROWS(trained(one_rank(), args, parts, CudaGraphs::on), UsageError, "cuda_graphs is on");
-  }
-}
-
-/// Over NCCL, as two processes; over Gloo they say that they do not record.
-TEST_P(RanksOnDevice, ARecordedTrainingOfRanksHasTheLossesOfAUsualOne) {
-  for (const std::int64_t accumulation : {1, 2}) {
-    SCOPED_TRACE(accumulation);
-    const TemporaryFolder folder;
-    TrainingArguments args = fifty_steps(folder);
-    args.max_steps = 30;
-    args.gradient_accumulation_steps = accumulation;
-    args.save_strategy = SaveStrategy::no;
-    std::vector<Outcome> outcomes;
-    for (const CudaGraphs graphs : {CudaGraphs::off, CudaGraphs::automatic}) {
-      args.cuda_graphs = graphs;
-      run(
-          2,
-          [&](const Accelerator& accelerator) {
-            Trainer trainer(accelerator, args, {.model = small_model(), .train_dataset = samples(44)});
-            const TrainOutput output = trainer.train();
-            if (accelerator.is_main_process() || is_cuda()) outcomes.push_back(outcome_of(trainer, output));
-          },
-          accelerator_options(args));
-    }
-    ASSERT_EQ(outcomes.size(), 2U);
-    expect_same_outcome(outcomes[1], outcomes[0], 1e-4);
   }
 }
 

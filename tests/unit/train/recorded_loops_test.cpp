@@ -7,6 +7,7 @@
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/graphed_step.hpp"
 #include "support/graph_tape.hpp"
+#include "train/graphs/host_bound_watch.hpp"
 #include "unit/train/small_trainings.hpp"
 
 namespace lockstep {
@@ -62,6 +63,27 @@ TEST(RecordedLoops, GraphedStepsAddUpGradients) {
       const auto recorded = looped(accumulation, true, clears_first);
       ASSERT_EQ(usual.size(), recorded.size());
       for (std::size_t i = 0; i < usual.size(); ++i) EXPECT_TRUE(at::allclose(usual[i], recorded[i], 1e-5, 1e-5)) << i;
+    }
+  }
+}
+
+/// Every fourth mark, or none, is not reached in time.
+TEST(HostBound, IsSaidOnceWhereTheDeviceWaits) {
+  for (const int every : {0, 20, 4}) {
+    int marks = 0;
+    train::HostBoundWatch watch([&] {
+      ++marks;
+      return [is_reached = every == 0 || marks % every != 0] { return is_reached; };
+    });
+    std::vector<std::string> said;
+    for (int step = 0; step < 200; ++step) {
+      watch.before_step();
+      if (const auto text = watch.after_step()) said.push_back(*text);
+    }
+    EXPECT_EQ(marks, 40);
+    ASSERT_EQ(said.size(), every == 4 ? 0U : 1U);
+    if (every == 20) {
+      EXPECT_NE(said.front().find("in 38 of 40 steps"), std::string::npos) << said.front();
     }
   }
 }

@@ -37,6 +37,7 @@ TrainingArguments long_arguments(const TemporaryFolder& folder) {
   args.logging_steps = 1;
   args.lr_scheduler_type = "cosine";
   args.max_grad_norm = 0.3;
+  args.cuda_graphs = CudaGraphs::automatic;
   args.weight_decay = 0.1;
   return args;
 }
@@ -51,8 +52,9 @@ struct Training {
   std::string log;
 };
 
-Training train_recorded(const TrainingArguments& args, const Parts& parts) {
+Training train_recorded(const TrainingArguments& args, const Parts& parts, const std::string& leaves_out = "") {
   GraphTape tape;
+  tape.leaves_out = leaves_out;
   Training result;
   ::testing::internal::CaptureStderr();
   try {
@@ -335,6 +337,7 @@ TEST(RecordedTraining, FollowsChangesOfTheModelAndTheOptimizer) {
         for (auto& group : event.trainer.optimizer()->param_groups())
           dynamic_cast<optim::GroupOptions<optim::AdamWOptions>&>(group.options()).values.weight_decay = 0.7;
       },
+      [](CallbackContext& event) { event.trainer.model().train(false); },
       [](CallbackContext& event) { event.trainer.accelerator().set_gradient_accumulation_steps(3); }};
   for (std::size_t i = 0; i < changes.size(); ++i) {
     for (const std::int64_t accumulation : {1, 2}) {
@@ -342,7 +345,7 @@ TEST(RecordedTraining, FollowsChangesOfTheModelAndTheOptimizer) {
       const TemporaryFolder folder;
       TrainingArguments args = long_arguments(folder);
       args.gradient_accumulation_steps = accumulation;
-      const Training recorded = expect_same_training(args, with({std::make_shared<After>(21, changes[i])}));
+      const Training recorded = expect_same_training(args, with({std::make_shared<After>(21, changes[i])}, /*dropout=*/true));
       EXPECT_GT(recorded.replays, 60);
     }
   }
@@ -434,6 +437,70 @@ TEST(RecordedTraining, LeavesParametersThatAWindowDoesNotUse) {
     };
     const Training recorded = expect_same_training(args, parts);
     EXPECT_GT(recorded.replays, 60);
+  }
+}
+
+/// A tensor of the program that each step replaces by another.
+TEST(RecordedTraining, NoticesStateThatMoves) {
+  const TemporaryFolder folder;
+  const TrainingArguments args = long_arguments(folder);
+  const auto parts = [] {
+    TrainerComponents made = plain();
+    made.compute_loss = [total = at::ones({})](const Batch& outputs, const Batch&) mutable {
+      total = total + outputs["loss"].detach();
+      return Loss{outputs["loss"] * total.rsqrt()};
+    };
+    return made;
+  };
+  const Training recorded = expect_same_training(args, parts, 0);
+  EXPECT_EQ(recorded.recordings, 0);
+  EXPECT_NE(recorded.log.find("do not do the same operations"), std::string::npos) << recorded.log;
+}
+
+/// The loss has weights of its own, which only the optimizer knows.
+TEST(RecordedTraining, TrainsParametersOfTheLoss) {
+  for (const std::int64_t accumulation : {1, 2}) {
+    const TemporaryFolder folder;
+    TrainingArguments args = long_arguments(folder);
+    args.gradient_accumulation_steps = accumulation;
+    std::vector<at::Tensor> scales;
+    const auto parts = [&] {
+      TrainerComponents made = plain();
+      const at::Tensor scale = at::ones({}).requires_grad_();
+      scales.push_back(scale);
+      made.compute_loss = [scale](const Batch& outputs, const Batch&) { return Loss{outputs["loss"] * scale.exp() - scale}; };
+      std::vector<at::Tensor> all{scale};
+      for (const auto& entry : made.model->parameters()) all.push_back(entry.tensor);
+      made.optimizers.first = std::make_shared<optim::AdamW>(all, optim::AdamWOptions{.lr = 0.02});
+      return made;
+    };
+    const Training recorded = expect_same_training(args, parts);
+    EXPECT_GT(recorded.replays, 60) << recorded.log;
+    ASSERT_EQ(scales.size(), 2U);
+    EXPECT_TRUE(at::allclose(scales[0], scales[1], 1e-5, 1e-5));
+    EXPECT_NE(scales[0].item<double>(), 1);
+  }
+}
+
+/// A replay that does something else is noticed at once, and the usual step stands.
+TEST(RecordedTraining, ComparesTheFirstReplay) {
+  for (const char* const operation : {"aten::tanh", "aten::tanh_backward", "aten::bernoulli_", "aten::_fused_adamw_"}) {
+    for (const std::int64_t accumulation : {1, 2}) {
+      SCOPED_TRACE(std::string(operation) + " " + std::to_string(accumulation));
+      const TemporaryFolder folder;
+      TrainingArguments args = long_arguments(folder);
+      args.gradient_accumulation_steps = accumulation;
+      args.cuda_graphs = CudaGraphs::off;
+      args.output_dir += "/usual";
+      const Parts parts = with({}, /*dropout=*/true);
+      const Outcome usual = train_recorded(args, parts).outcome;
+      args.cuda_graphs = CudaGraphs::automatic;
+      args.output_dir += "/recorded";
+      const Training recorded = train_recorded(args, parts, operation);
+      expect_alike(recorded.outcome, usual);
+      EXPECT_LE(recorded.replays, 40);
+      EXPECT_NE(recorded.log.find("differs from the usual step"), std::string::npos) << recorded.log;
+    }
   }
 }
 
