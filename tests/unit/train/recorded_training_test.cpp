@@ -256,31 +256,6 @@ TEST(RecordedTraining, MakesAStepOnceIfItsRecordingFails) {
   }
 }
 
-TEST(RecordedTraining, IsAnErrorWhereItMustAndCannot) {
-  const TemporaryFolder folder;
-  TrainingArguments args = long_arguments(folder);
-  args.cuda_graphs = CudaGraphs::on;
-  EXPECT_THROWS(Trainer(args, plain()).train(), UsageError, "cuda_graphs is on, but the device is cpu");
-  const GraphTape tape;
-  args.gradient_checkpointing = false;
-  AcceleratorOptions options = accelerator_options(args);
-  options.gradient_accumulation.sync_each_batch = true;
-  const Accelerator accelerator(options);
-  EXPECT_THROWS(Trainer(accelerator, args, plain()).train(), UsageError, "cuda_graphs is on", "sync_each_batch");
-}
-
-TEST(RecordedTraining, NeedsAStreamOfItsOwn) {
-  const TemporaryFolder folder;
-  const TrainingArguments args = long_arguments(folder);
-  GraphTape tape;
-  tape.on_side_stream = false;
-  ::testing::internal::CaptureStderr();
-  Trainer trainer(args, plain());
-  EXPECT_EQ(trainer.train().global_step, kSteps);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("The current stream is the default one"), std::string::npos);
-  EXPECT_EQ(tape.recordings, 0);
-}
-
 /// Does something after a step.
 class After final : public TrainerCallback {
  public:
