@@ -49,7 +49,7 @@ bool has_stepped_all(const torch::optim::Optimizer& optimizer) {
   if (state.empty()) return true;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
-      if (parameter.grad().defined() && !state.contains(parameter.unsafeGetTensorImpl())) return false;
+      if (parameter.grad().defined() && state.find(parameter.unsafeGetTensorImpl()) == state.end()) return false;
     }
   }
   return true;
