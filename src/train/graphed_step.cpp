@@ -29,7 +29,8 @@ Tensors without_gradients(const Tensors& tensors) {
 
 void check_options(const GraphedStepOptions& options) {
   if (options.warmup_steps < 1)
-    throw UsageError(fmt::format("GraphedStep: warmup_steps must be at least 1, not {}", options.warmup_steps));
+    throw UsageError(
+        fmt::format("GraphedStep: warmup_steps must be at least 1, not {}", options.warmup_steps));
   if (options.max_shapes < 1)
     throw UsageError(fmt::format("GraphedStep: max_shapes must be at least 1, not {}", options.max_shapes));
 }
@@ -40,8 +41,8 @@ c10::OptionalStreamGuard graph_stream(const at::Device& device) {
   if (!device.is_cuda()) return c10::OptionalStreamGuard();
   comm::cuda_plugin();
   const c10::impl::VirtualGuardImpl streams(device.type());
-  return c10::OptionalStreamGuard(
-      streams.getStreamFromGlobalPool(device.has_index() ? device : streams.getDevice(), /*isHighPriority=*/true));
+  return c10::OptionalStreamGuard(streams.getStreamFromGlobalPool(
+      device.has_index() ? device : streams.getDevice(), /*isHighPriority=*/true));
 }
 
 struct GraphedStep::Impl {
@@ -81,9 +82,7 @@ struct GraphedStep::Impl {
                                  .must_record = true,
                                  .who = "GraphedStep"};
     if (scope != nullptr) {
-      how.host_state = [this] {
-        return [this, memory = window().memory()] { window().set_memory(memory); };
-      };
+      how.host_state = [this] { return [this, memory = window().memory()] { window().set_memory(memory); }; };
     }
     graphs.emplace(*device, std::move(how));
   }
@@ -116,8 +115,9 @@ struct GraphedStep::Impl {
     if (std::exchange(loads, scope->loads()) != scope->loads()) graphs->forget();
     keep_gradients();
     const bool ends_step = window().syncs();
-    const std::string part = fmt::format("micro-batch {} of {}{}", std::min<std::int64_t>(window().number(), 2),
-                                         window().length(), ends_step ? ", the last" : "");
+    const std::string part =
+        fmt::format("micro-batch {} of {}{}", std::min<std::int64_t>(window().number(), 2), window().length(),
+                    ends_step ? ", the last" : "");
     Tensors results = run_part(part, inputs, ends_step);
     if (!graphs->replayed()) return results;
     Outcome& outcome = outcomes[part + kinds_of(inputs)];

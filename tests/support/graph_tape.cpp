@@ -23,7 +23,8 @@ c10::IValue bare(const c10::IValue& value) {
   if (value.isTensor()) return value.toTensor().defined() ? value.toTensor().detach() : value;
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(tensor.defined() ? tensor.detach() : tensor);
+    for (const at::Tensor& tensor : value.toTensorVector())
+      list.push_back(tensor.defined() ? tensor.detach() : tensor);
     return list;
   }
   if (value.isOptionalTensorList()) {
@@ -60,7 +61,8 @@ struct Tape {
   }
 
   void undo() {
-    for (auto& [key, entry] : before) std::memcpy(entry.first.mutable_data(), entry.second.data(), entry.second.size());
+    for (auto& [key, entry] : before)
+      std::memcpy(entry.first.mutable_data(), entry.second.data(), entry.second.size());
     before.clear();
   }
 };
@@ -70,7 +72,8 @@ Tape* recording = nullptr;
 void note(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, Stack* stack) {
   // What it is composed of is noted.
   if (operation.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
-    return operation.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMode), stack);
+    return operation.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMode),
+                                     stack);
   }
   const c10::impl::ExcludeDispatchKeyGuard inside(kMode);
   if (recording == nullptr) return operation.callBoxed(*stack);
@@ -121,7 +124,8 @@ class TapeGraph final : public comm::CudaGraph {
       if (call.operation.schema().name() == owner_.leaves_out) continue;
       Stack stack = call.inputs;
       call.operation.callBoxed(stack);
-      for (std::size_t i = 0; i < call.outputs.size(); ++i) put(tensors_in(stack[i]), tensors_in(call.outputs[i]));
+      for (std::size_t i = 0; i < call.outputs.size(); ++i)
+        put(tensors_in(stack[i]), tensors_in(call.outputs[i]));
     }
     ++owner_.replays;
   }
@@ -129,7 +133,8 @@ class TapeGraph final : public comm::CudaGraph {
  private:
   static void put(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
     for (std::size_t i = 0; i < to.size(); ++i) {
-      if (to[i].defined() && from[i].const_data_ptr() != to[i].const_data_ptr()) to[i].detach().copy_(from[i]);
+      if (to[i].defined() && from[i].const_data_ptr() != to[i].const_data_ptr())
+        to[i].detach().copy_(from[i]);
     }
   }
 

@@ -9,10 +9,10 @@
 
 namespace lockstep::testing {
 
-/// Stands for CUDA graphs on a CPU, while it exists. A recording notes each operation with its tensors, and in
-/// the end the memory and the random numbers are as before it, because a recording runs nothing. A replay calls
-/// the same operations again and puts their results into the noted tensors; no other code of the recorded step
-/// runs. As on a device, a recording fails where the host reads a value.
+/// Stands for CUDA graphs on a CPU, while it exists. A recording notes each operation with its tensors, and
+/// in the end the memory and the random numbers are as before it, because a recording runs nothing. A replay
+/// calls the same operations again and puts their results into the noted tensors; no other code of the
+/// recorded step runs. As on a device, a recording fails where the host reads a value.
 class GraphTape final : public comm::GraphRecorder {
  public:
   GraphTape();

@@ -50,8 +50,8 @@ class ModelAdapter {
   virtual std::shared_ptr<void> full_parameters(const Accelerator& /*accelerator*/) { return nullptr; }
   /// Selects training mode (`on`) or evaluation mode. *Local*.
   virtual void train(bool on) = 0;
-  /// Of each of its modules, in a fixed order, whether it is in training mode: recorded steps are recorded anew
-  /// when one changes. Empty if that is not known, as by default. *Local*.
+  /// Of each of its modules, in a fixed order, whether it is in training mode: recorded steps are recorded
+  /// anew when one changes. Empty if that is not known, as by default. *Local*.
   virtual std::vector<bool> training_modes() { return {}; }
   /// Backward recomputes the activations of the model's units, which are not kept; see
   /// set_activation_checkpointing(). *Local*. Throws UsageError if the model has no units.
@@ -153,12 +153,17 @@ class ModelWrapper final : public ModelAdapter {
   void train(bool on) override { parallel::module_of(module_).train(on); }
   std::vector<bool> training_modes() override {
     std::vector<bool> modes;
-    for (const auto& module : parallel::module_of(module_).modules()) {
-      if constexpr (requires { module->is_training(); }) {
-        modes.push_back(module->is_training());
-      } else {
-        modes.push_back(module.is_training());  // TorchScript's are values.
+    auto& whole = parallel::module_of(module_);
+    if constexpr (requires { whole.modules(); }) {
+      for (const auto& part : whole.modules()) {
+        if constexpr (requires { part->is_training(); }) {
+          modes.push_back(part->is_training());
+        } else {
+          modes.push_back(part.is_training());  // TorchScript's are values.
+        }
       }
+    } else {
+      modes.push_back(whole.is_training());
     }
     return modes;
   }

@@ -166,7 +166,8 @@ class TorchGraph final : public CudaGraph, private at::cuda::CUDAGraph {
     auto& host = *at::getHostAllocator(at::kCUDA);
     if (succeeds([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_); }))
       succeeds([&] { c10::cuda::CUDACachingAllocator::releasePool(capture_dev_, mempool_id_); });
-    if (succeeds([&] { host.end_allocate_to_pool(mempool_id_); })) succeeds([&] { host.release_pool(mempool_id_); });
+    if (succeeds([&] { host.end_allocate_to_pool(mempool_id_); }))
+      succeeds([&] { host.release_pool(mempool_id_); });
     for (auto& [state, increment] : captured_generator_states_) {
       state->capturing_ = false;
       state->offset_intragraph_ = 0;

@@ -21,8 +21,9 @@ std::optional<std::string> HostBoundWatch::after_step() {
   if (is_reached && is_reached()) ++found_;
   ++steps_;
   if (steps_ != kFirst + kWatched || found_ < kMost) return std::nullopt;
-  return fmt::format("host-bound: in {} of {} steps the device had nothing left to do while the host launched the step",
-                     found_, kWatched);
+  return fmt::format(
+      "host-bound: in {} of {} steps the device had nothing left to do while the host launched the step",
+      found_, kWatched);
 }
 
 }  // namespace lockstep::train

@@ -6,9 +6,10 @@
 
 namespace lockstep::train {
 
-/// Finds out in some steps whether the device waits for the host. Between the backward and the optimizer's step
-/// a mark is given to the device. If the device has reached it by the time the host has launched the rest of the
-/// step, it had nothing left to do: the host needs longer to launch a step than the device to run it.
+/// Finds out in some steps whether the device waits for the host. Between the backward and the optimizer's
+/// step a mark is given to the device. If the device has reached it by the time the host has launched the
+/// rest of the step, it had nothing left to do: the host needs longer to launch a step than the device to run
+/// it.
 class HostBoundWatch {
  public:
   /// Whether the device has reached a mark. Does not wait.

@@ -18,8 +18,8 @@ class KeptGradients {
   void bring_home();
   /// Before its backward: find_changed() compares with this moment.
   void mark();
-  /// After the backward of a micro-batch, before anything else changes gradients: which ones it has changed, by
-  /// the numbers of their parameters. To be given to changed(), also after each replay of the micro-batch.
+  /// After the backward of a micro-batch, before anything else changes gradients: which ones it has changed,
+  /// by the numbers of their parameters. To be given to changed(), also after each replay of the micro-batch.
   std::vector<bool> find_changed() const;
   void changed(const std::vector<bool>& which);
   /// Before the optimizer's step: parameters without a gradient in this window have none.

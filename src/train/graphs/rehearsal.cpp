@@ -21,8 +21,9 @@ constexpr std::string_view kWaits = "synchronizing CUDA operation";
 
 bool draws(std::string_view operation) {
   constexpr std::array<std::string_view, 12> kRandom = {
-      "aten::rand",     "aten::bernoulli",   "aten::normal",    "aten::uniform",    "aten::exponential", "aten::multinomial",
-      "aten::geometric", "aten::cauchy",     "aten::log_normal", "aten::native_dropout", "aten::poisson", "aten::binomial"};
+      "aten::rand",        "aten::bernoulli",      "aten::normal",    "aten::uniform",
+      "aten::exponential", "aten::multinomial",    "aten::geometric", "aten::cauchy",
+      "aten::log_normal",  "aten::native_dropout", "aten::poisson",   "aten::binomial"};
   for (const auto name : kRandom) {
     if (operation.starts_with(name)) return true;
   }
@@ -47,8 +48,10 @@ class Rehearsal::Listener final : public c10::WarningHandler {
       : before_(c10::WarningUtils::get_warning_handler()), running_(running) {}
 
   void process(const c10::Warning& warning) override {
-    if (std::string_view(warning.msg()).find(kWaits) == std::string_view::npos) return before_->process(warning);
-    if (waits_.empty()) waits_ = running_.empty() ? "at its begin" : "in " + running_ + ", or in a backward after it";
+    if (std::string_view(warning.msg()).find(kWaits) == std::string_view::npos)
+      return before_->process(warning);
+    if (waits_.empty())
+      waits_ = running_.empty() ? "at its begin" : "in " + running_ + ", or in a backward after it";
   }
   /// Where the host first waits; "" if it does not.
   const std::string& waits() const noexcept { return waits_; }
@@ -63,11 +66,10 @@ Rehearsal::Rehearsal(const at::Device& device, const std::vector<at::Tensor>& in
     : is_cuda_(device.is_cuda()),
       listener_(std::make_unique<Listener>(running_)),
       listening_(listener_.get()),
-      handle_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback(&Rehearsal::note, &Rehearsal::note_end)
-              .needsInputs(true)
-              .needsOutputs(true)
-              .scopes({at::RecordScope::FUNCTION}))) {
+      handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&Rehearsal::note, &Rehearsal::note_end)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}))) {
   for (const auto& input : inputs) own(input);
   rehearsing = this;
   if (!is_cuda_ || comm::cuda_plugin().sync_debug_mode() != SyncDebugMode::off) return;

@@ -13,10 +13,10 @@
 
 namespace lockstep::train {
 
-/// While it exists, watches what this thread lets LibTorch do: a usual run of what is to be recorded as a CUDA
-/// graph. A replay repeats kernels and none of the host's decisions. So a step must not wait for the device,
-/// must not draw random numbers on the CPU, and must do the same each time. A recording would notice only the
-/// first, and fail.
+/// While it exists, watches what this thread lets LibTorch do: a usual run of what is to be recorded as a
+/// CUDA graph. A replay repeats kernels and none of the host's decisions. So a step must not wait for the
+/// device, must not draw random numbers on the CPU, and must do the same each time. A recording would notice
+/// only the first, and fail.
 class Rehearsal {
  public:
   /// `inputs`: those of the run, whose memory is another one each time.
@@ -27,9 +27,9 @@ class Rehearsal {
 
   /// Why it cannot be recorded; "" if nothing was seen.
   std::string obstacle() const;
-  /// Of the operations, their numbers, the shapes of their tensors, and the memory of those that no operation of
-  /// this run has made: equal if the same was done with the same. A step that puts a new tensor in the place of
-  /// one that it keeps (`total = total + loss`) reads other memory each time; a replay would not.
+  /// Of the operations, their numbers, the shapes of their tensors, and the memory of those that no operation
+  /// of this run has made: equal if the same was done with the same. A step that puts a new tensor in the
+  /// place of one that it keeps (`total = total + loss`) reads other memory each time; a replay would not.
   std::uint64_t signature() const noexcept { return signature_; }
 
  private:

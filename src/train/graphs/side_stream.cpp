@@ -9,8 +9,8 @@
 namespace lockstep::train {
 namespace {
 
-/// Always the same one, whose memory the allocator keeps for the next training. Of those with high priority: the
-/// 32 others are given in turn to loaders and to exchanges between ranks, which must not be recorded.
+/// Always the same one, whose memory the allocator keeps for the next training. Of those with high priority:
+/// the 32 others are given in turn to loaders and to exchanges between ranks, which must not be recorded.
 c10::Stream side_stream_of(const at::Device& device) {
   static std::mutex mutex;
   static std::map<at::DeviceIndex, c10::Stream> streams;
@@ -18,7 +18,8 @@ c10::Stream side_stream_of(const at::Device& device) {
   const auto found = streams.find(device.index());
   if (found != streams.end()) return found->second;
   const c10::impl::VirtualGuardImpl guard(device.type());
-  return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true)).first->second;
+  return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true))
+      .first->second;
 }
 
 /// `later` waits for what `earlier` has been given.

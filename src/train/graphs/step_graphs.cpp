@@ -67,7 +67,8 @@ constexpr double kTolerance = 0.02;
 
 /// How a replay differs from a usual run, against what the latter has changed; "" if they are near. Waits for
 /// the device. Numbers that are not finite as usual are not compared.
-std::string difference_of(const char* what, const Tensors& usual, const Tensors& replayed, const Tensors& before) {
+std::string difference_of(const char* what, const Tensors& usual, const Tensors& replayed,
+                          const Tensors& before) {
   const at::NoGradGuard no_grad;
   at::Tensor error, change;
   for (std::size_t i = 0; i < usual.size(); ++i) {
@@ -92,10 +93,12 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 std::string complaint(const std::exception& error) {
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
   if (of_torch == nullptr) return first_line(error.what());
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return "There is too little memory for it";
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr)
+    return "There is too little memory for it";
   const std::string text = first_line(of_torch->what_without_backtrace());
   if (text.find("captur") == std::string::npos) return "LibTorch says: " + text;
-  return "It must not wait for the device, as item(), printing a tensor and copying it to the CPU do. CUDA says: " +
+  return "It must not wait for the device, as item(), printing a tensor and copying it to the CPU do. CUDA "
+         "says: " +
          text;
 }
 
@@ -105,8 +108,9 @@ std::string kinds_of(const Tensors& tensors) {
   std::string text;
   for (const auto& tensor : tensors) {
     if (!text.empty()) text += "; ";
-    text += fmt::format("{} [{}] ({}) on {}", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
-                        fmt::join(tensor.strides(), ", "), tensor.device().str());
+    text += fmt::format("{} [{}] ({}) on {}", c10::toString(tensor.scalar_type()),
+                        fmt::join(tensor.sizes(), ", "), fmt::join(tensor.strides(), ", "),
+                        tensor.device().str());
   }
   return text;
 }
@@ -148,7 +152,8 @@ void StepGraphs::set_parameters(Tensors parameters) {
   parameters_ = std::move(parameters);
 }
 
-Tensors StepGraphs::run(const std::string& name, const Tensors& inputs, const Function& function, const Manner& manner) {
+Tensors StepGraphs::run(const std::string& name, const Tensors& inputs, const Function& function,
+                        const Manner& manner) {
   replayed_ = false;
   called_ = true;
   if (!is_on() || steps_ < options_.warmup_steps) return detached(function(inputs));
@@ -171,7 +176,8 @@ Tensors StepGraphs::run(const std::string& name, const Tensors& inputs, const Fu
     called_ = false;
     return replay(*part->recording, inputs);
   }
-  if (manner.rehearses && options_.rehearse && part->alike < kRehearsals) return rehearse(*part, inputs, function);
+  if (manner.rehearses && options_.rehearse && part->alike < kRehearsals)
+    return rehearse(*part, inputs, function);
   if (!can_read_gradients() || !has_room_for(shape)) return detached(function(inputs));
   if (manner.changes) return prove(*part, shape, inputs, function, manner.changes());
   Recording* const recording = record(*part, shape, inputs, function);
@@ -203,7 +209,8 @@ void StepGraphs::forget() {
 void StepGraphs::stop(const std::string& reason) {
   if (!is_on()) return;
   if (options_.must_record)
-    throw UsageError(fmt::format("{}: this step cannot be recorded as a CUDA graph. {}", options_.who, reason));
+    throw UsageError(
+        fmt::format("{}: this step cannot be recorded as a CUDA graph. {}", options_.who, reason));
   reason_ = reason;
   forget();
   parts_.clear();
@@ -250,7 +257,8 @@ Tensors StepGraphs::rehearse(Part& part, const Tensors& inputs, const Function& 
   }
   for (const auto& result : results) {
     if (obstacle.empty() && result.defined() && result.device() != device_)
-      obstacle = "A result of a step, its loss or the loss's weight, is not on the device but on " + result.device().str();
+      obstacle = "A result of a step, its loss or the loss's weight, is not on the device but on " +
+                 result.device().str();
   }
   const bool is_unlike = part.recording != nullptr || ++part.rehearsals >= kMostRehearsals;
   if (is_unlike && part.alike < kRehearsals && obstacle.empty())
@@ -297,8 +305,9 @@ void StepGraphs::go_back(const Moment& moment, const std::vector<Tensors>& chang
 }
 
 /// Between what a part gave as usual, and by its first replay; "" if they are near.
-std::string StepGraphs::difference_between(const Tensors& usual, const Tensors& replayed, const Moment& before,
-                                           const Moment& after, const std::vector<Tensors>& changes) const {
+std::string StepGraphs::difference_between(const Tensors& usual, const Tensors& replayed,
+                                           const Moment& before, const Moment& after,
+                                           const std::vector<Tensors>& changes) const {
   const comm::GraphRecorder::Waiting may_wait(device_);
   std::string difference = difference_of("results", usual, replayed, {});
   Tensors gradients;
@@ -312,8 +321,8 @@ std::string StepGraphs::difference_between(const Tensors& usual, const Tensors& 
          ". Please report it";
 }
 
-Tensors StepGraphs::prove(Part& part, const std::string& shape, const Tensors& inputs, const Function& function,
-                          const std::vector<Tensors>& changes) {
+Tensors StepGraphs::prove(Part& part, const std::string& shape, const Tensors& inputs,
+                          const Function& function, const std::vector<Tensors>& changes) {
   const auto host_state = [this] { return options_.host_state ? options_.host_state() : [] {}; };
   constexpr const char* kMemory = "There is too little memory to compare a recording with a usual step";
   const auto host_before = host_state();
@@ -392,7 +401,8 @@ StepGraphs::Recording* StepGraphs::record(Part& part, const std::string& shape, 
 }
 
 Tensors StepGraphs::replay(Recording& recording, const Tensors& inputs) {
-  for (std::size_t i = 0; i < inputs.size(); ++i) (*recording.inputs)[i].copy_(inputs[i], /*non_blocking=*/true);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    (*recording.inputs)[i].copy_(inputs[i], /*non_blocking=*/true);
   recording.replays.run();
   recording.graph->replay();
   set_gradients(recording.gradients);

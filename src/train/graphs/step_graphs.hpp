@@ -39,7 +39,8 @@ struct StepGraphsOptions {
 /// Runs the parts of a training step, and after a while replays them as CUDA graphs: one for each part, each
 /// shape of its inputs, and each place of its gradients.
 ///
-///     warm-up -> rehearsal (as usual, watched; twice) -> recording, its first replay compared -> replay -> ...
+///     warm-up -> rehearsal (as usual, watched; twice) -> recording, its first replay compared -> replay ->
+///     ...
 ///        all of them -> off, with a reason: then every part runs as usual
 ///
 /// All graphs share a pool of memory, because only one runs at a time. What outlives a replay must not be
@@ -79,8 +80,9 @@ class StepGraphs {
   /// The parameters whose gradients a part may read or write. Recordings of others are forgotten.
   void set_parameters(Tensors parameters);
 
-  /// Runs a part: `name` tells it from others. Results have no gradients; those of a replay are overwritten by the next one. Throws what the function
-  /// throws, and UsageError with must_record if it cannot be recorded.
+  /// Runs a part: `name` tells it from others. Results have no gradients; those of a replay are overwritten
+  /// by the next one. Throws what the function throws, and UsageError with must_record if it cannot be
+  /// recorded.
   Tensors run(const std::string& name, const Tensors& inputs, const Function& function, const Manner& manner);
 
   /// The step is complete, and its gradients are not needed any more.

@@ -30,7 +30,8 @@ void append(std::string& text, const void* value) {
   text.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-/// Each trained parameter once: those of the model, and what else the optimizer has, such as a loss's weights.
+/// Each trained parameter once: those of the model, and what else the optimizer has, such as a loss's
+/// weights.
 Tensors trained_parameters(Trainer& trainer, const torch::optim::Optimizer& optimizer) {
   Tensors result;
   std::set<const void*> seen;
@@ -49,7 +50,8 @@ bool has_stepped_all(const torch::optim::Optimizer& optimizer) {
   if (state.empty()) return true;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
-      if (parameter.grad().defined() && state.find(parameter.unsafeGetTensorImpl()) == state.end()) return false;
+      if (parameter.grad().defined() && state.find(parameter.unsafeGetTensorImpl()) == state.end())
+        return false;
     }
   }
   return true;
@@ -118,14 +120,16 @@ void StepRunner::begin_recording() {
   const Accelerator& accelerator = trainer_.accelerator();
   const Trainer* const trainer = &trainer_;
   const auto say = [trainer](const std::string& text) { trainer->logger().info("cuda_graphs: ", text); };
-  StepGraphsOptions options{.warmup_steps = kWarmupSteps,
-                            .must_record = trainer_.args().cuda_graphs == CudaGraphs::on,
-                            .host_state = [this] { return host_state(); },
-                            .on_end = [say](const std::string& reason) { say("steps are not recorded. " + reason); },
-                            .on_too_many_shapes = [say] {
-                              say("batches have more than 8 shapes, and those of the others are not recorded: pad "
-                                  "them to fewer lengths (pad_to_multiple_of)");
-                            }};
+  StepGraphsOptions options{
+      .warmup_steps = kWarmupSteps,
+      .must_record = trainer_.args().cuda_graphs == CudaGraphs::on,
+      .host_state = [this] { return host_state(); },
+      .on_end = [say](const std::string& reason) { say("steps are not recorded. " + reason); },
+      .on_too_many_shapes =
+          [say] {
+            say("batches have more than 8 shapes, and those of the others are not recorded: pad "
+                "them to fewer lengths (pad_to_multiple_of)");
+          }};
   graphs_.emplace(accelerator.device(), std::move(options));
   window_.keep_weight_in_place();
   const bool is_ours = dynamic_cast<optim::FusedOptimizer*>(&optimizer_.optimizer()) != nullptr;
@@ -251,7 +255,8 @@ void StepRunner::step() {
     window_.step(optimizer_.optimizer(), folded_ ? folded_->factor() : at::Tensor());
     return Tensors{};
   };
-  graphs_->run("optimizer", {}, function, {.rehearses = false, .changes = [this] { return state_of_optimizer(); }});
+  graphs_->run("optimizer", {}, function,
+               {.rehearses = false, .changes = [this] { return state_of_optimizer(); }});
   window_.was_stepped(optimizer_.optimizer());
   process_heartbeat().finished_step();
 }
@@ -281,7 +286,8 @@ std::vector<StepRunner::Tensors> StepRunner::state_of_optimizer() {
 std::function<void()> StepRunner::host_state() {
   std::vector<std::pair<torch::optim::AdamParamState*, std::int64_t>> steps;
   for (const auto& [key, entry] : optimizer_.optimizer().state()) {
-    if (auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(entry.get())) steps.emplace_back(adam, adam->step());
+    if (auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(entry.get()))
+      steps.emplace_back(adam, adam->step());
   }
   return [this, memory = window_.memory(), steps = std::move(steps)] {
     window_.set_memory(memory);
@@ -296,8 +302,9 @@ void StepRunner::usual_step() {
   const auto found = watch_->after_step();
   if (!found) return;
   const std::string why = graphs_ ? graphs_->reason() : graph_obstacle(trainer_);
-  trainer_.logger().info(*found, ". ",
-                         why.empty() ? "cuda_graphs = auto would launch it as a whole" : "It is not recorded: " + why);
+  trainer_.logger().info(
+      *found, ". ",
+      why.empty() ? "cuda_graphs = auto would launch it as a whole" : "It is not recorded: " + why);
 }
 
 void StepRunner::clear() {
@@ -327,8 +334,7 @@ std::string graph_obstacle(const Trainer& trainer) {
   if (options.fsdp_plugin) return "The model is fully sharded (fsdp)";
   if (options.mixed_precision == MixedPrecision::fp16 && trainer.args().cuda_graphs != CudaGraphs::on)
     return "With fp16, forward and backward are recorded only if cuda_graphs is on";
-  if (trainer.args().gradient_checkpointing)
-    return "gradient_checkpointing sets random states within a step";
+  if (trainer.args().gradient_checkpointing) return "gradient_checkpointing sets random states within a step";
   if (options.gradient_accumulation.sync_each_batch) return "gradient_accumulation.sync_each_batch is on";
   if (accelerator.num_processes() > 1) return "Trainings of several ranks are not recorded yet";
   return "";
@@ -341,7 +347,8 @@ bool records_steps(const Trainer& trainer) {
   const bool must = wanted == CudaGraphs::on;
   if (comm::GraphRecorder::of(device) == nullptr) {
     if (must)
-      throw UsageError("cuda_graphs is on, but the device is " + device.str() + ": set it to auto, or use a CUDA device");
+      throw UsageError("cuda_graphs is on, but the device is " + device.str() +
+                       ": set it to auto, or use a CUDA device");
     return false;
   }
   const std::string obstacle = graph_obstacle(trainer);

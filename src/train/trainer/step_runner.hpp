@@ -19,13 +19,13 @@
 
 namespace lockstep::train {
 
-/// Runs what a training does between two logs: forward and backward of micro-batches, clipping, the optimizer's
-/// step. As usual, or recorded as CUDA graphs: see TrainingArguments::cuda_graphs and StepGraphs.
+/// Runs what a training does between two logs: forward and backward of micro-batches, clipping, the
+/// optimizer's step. As usual, or recorded as CUDA graphs: see TrainingArguments::cuda_graphs and StepGraphs.
 ///
 /// There are two kinds of graphs, a micro-batch's and the optimizer's, so that callbacks run between them as
 /// usual, with the loss and the gradients in their tensors. The last micro-batch of a window also clips. What
-/// distinguishes recordings of a micro-batch is its place in its window, besides the shapes: a loss is divided
-/// by the window's length, and only the last one communicates.
+/// distinguishes recordings of a micro-batch is its place in its window, besides the shapes: a loss is
+/// divided by the window's length, and only the last one communicates.
 class StepRunner {
  public:
   /// Of a training whose models and optimizer are prepared; they must outlive it. `records`: unless something
@@ -88,8 +88,8 @@ class StepRunner {
 /// Why the steps of a training cannot be recorded, as far as its arguments and options tell; "" if they can.
 std::string graph_obstacle(const Trainer& trainer);
 
-/// Whether a training records its steps. Says so if it cannot on a device where others do. Throws UsageError if
-/// it cannot and must.
+/// Whether a training records its steps. Says so if it cannot on a device where others do. Throws UsageError
+/// if it cannot and must.
 bool records_steps(const Trainer& trainer);
 
 }  // namespace lockstep::train

@@ -1,4 +1,5 @@
-// Trainings whose steps are recorded as CUDA graphs, beside the same ones that are not. On a CPU both are usual.
+// Trainings whose steps are recorded as CUDA graphs, beside the same ones that are not. On a CPU both are
+// usual.
 
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
@@ -77,7 +78,8 @@ class GraphsOnDevice : public OnDevice {
   CudaGraphs must() const { return is_cuda() ? CudaGraphs::on : CudaGraphs::automatic; }
   RunOn one_rank() const {
     return [this](const std::function<void(const Accelerator&)>& body, const AcceleratorOptions& options) {
-      run(1, [&](Accelerator& accelerator) { body(accelerator); }, options);
+      run(
+          1, [&](Accelerator& accelerator) { body(accelerator); }, options);
     };
   }
   void expect_same(const TrainingArguments& args, const PartsOf& parts, double tolerance = 1e-4) const {
@@ -107,7 +109,9 @@ TEST_P(GraphsOnDevice, ARecordedTrainingHasTheDropoutOfAUsualOne) {
     const TemporaryFolder folder;
     TrainingArguments args = fifty_steps(folder);
     args.bf16 = bf16;
-    expect_same(args, [] { return TrainerComponents{.model = small_model(true), .train_dataset = samples(44)}; }, 1e-3);
+    expect_same(
+        args, [] { return TrainerComponents{.model = small_model(true), .train_dataset = samples(44)}; },
+        1e-3);
   }
 }
 
@@ -120,7 +124,8 @@ TEST_P(GraphsOnDevice, ARecordedTrainingScalesLosses) {
     TrainingArguments args = fifty_steps(folder);
     args.gradient_accumulation_steps = accumulation;
     args.fp16 = true;
-    expect_same(args, [] { return TrainerComponents{.model = small_model(), .train_dataset = samples(44)}; }, 2e-3);
+    expect_same(
+        args, [] { return TrainerComponents{.model = small_model(), .train_dataset = samples(44)}; }, 2e-3);
   }
 }
 
@@ -134,7 +139,8 @@ TEST_P(GraphsOnDevice, ARecordedTrainingDividesByWeights) {
       TrainerComponents made{.model = small_model(), .train_dataset = samples(44)};
       made.compute_loss = [](const Batch& outputs, const Batch& batch) {
         const at::Tensor weights = batch["x"].select(1, 0).abs().add(0.1);
-        return Loss{((outputs["prediction"] - batch["y"]).square().squeeze(1) * weights).sum(), weights.sum()};
+        return Loss{((outputs["prediction"] - batch["y"]).square().squeeze(1) * weights).sum(),
+                    weights.sum()};
       };
       return made;
     });
@@ -161,7 +167,8 @@ TEST_P(GraphsOnDevice, ARecordedTrainingIsRecordedAnewWithAnotherState) {
   args.save_strategy = SaveStrategy::steps;
   args.save_steps = 9;
   expect_same(args, [] {
-    TrainerComponents made{.model = small_model(true), .train_dataset = samples(44), .eval_dataset = samples(9)};
+    TrainerComponents made{
+        .model = small_model(true), .train_dataset = samples(44), .eval_dataset = samples(9)};
     made.callbacks = {std::make_shared<Replace>()};
     return made;
   });
@@ -175,14 +182,21 @@ TEST_P(GraphsOnDevice, ATrainingGoesOnWhereARecordingFails) {
     const char* reason;
   };
   const std::vector<Case> cases = {
-      {"waits", [](const at::Tensor& loss, int) { return loss.item<double>() > 1e9 ? loss * 0 : loss; }, "waits for the device"},
-      {"waits late", [](const at::Tensor& loss, int call) { return call > 5 && loss.item<double>() > 1e9 ? loss * 0 : loss; }, ""},
-      {"reads the host",
-       [](const at::Tensor& loss, int) {
-         return loss * at::scalar_tensor(2.0, at::kDouble).to(loss.device(), /*non_blocking=*/true).to(at::kFloat);
+      {"waits", [](const at::Tensor& loss, int) { return loss.item<double>() > 1e9 ? loss * 0 : loss; },
+       "waits for the device"},
+      {"waits late",
+       [](const at::Tensor& loss, int call) {
+         return call > 5 && loss.item<double>() > 1e9 ? loss * 0 : loss;
        },
        ""},
-      {"random numbers of the CPU", [](const at::Tensor& loss, int) { return loss * (1 + 0 * at::rand({}).item<double>()); },
+      {"reads the host",
+       [](const at::Tensor& loss, int) {
+         return loss *
+                at::scalar_tensor(2.0, at::kDouble).to(loss.device(), /*non_blocking=*/true).to(at::kFloat);
+       },
+       ""},
+      {"random numbers of the CPU",
+       [](const at::Tensor& loss, int) { return loss * (1 + 0 * at::rand({}).item<double>()); },
        "random numbers on the CPU"}};
   for (const auto& [name, change, reason] : cases) {
     SCOPED_TRACE(name);

@@ -97,12 +97,11 @@ Tensors scaled_steps(const at::Device& device, Optimizer&& make, bool graphed, b
   auto optimizer = make(net->parameters());
   optim::GradScaler scaler({.init_scale = 1024, .growth_interval = 4});
   const auto step = [&](const Tensors& inputs) {
-    const at::Tensor loss =
-        in_precision(device, device.is_cuda() ? MixedPrecision::fp16 : MixedPrecision::no,
-                     [&] { return net->forward(inputs[0]); })
-            .square()
-            .mean() *
-        inputs[1];
+    const at::Tensor loss = in_precision(device, device.is_cuda() ? MixedPrecision::fp16 : MixedPrecision::no,
+                                         [&] { return net->forward(inputs[0]); })
+                                .square()
+                                .mean() *
+                            inputs[1];
     optimizer.zero_grad(/*set_to_none=*/!graphed);
     scaler.scale(loss).backward();
     scaler.unscale(optimizer);

@@ -28,7 +28,8 @@ std::vector<at::Tensor> looped(std::int64_t accumulation, bool graphed, bool cle
   optim::AdamW adam(net->parameters(), {.lr = 0.05});
   DataLoader loader(samples(44), {.batch_size = 4});
   auto [model, optimizer, batches] = accelerator.prepare(net, adam, loader);
-  const auto micro_batch = [&, &model = model, &optimizer = optimizer](const std::vector<at::Tensor>& inputs) {
+  const auto micro_batch = [&, &model = model,
+                            &optimizer = optimizer](const std::vector<at::Tensor>& inputs) {
     if (clears_first) optimizer.zero_grad();
     const at::Tensor sum = (model(inputs[0]) - inputs[1]).square().sum();
     accelerator.backward(sum, inputs[1].abs().sum());
@@ -46,7 +47,8 @@ std::vector<at::Tensor> looped(std::int64_t accumulation, bool graphed, bool cle
       const std::vector<at::Tensor> inputs{batch["x"], batch["y"]};
       results.push_back((graphed ? step(inputs) : micro_batch(inputs)).front().detach().clone());
       replays += step.is_recorded() ? 1 : 0;
-      for (auto& group : adam.param_groups()) group.options().set_lr(0.05 / static_cast<double>(1 + results.size()));
+      for (auto& group : adam.param_groups())
+        group.options().set_lr(0.05 / static_cast<double>(1 + results.size()));
     }
   }
   EXPECT_EQ(replays > 20, graphed);
@@ -62,7 +64,8 @@ TEST(RecordedLoops, GraphedStepsAddUpGradients) {
       const GraphTape tape;
       const auto recorded = looped(accumulation, true, clears_first);
       ASSERT_EQ(usual.size(), recorded.size());
-      for (std::size_t i = 0; i < usual.size(); ++i) EXPECT_TRUE(at::allclose(usual[i], recorded[i], 1e-5, 1e-5)) << i;
+      for (std::size_t i = 0; i < usual.size(); ++i)
+        EXPECT_TRUE(at::allclose(usual[i], recorded[i], 1e-5, 1e-5)) << i;
     }
   }
 }

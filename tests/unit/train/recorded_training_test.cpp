@@ -16,84 +16,26 @@
 #include "lockstep/train/callbacks.hpp"
 #include "support/graph_tape.hpp"
 #include "support/throws.hpp"
-#include "unit/train/small_trainings.hpp"
+#include "unit/train/recorded_trainings.hpp"
 
 namespace lockstep {
 namespace {
 
 using testing::arguments;
+using testing::expect_alike;
+using testing::expect_same_training;
 using testing::GraphTape;
+using testing::kSteps;
+using testing::long_arguments;
 using testing::Outcome;
 using testing::outcome_of;
+using testing::Parts;
+using testing::plain;
 using testing::samples;
 using testing::small_model;
 using testing::TemporaryFolder;
-using Parts = std::function<TrainerComponents()>;
-constexpr std::int64_t kSteps = 50;
-
-TrainingArguments long_arguments(const TemporaryFolder& folder) {
-  TrainingArguments args = arguments(folder);
-  args.max_steps = kSteps;
-  args.logging_steps = 1;
-  args.lr_scheduler_type = "cosine";
-  args.max_grad_norm = 0.3;
-  args.cuda_graphs = CudaGraphs::automatic;
-  args.weight_decay = 0.1;
-  return args;
-}
-
-TrainerComponents plain(bool dropout = false) {
-  return {.model = small_model(dropout), .train_dataset = samples(44), .eval_dataset = samples(13)};
-}
-
-struct Training {
-  Outcome outcome;
-  int recordings = 0, replays = 0;
-  std::string log;
-};
-
-Training train_recorded(const TrainingArguments& args, const Parts& parts, const std::string& leaves_out = "") {
-  GraphTape tape;
-  tape.leaves_out = leaves_out;
-  Training result;
-  ::testing::internal::CaptureStderr();
-  try {
-    Trainer trainer(args, parts());
-    result.outcome = outcome_of(trainer, trainer.train());
-  } catch (...) {
-    ::testing::internal::GetCapturedStderr();
-    throw;
-  }
-  result.log = ::testing::internal::GetCapturedStderr();
-  result.recordings = tape.recordings;
-  result.replays = tape.replays;
-  return result;
-}
-
-/// The learning rate is rounded to float32 in a graph.
-void expect_alike(const Outcome& one, const Outcome& other, double tolerance = 1e-5) {
-  for (const char* name : {"loss", "grad_norm", "learning_rate"}) {
-    const auto left = one.logged(name), right = other.logged(name);
-    ASSERT_EQ(left.size(), right.size()) << name;
-    for (std::size_t i = 0; i < left.size(); ++i) ASSERT_NEAR(left[i], right[i], tolerance) << name << " " << i;
-  }
-  ASSERT_EQ(one.weights.size(), other.weights.size());
-  for (std::size_t i = 0; i < one.weights.size(); ++i)
-    EXPECT_TRUE(at::allclose(one.weights[i], other.weights[i], tolerance, tolerance)) << "parameter " << i;
-}
-
-/// Both trainings; returns the recorded one.
-Training expect_same_training(TrainingArguments args, const Parts& parts, double tolerance = 1e-5) {
-  args.output_dir += "/usual";
-  args.cuda_graphs = CudaGraphs::off;
-  const Training usual = train_recorded(args, parts);
-  EXPECT_EQ(usual.recordings, 0);
-  args.output_dir += "/recorded";
-  args.cuda_graphs = CudaGraphs::automatic;
-  Training recorded = train_recorded(args, parts);
-  expect_alike(recorded.outcome, usual.outcome, tolerance);
-  return recorded;
-}
+using testing::train_recorded;
+using testing::Training;
 
 /// 11 batches an epoch: the last window of an epoch is shorter with 2 and with 3 micro-batches, and with 45
 /// samples its last batch has one row.
@@ -158,7 +100,8 @@ std::shared_ptr<const Dataset> rows_of_lengths(std::int64_t lengths) {
     std::int64_t size() const override { return 4 * lengths_; }
     Example get(std::int64_t index, const SampleContext&) const override {
       const std::int64_t length = 1 + index / 4;
-      const at::Tensor x = at::linspace(-1, 1, 3 * length).reshape({length, 3}) * (0.3 + 0.1 * static_cast<double>(index % 7));
+      const at::Tensor x =
+          at::linspace(-1, 1, 3 * length).reshape({length, 3}) * (0.3 + 0.1 * static_cast<double>(index % 7));
       return {{"rows", x}, {"y", x.mean(0).sum().sin().reshape({1})}};
     }
 
@@ -173,11 +116,12 @@ TrainerComponents of_lengths(std::int64_t lengths) {
   const torch::NoGradGuard no_grad;
   net->weight.copy_(at::tensor({0.5, -0.25, 1.0}).reshape({1, 3}));
   net->bias.zero_();
-  return {.model = wrap_model(net,
-                              [](auto& model, const Batch& batch) {
-                                return Batch{{"loss", torch::mse_loss(model(batch["rows"].mean(1)), batch["y"])}};
-                              }),
-          .train_dataset = rows_of_lengths(lengths)};
+  return {
+      .model = wrap_model(net,
+                          [](auto& model, const Batch& batch) {
+                            return Batch{{"loss", torch::mse_loss(model(batch["rows"].mean(1)), batch["y"])}};
+                          }),
+      .train_dataset = rows_of_lengths(lengths)};
 }
 
 TEST(RecordedTraining, RecordsEightShapes) {
@@ -225,7 +169,8 @@ TEST(RecordedTraining, GoesOnWhereARecordingFails) {
     EXPECT_EQ(recorded.log.find("not recorded"), recorded.log.rfind("not recorded")) << "said once";
     args.cuda_graphs = CudaGraphs::on;
     args.output_dir += "/on";
-    EXPECT_THROWS(train_recorded(args, parts), UsageError, "cuda_graphs is on", "It must not wait for the device");
+    EXPECT_THROWS(train_recorded(args, parts), UsageError, "cuda_graphs is on",
+                  "It must not wait for the device");
   }
 }
 
@@ -259,7 +204,8 @@ TEST(RecordedTraining, MakesAStepOnceIfItsRecordingFails) {
 /// Does something after a step.
 class After final : public TrainerCallback {
  public:
-  After(std::int64_t step, std::function<void(CallbackContext&)> action) : step_(step), action_(std::move(action)) {}
+  After(std::int64_t step, std::function<void(CallbackContext&)> action)
+      : step_(step), action_(std::move(action)) {}
   void on_step_end(CallbackContext& event) override {
     if (event.state.global_step == step_) action_(event);
   }
@@ -320,7 +266,8 @@ TEST(RecordedTraining, FollowsChangesOfTheModelAndTheOptimizer) {
       const TemporaryFolder folder;
       TrainingArguments args = long_arguments(folder);
       args.gradient_accumulation_steps = accumulation;
-      const Training recorded = expect_same_training(args, with({std::make_shared<After>(21, changes[i])}, /*dropout=*/true));
+      const Training recorded =
+          expect_same_training(args, with({std::make_shared<After>(21, changes[i])}, /*dropout=*/true));
       EXPECT_GT(recorded.replays, 60);
     }
   }
@@ -361,7 +308,8 @@ TEST(RecordedTraining, RunsWithMovingAveragesEvaluationsAndCheckpoints) {
   args.save_strategy = SaveStrategy::steps;
   args.save_steps = 9;
   const Training recorded = expect_same_training(
-      args, with({std::make_shared<EmaCallback>(0.9), std::make_shared<NanGuardCallback>(5)}, /*dropout=*/true));
+      args,
+      with({std::make_shared<EmaCallback>(0.9), std::make_shared<NanGuardCallback>(5)}, /*dropout=*/true));
   EXPECT_GT(recorded.replays, 60);
 }
 
@@ -371,7 +319,8 @@ TEST(RecordedTraining, Resumes) {
   TrainingArguments args = long_arguments(folder);
   const Training whole = train_recorded(args, with({}, /*dropout=*/true));
   args.output_dir += "/again";
-  const Training first = train_recorded(args, with({std::make_shared<testing::StopAt>(23)}, /*dropout=*/true));
+  const Training first =
+      train_recorded(args, with({std::make_shared<testing::StopAt>(23)}, /*dropout=*/true));
   EXPECT_TRUE(first.outcome.output.preempted);
   const Training second = train_recorded(args, with({}, /*dropout=*/true));
   EXPECT_GT(second.replays, 20);
@@ -443,7 +392,9 @@ TEST(RecordedTraining, TrainsParametersOfTheLoss) {
       TrainerComponents made = plain();
       const at::Tensor scale = at::ones({}).requires_grad_();
       scales.push_back(scale);
-      made.compute_loss = [scale](const Batch& outputs, const Batch&) { return Loss{outputs["loss"] * scale.exp() - scale}; };
+      made.compute_loss = [scale](const Batch& outputs, const Batch&) {
+        return Loss{outputs["loss"] * scale.exp() - scale};
+      };
       std::vector<at::Tensor> all{scale};
       for (const auto& entry : made.model->parameters()) all.push_back(entry.tensor);
       made.optimizers.first = std::make_shared<optim::AdamW>(all, optim::AdamWOptions{.lr = 0.02});
@@ -459,7 +410,8 @@ TEST(RecordedTraining, TrainsParametersOfTheLoss) {
 
 /// A replay that does something else is noticed at once, and the usual step stands.
 TEST(RecordedTraining, ComparesTheFirstReplay) {
-  for (const char* const operation : {"aten::tanh", "aten::tanh_backward", "aten::bernoulli_", "aten::_fused_adamw_"}) {
+  for (const char* const operation :
+       {"aten::tanh", "aten::tanh_backward", "aten::bernoulli_", "aten::_fused_adamw_"}) {
     for (const std::int64_t accumulation : {1, 2}) {
       SCOPED_TRACE(std::string(operation) + " " + std::to_string(accumulation));
       const TemporaryFolder folder;
