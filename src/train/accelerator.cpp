@@ -47,6 +47,7 @@ const World& with_process_tuned(const World& world, const AcceleratorOptions& op
   }
   if (options.deterministic) use_deterministic_operations();
   if (options.cudnn_benchmark) at::globalContext().setBenchmarkCuDNN(true);
+  if (options.fused_kernels == FusedKernels::off) set_fused_kernels(FusedKernels::off);
   if (options.tf32) {
     at::globalContext().setAllowTF32CuBLAS(*options.tf32);
     at::globalContext().setAllowTF32CuDNN(*options.tf32);

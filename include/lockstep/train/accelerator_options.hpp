@@ -7,6 +7,7 @@
 
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/sharding.hpp"
+#include "lockstep/kernels/fused_kernels.hpp"
 #include "lockstep/optim/grad_scaler.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/train/fsdp_plugin.hpp"
@@ -102,6 +103,10 @@ struct AcceleratorOptions {
   /// cuDNN measures its convolutions for each new shape and uses the fastest
   /// (torch.backends.cudnn.benchmark): for inputs of few shapes. Not with `deterministic` (UsageError).
   bool cudnn_benchmark = false;
+
+  /// Whether the models of lockstep::models use Lockstep's own CUDA kernels; off: LibTorch's operations, with
+  /// their bits. For the whole process.
+  FusedKernels fused_kernels = FusedKernels::automatic;
 
   /// prepare() stores a model's four-dimensional weights in torch.channels_last layout, so that convolutions
   /// use it: faster with float16 and bfloat16 on GPUs and with oneDNN on CPUs.

@@ -127,6 +127,9 @@ struct TrainingArguments {
   /// default until it has been proven on GPUs. See
   /// docs/training.md for what a step must not do.
   CudaGraphs cuda_graphs = CudaGraphs::off;
+  /// "auto": models use Lockstep's own CUDA kernels, in 16 bits; "off": LibTorch's operations. See
+  /// AcceleratorOptions::fused_kernels.
+  std::string fused_kernels = "auto";
   /// Keep no activations inside the model's units; backward recomputes them: less memory, more time, the same
   /// bits. See lockstep::set_activation_checkpointing.
   bool gradient_checkpointing = false;

@@ -82,6 +82,9 @@ void add_precision(Table& table) {
       .add("tf32", &Args::tf32, "Use TF32 for float32 matrix products on CUDA devices.")
       .add("cuda-graphs", &Args::cuda_graphs,
            "Record steps as CUDA graphs: auto: where possible; on: an error where it is not; off.")
+      .add("fused-kernels", &Args::fused_kernels,
+           "Lockstep's own CUDA kernels in 16 bits (auto), or LibTorch's operations alone (off).",
+           one_of({"auto", "off"}))
       .add("gradient-checkpointing", &Args::gradient_checkpointing,
            "Do not keep activations inside the model's layers; recompute them in backward.")
       .add(

@@ -30,6 +30,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args) {
           .timeout = std::chrono::seconds(args.ddp_timeout),
           .deterministic = args.full_determinism,
           .tf32 = args.tf32,
+          .fused_kernels = args.fused_kernels == "off" ? FusedKernels::off : FusedKernels::automatic,
           .ddp = {.bucket_cap_mb = args.ddp_bucket_cap_mb,
                   .broadcast_buffers = args.ddp_broadcast_buffers,
                   .find_unused_parameters = args.ddp_find_unused_parameters,

@@ -68,6 +68,7 @@ Trainer::Impl::Impl(const Accelerator& the_accelerator, TrainingArguments the_ar
       scope(accelerator) {
   if (!parts.model) throw UsageError("Trainer: there is no model: set TrainerComponents::model");
   if (args.tf32) allow_tf32(*args.tf32);
+  if (args.fused_kernels == "off") set_fused_kernels(FusedKernels::off);
   set_label_smoothing();
   if (args.gradient_checkpointing) parts.model->set_activation_checkpointing();
   if (!args.fsdp.empty() && !accelerator.options().fsdp_plugin) {

@@ -6,6 +6,7 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/rmsprop.h>
 
+#include "kernels/fused_kernels.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/trainer_model.hpp"
@@ -34,6 +35,7 @@ struct Told {
   bool deterministic = false;
   bool tf32_in_cublas = false;
   bool tf32_in_cudnn = false;
+  bool fused = true;
 };
 
 /// Restores LibTorch's global settings.
@@ -44,6 +46,7 @@ class SameContext {
     context.setDeterministicAlgorithms(deterministic_, /*warn_only=*/true);
     context.setAllowTF32CuBLAS(cublas_);
     context.setAllowTF32CuDNN(cudnn_);
+    set_fused_kernels(FusedKernels::automatic);
   }
 
  private:
@@ -76,6 +79,7 @@ Told told_with(const std::function<void(TrainingArguments&)>& change) {
   told.deterministic = at::globalContext().deterministicAlgorithms();
   told.tf32_in_cublas = at::globalContext().allowTF32CuBLAS();
   told.tf32_in_cudnn = at::globalContext().allowTF32CuDNN();
+  told.fused = kernels::use_fused();
   told.timeout = trainer.accelerator().process_group().timeout();
   told.train = trainer.get_train_dataloader().options();
   told.eval = trainer.get_eval_dataloader(data).options();
@@ -135,6 +139,7 @@ std::vector<Argument> machine_arguments() {
        [](const Told& told) { return told.deterministic; }},
       {"tf32", [](A& a) { a.tf32 = true; }, [](const Told& told) { return told.tf32_in_cublas; }},
       {"tf32 = false", [](A& a) { a.tf32 = false; }, [](const Told& told) { return !told.tf32_in_cudnn; }},
+      {"fused_kernels", [](A& a) { a.fused_kernels = "off"; }, [](const Told& told) { return !told.fused; }},
       {"device", [](A& a) { a.device = "cuda:7"; },
        [](const Told& told) { return told.accelerator.device == "cuda:7"; }},
       {"ddp_backend", [](A& a) { a.ddp_backend = "gloo"; },
