@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace lockstep::testing {
 namespace {
@@ -51,6 +52,9 @@ struct Tape {
   std::vector<Call> calls;
   /// What memory was before its first change.
   std::map<void*, std::pair<c10::Storage, std::string>> before;
+  /// What operations have read, and the memory that they have made.
+  std::set<void*> known;
+  std::vector<c10::Storage> made;
   int fails_at = -1;
 
   void keep(const at::Tensor& tensor) {
@@ -60,10 +64,25 @@ struct Tape {
     before.try_emplace(storage.unsafeGetStorageImpl(), storage, std::string(bytes, storage.nbytes()));
   }
 
+  void read(const c10::IValue& value) {
+    for (const auto& tensor : tensors_in(value)) {
+      if (tensor.defined()) known.insert(tensor.storage().unsafeGetStorageImpl());
+    }
+  }
+  void make(const c10::IValue& value) {
+    for (const auto& tensor : tensors_in(value)) {
+      if (tensor.defined() && known.insert(tensor.storage().unsafeGetStorageImpl()).second)
+        made.push_back(tensor.storage());
+    }
+  }
+
+  /// Nothing of what was recorded has run: memory that it made has no values yet.
   void undo() {
     for (auto& [key, entry] : before)
       std::memcpy(entry.first.mutable_data(), entry.second.data(), entry.second.size());
     before.clear();
+    for (const auto& storage : made) std::memset(storage.mutable_data(), 0xff, storage.nbytes());
+    made.clear();
   }
 };
 
@@ -91,10 +110,12 @@ void note(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, Stack*
       for (const auto& tensor : tensors_in(input)) recording->keep(tensor);
     }
     call.inputs.push_back(bare(input));
+    recording->read(input);
   }
   operation.callBoxed(*stack);
   for (std::size_t i = 0; i < schema.returns().size(); ++i)
     call.outputs.push_back(bare((*stack)[stack->size() - schema.returns().size() + i]));
+  for (const auto& output : call.outputs) recording->make(output);
   recording->calls.push_back(std::move(call));
 }
 

@@ -84,12 +84,15 @@ Rehearsal::~Rehearsal() {
 }
 
 std::unique_ptr<at::ObserverContext> Rehearsal::note(const at::RecordFunction& call) {
-  if (rehearsing != nullptr) rehearsing->look_at(call);
+  if (rehearsing == nullptr) return nullptr;
+  rehearsing->look_at(call);
+  ++rehearsing->depth_;
   return nullptr;
 }
 
 void Rehearsal::note_end(const at::RecordFunction& call, at::ObserverContext* /*context*/) {
   if (rehearsing == nullptr) return;
+  if (rehearsing->depth_ > 0) --rehearsing->depth_;
   for (const auto& output : call.outputs()) rehearsing->own(output);
 }
 
@@ -106,15 +109,16 @@ void Rehearsal::own(const c10::IValue& value) {
 void Rehearsal::look_at_tensor(const at::Tensor& tensor) {
   for (const auto size : tensor.sizes()) add(static_cast<std::uint64_t>(size));
   if (!tensor.has_storage()) return;
-  if (is_cuda_ && tensor.is_cpu()) {
-    // A number of the host, which a replay would not see again.
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number() || (is_cuda_ && tensor.is_cpu())) {
+    // A number of the host, which a replay would not see again. That of `x * 0.5` is made anew each time.
     const auto* const bytes = static_cast<const unsigned char*>(tensor.storage().data());
     if (tensor.dim() != 0 || bytes == nullptr) return;
     for (std::size_t i = 0; i < std::min<std::size_t>(tensor.storage().nbytes(), 16); ++i) add(bytes[i]);
     return;
   }
   const void* const memory = tensor.storage().data();
-  if (own_.contains(memory)) return;
+  // Within an operation, others write to the results that it has made and not returned yet.
+  if (depth_ > 0 || own_.contains(memory)) return;
   foreign_.insert(memory);
   add(reinterpret_cast<std::uintptr_t>(memory));
 }

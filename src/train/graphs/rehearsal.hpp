@@ -47,6 +47,8 @@ class Rehearsal {
   at::CallbackHandle handle_;
   bool set_warnings_ = false;
   std::uint64_t signature_ = 0;
+  /// Operations that have begun and not ended.
+  int depth_ = 0;
   /// Memory that this run has made or was given.
   std::set<const void*> own_;
   /// Memory that was there before.

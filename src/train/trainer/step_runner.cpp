@@ -202,15 +202,15 @@ Loss StepRunner::micro_batch(const Batch& batch) {
     return results;
   };
   const std::string part =
-      fmt::format("micro-batch {} of {}{}: {}", std::min<std::int64_t>(window_.number(), 2), window_.length(),
-                  clips ? ", the last" : "", joined_names(batch));
+      fmt::format("micro-batch {} of {}{}{}: {}", std::min<std::int64_t>(window_.number(), 2),
+                  window_.length(), clips ? ", the last" : "", kept_ ? ", kept" : "", joined_names(batch));
   const Tensors inputs = tensors_of(batch);
   const bool is_ordinary_one = is_ordinary(batch);
   const StepGraphs::Manner manner{.changes = [this] { return changes_of_micro_batch(); }};
   Tensors results = is_ordinary_one ? graphs_->run(part, inputs, function, manner) : function(inputs);
   const bool is_replay = is_ordinary_one && graphs_->replayed();
   gradients_stay_ = is_replay || (kept_ && graphs_->recordings() > 0);
-  if (kept_) remember_changes(is_replay ? part + kinds_of(inputs) : "");
+  if (kept_) remember_changes(is_ordinary_one ? part + kinds_of(inputs) : "");
   const bool is_weighted = results.size() > (clips ? 2U : 1U);
   if (is_replay) {
     process_heartbeat().perhaps_waiting("graphed step");
@@ -223,7 +223,7 @@ Loss StepRunner::micro_batch(const Batch& batch) {
   return loss;
 }
 
-/// `part`: what was replayed; "" if nothing was.
+/// `part`: what was replayed or may be later; "" otherwise.
 void StepRunner::remember_changes(const std::string& part) {
   if (!part.empty() && !graphs_->called()) return kept_->changed(changes_.at(part));
   kept_->changed(found_);
