@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/aligned.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
@@ -38,10 +39,6 @@ std::optional<RowShape> shape_of_row(std::int64_t width) {
 const CudaKernel* norm_kernel(const char* name, const at::Device& device, at::ScalarType dtype, int packs) {
   return find_kernel("add_norm", name + ("<" + cuda_type(dtype)) + ", " + std::to_string(packs) + ">",
                      device);
-}
-
-bool is_aligned(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
 }
 
 const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "kernels/aligned.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/no_second_derivatives.hpp"
@@ -96,10 +97,6 @@ void bump(const at::Tensor& tensor) {
   if (tensor.defined()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
-bool begins_aligned(const at::Tensor& tensor) {
-  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
-}
-
 class FusedBatchNorm : public torch::autograd::Function<FusedBatchNorm> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
@@ -139,7 +136,7 @@ class FusedBatchNorm : public torch::autograd::Function<FusedBatchNorm> {
     const bool adds = context->saved_data["adds"].toBool(), relu = context->saved_data["relu"].toBool();
     const NormGrid sizes(input);
     at::Tensor given = gradients[0].to(input.scalar_type()).contiguous(kLast);
-    if (!begins_aligned(given)) given = given.clone();
+    if (!is_aligned(given)) given = given.clone();
     const at::Tensor partial = sizes.partial(input), of_weight = at::empty_like(mean),
                      of_bias = at::empty_like(mean), mean_gradient = at::empty_like(mean),
                      slope = at::empty_like(mean), of_input = at::empty_like(input),
@@ -174,7 +171,7 @@ bool is_count(const at::Tensor& tensor, const at::Tensor& input) {
 
 bool is_matrix_of_channels(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.scalar_type() == dtype && tensor.dim() == 4 && tensor.is_contiguous(kLast) &&
-         begins_aligned(tensor);
+         is_aligned(tensor);
 }
 
 }  // namespace

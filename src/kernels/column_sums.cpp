@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/aligned.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 
@@ -30,8 +31,7 @@ const CudaKernel* totals_kernel(const at::Device& device) {
 bool takes_columns(const at::Tensor& matrix) {
   const bool is_usable = (matrix.is_cuda() || kernel_device_of_tests() != nullptr) && use_fused();
   return is_usable && c10::isReducedFloatingType(matrix.scalar_type()) && matrix.dim() == 2 &&
-         matrix.is_contiguous() && matrix.size(1) % 8 == 0 && matrix.numel() > 0 &&
-         reinterpret_cast<std::uintptr_t>(matrix.const_data_ptr()) % 16 == 0 &&
+         matrix.is_contiguous() && matrix.size(1) % 8 == 0 && matrix.numel() > 0 && is_aligned(matrix) &&
          sums_kernel(matrix) != nullptr && totals_kernel(matrix.device()) != nullptr;
 }
 

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "kernels/aligned.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/no_second_derivatives.hpp"
@@ -16,8 +17,6 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr int kThreads = 512;
-/// Bytes of one access.
-constexpr std::int64_t kAligned = 16;
 
 const CudaKernel* kernel_of(at::ScalarType dtype, const at::Device& device, bool writes_gradients) {
   const std::string instance =
@@ -117,11 +116,10 @@ bool takes_cross_entropy(const at::Tensor& logits, const CrossEntropyTask& task)
   const auto dtype = fused_dtype(logits);
   if (!dtype || logits.scalar_type() != *dtype || logits.dim() != 2 || !logits.is_contiguous()) return false;
   const std::int64_t bytes = logits.element_size();
-  const bool is_aligned = logits.size(1) * bytes % kAligned == 0 &&
-                          reinterpret_cast<std::uintptr_t>(logits.const_data_ptr()) % kAligned == 0;
+  const bool rows_are_aligned = logits.size(1) * bytes % kAligned == 0 && is_aligned(logits);
   const bool fits = task.words <= logits.size(1) && logits.size(1) <= std::numeric_limits<int>::max() / 2 &&
                     logits.size(0) <= std::numeric_limits<int>::max();
-  return is_aligned && fits && task.labels.device() == logits.device() &&
+  return rows_are_aligned && fits && task.labels.device() == logits.device() &&
          has_cross_entropy(*dtype, task.labels);
 }
 

@@ -77,25 +77,6 @@ bool are_alike(const AdamLists& ours, const AdamLists& theirs) {
          are_alike(ours.squares, theirs.squares) && are_alike(ours.maxima, theirs.maxima);
 }
 
-/// LibTorch may be told to throw where the host waits.
-class MayWait {
- public:
-  explicit MayWait(const at::Device& device) : is_cuda_(device.is_cuda()) {
-    if (!is_cuda_) return;
-    before_ = comm::cuda_plugin().sync_debug_mode();
-    comm::cuda_plugin().set_sync_debug_mode(SyncDebugMode::off);
-  }
-  ~MayWait() {
-    if (is_cuda_) comm::cuda_plugin().set_sync_debug_mode(before_);
-  }
-  MayWait(const MayWait&) = delete;
-  MayWait& operator=(const MayWait&) = delete;
-
- private:
-  bool is_cuda_;
-  SyncDebugMode before_ = SyncDebugMode::off;
-};
-
 void warn(const kernels::CudaKernel& kernel, const at::Device& device, const std::string& what) {
   std::cerr
       << fmt::format(
@@ -112,7 +93,7 @@ std::atomic<bool> on_cpu{false};
 
 bool agrees_with_libtorch(const kernels::CudaKernel& kernel, const AdamKind& kind, const at::Device& device) {
   const at::NoGradGuard no_grad;
-  const MayWait waits(device);
+  const comm::GraphRecorder::Waiting may_wait(device);
   AdamLists ours = lists_on(device, kind.has_maxima), theirs = lists_on(device, kind.has_maxima);
   const auto options = ours.parameters.front().options();
   AdamNumbers numbers{.rate = kRate,
