@@ -50,8 +50,8 @@ c10::OptionalStreamGuard graph_stream(const at::Device& device);
 /// - is whole: gradients are not accumulated over several calls;
 /// - uses optimizers of lockstep::optim, whose learning rates and step counts are current in each replay; a
 ///   prepared optimizer of LibTorch is an error.
-/// One graph is recorded for each combination of shapes, all in the same memory, and anew after their state was
-/// loaded or the optimizer's other options have changed. Dropout draws new numbers in each replay.
+/// One graph is recorded for each combination of shapes, all in the same memory, and anew after their state
+/// was loaded or the optimizer's other options have changed. Dropout draws new numbers in each replay.
 /// Communication uses NCCL; all ranks call the step equally often.
 ///
 /// With an Accelerator, a call may be a micro-batch of an accumulation window. Each kind of micro-batch (the
@@ -72,8 +72,8 @@ c10::OptionalStreamGuard graph_stream(const at::Device& device);
 ///     }
 ///
 /// Only the prepared optimizer clears gradients then. They stay in their memory, filled with zeros, so that a
-/// parameter that a window does not use is stepped with a gradient of zero. Trainer records its steps by itself:
-/// see TrainingArguments::cuda_graphs. One thread at a time.
+/// parameter that a window does not use is stepped with a gradient of zero. Trainer can record its steps by
+/// itself: see TrainingArguments::cuda_graphs. One thread at a time.
 class GraphedStep {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -88,8 +88,8 @@ class GraphedStep {
   ~GraphedStep();
 
   /// One step. The results have no gradients, and those of a replay are overwritten by the next one. Throws
-  /// what the function throws, and UsageError for a step that cannot be recorded, for inputs on another device
-  /// than those of the first step, and on the default stream. *Collective* if the step is.
+  /// what the function throws, and UsageError for a step that cannot be recorded, for inputs on another
+  /// device than those of the first step, and on the default stream. *Collective* if the step is.
   Tensors operator()(const Tensors& inputs);
 
   /// Whether the last step was a replay, the first one after its recording included.
