@@ -1,6 +1,6 @@
 # The two commands for a newcomer are `make demo` and `make test`; `make help` lists the others.
 # scripts/setup fetches what is missing. CMake does the building: `cmake --preset default && cmake --build build`.
-.PHONY: help demo test package gpu-check format lint clean
+.PHONY: help demo test package gpu-check bench format lint clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell scripts/jobs)
@@ -39,6 +39,13 @@ gpu-check: ## Build build/gpu-check, a folder that tests Lockstep on another mac
 	@cmake --build build --target gpu_check -j $(JOBS)
 	@scripts/make_gpu_check build build/gpu-check
 
+bench: ## Measure Lockstep beside its peers: tables and plots in bench/ (QUICK=1, ONLY=launch,save, COMPARE=BUILD_OR_COMMIT)
+	@JOBS=$(JOBS) scripts/setup test
+	@echo "== compiling what is measured (about 10 minutes on two cores)"
+	@cmake --preset tests
+	@cmake --build build -j $(JOBS) --target $$(python3 -B tests/benchmarks/bench.py --targets --only "$(ONLY)")
+	@python3 -B tests/benchmarks/bench.py --only "$(ONLY)" $(if $(QUICK),--quick) $(if $(COMPARE),--compare $(COMPARE))
+
 format: ## Format the C++ sources with clang-format
 	@scripts/setup tools
 	@git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
@@ -47,5 +54,5 @@ lint: ## Run clang-tidy on the sources (FILES="src/a.cpp ..." for some of them)
 	@scripts/setup tools
 	@scripts/lint $(FILES)
 
-clean: ## Remove the build folders and the demo's output; .venv is kept
-	@rm -rf build build-* out
+clean: ## Remove the build folders and the output of demo and benchmarks; .venv is kept
+	@rm -rf build build-* out bench

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """All-reduce of 4 KiB to 64 MiB over shared memory, Gloo and, where they are there, Open MPI and MPICH, side by side: medians
-in microseconds, and how many times faster than the others shared memory is. "default" is Gloo as
-users get it, "verified" the same with a label, as buckets have one: those calls are verified; "gloo" has LOCKSTEP_DEBUG=off. The MPIs are those that Debian's packages openmpi-bin with libopenmpi-dev, and mpich with
-libmpich-dev, install beside each other. oneCCL takes part where ONECCL_ROOT names a virtual environment with the wheels
-oneccl-devel and impi-devel; it needs libhwloc-dev.
+in microseconds, and how many times faster than the others shared memory is. "default" is Gloo as users get it, "verified" the
+same with a label, as buckets have one: those calls are verified; "gloo" has LOCKSTEP_DEBUG=off. The MPIs are those that Debian's
+packages openmpi-bin with libopenmpi-dev, and mpich with libmpich-dev, install beside each other. oneCCL takes part where
+ONECCL_ROOT names a virtual environment with the wheels oneccl-devel and impi-devel; it needs libhwloc-dev.
 
 Usage: all_reduce.py BUILD_FOLDER [RANKS ...]      ranks are 2 and 4 unless given
 """
@@ -13,6 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+from harness.benchmark import OURS, Benchmark, Row
+from harness.turns import Together
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OTHERS = ["gloo", "openmpi", "mpich", "oneccl"]
@@ -74,6 +77,53 @@ def main():
         times.update(ccl_times(ranks))
         print_table(ranks, times)
 
+
+def our_times(setting):
+    """Of the transports that one program measures in turns, for each side: Lockstep's two, Gloo, and a copy."""
+    found = {OURS: {}, "Gloo": {}, COPY: {}}
+    for ranks in (2,) if setting.quick else (2, 4):
+        times = times_of([setting.launcher, "run", "--nproc-per-node", str(ranks), setting.program("tests/all_reduce_benchmark")])
+        for size in SIZES:
+            row = f"{ranks}_{SIZES[size]}"
+            found[OURS][row], found[OURS][row + "_bucket"] = times["staged", size], times["direct", size]
+            found["Gloo"][row] = found["Gloo"][row + "_bucket"] = times["gloo", size]
+            found[COPY][row] = times["memcpy", size]
+    return found
+
+
+def mpi_turn(setting, which):
+    times = {}
+    for ranks in (2,) if setting.quick else (2, 4):
+        measured = mpi_times(which, ranks)
+        for size in SIZES:
+            times[f"{ranks}_{SIZES[size]}"] = times[f"{ranks}_{SIZES[size]}_bucket"] = measured[which, size]
+    return times
+
+
+def sides(setting):
+    ours = Together(lambda: our_times(setting))
+    found = {name: ours.side(name) for name in (OURS, "Gloo", COPY)}
+    for which, title in (("openmpi", "Open MPI"), ("mpich", "MPICH")):
+        if shutil.which(f"mpicc.{which}") and shutil.which(STARTERS[which][0]):
+            found[title] = lambda which=which: mpi_turn(setting, which)
+    return found
+
+
+COPY = "one copy of as many bytes"
+SIZES = {4 << 10: "4k", 64 << 10: "64k", 1 << 20: "1m", 16 << 20: "16m", 64 << 20: "64m"}
+
+
+def rows():
+    for ranks in (2, 4):
+        for size, name in SIZES.items():
+            text = f"{size >> 20} MiB" if size >> 20 else f"{size >> 10} KiB"
+            yield Row(f"{ranks}_{name}", f"all-reduce of {text}, {ranks} ranks", "us", limit=COPY)
+            # The ranks share the work on memory that all of them see: a copy by one process is no limit.
+            yield Row(f"{ranks}_{name}_bucket", f"all-reduce of {text}, {ranks} ranks, a bucket of DDP", "us")
+
+
+BENCHMARK = Benchmark("all_reduce", "sums of float32 over shared memory beside Gloo, and beside MPIs that are installed", "communication.md",
+                      tuple(rows()), sides, ("bin/lockstep", "tests/all_reduce_benchmark"))
 
 if __name__ == "__main__":
     main()

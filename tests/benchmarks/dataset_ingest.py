@@ -12,9 +12,10 @@ import sys
 import tempfile
 import time
 
+from harness.benchmark import OURS, Benchmark, Row
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
-import datasets
 
 ROUNDS = 3
 
@@ -56,28 +57,90 @@ def most_memory(command, environment):
 
 
 LOAD_TEXT = "import sys, datasets; datasets.Dataset.from_text(sys.argv[1], cache_dir=sys.argv[2])"
+TEXT = "a text of some words, as reviews have them, and then some more of it"
+
+
+def write_files(folder, size):
+    write(folder + "/a.csv", size, "id,score,text\n", lambda row: f'{row},{row / 3},"{TEXT} {row}"\n')
+    write(folder + "/a.jsonl", size, "", lambda row: f'{{"id": {row}, "score": {row / 3}, "text": "{TEXT} {row}"}}\n')
+    write(folder + "/a.txt", size, "", lambda row: f"{TEXT} {row}\n")
+
+
+def our_load(program, path, cache):
+    environment = {**os.environ, "LOCKSTEP_CACHE": cache}
+    return seconds(lambda: subprocess.run([program, path, "rows="], env=environment, check=True, capture_output=True))
+
+
+def our_memory(program, folder):
+    return most_memory([program, folder + "/a.txt", "rows="], {**os.environ, "LOCKSTEP_CACHE": folder + "/ours-memory"})
+
+
+def their_memory(folder):
+    return most_memory([sys.executable, "-c", LOAD_TEXT, folder + "/a.txt", folder + "/theirs-memory"], os.environ)
 
 
 def main():
+    import datasets
     program, megabytes = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200
     with tempfile.TemporaryDirectory(prefix="lockstep-ingest-") as folder:
-        size = megabytes * 1_000_000
-        text = "a text of some words, as reviews have them, and then some more of it"
-        write(folder + "/a.csv", size, "id,score,text\n", lambda row: f'{row},{row / 3},"{text} {row}"\n')
-        write(folder + "/a.jsonl", size, "", lambda row: f'{{"id": {row}, "score": {row / 3}, "text": "{text} {row}"}}\n')
+        write_files(folder, megabytes * 1_000_000)
         for name, read in (("a.csv", datasets.Dataset.from_csv), ("a.jsonl", datasets.Dataset.from_json)):
             ours, theirs = [], []
             for number in range(ROUNDS):
-                environment = {**os.environ, "LOCKSTEP_CACHE": f"{folder}/ours-{name}-{number}"}
-                ours.append(seconds(lambda: subprocess.run([program, f"{folder}/{name}", "rows="], env=environment, check=True, capture_output=True)))
+                ours.append(our_load(program, f"{folder}/{name}", f"{folder}/ours-{name}-{number}"))
                 theirs.append(seconds(lambda: read(f"{folder}/{name}", cache_dir=f"{folder}/theirs-{name}-{number}")))
             print(f"{name:8} ours {megabytes / statistics.median(ours):6.0f} MB/s, datasets {megabytes / statistics.median(theirs):6.0f} MB/s")
-        path = folder + "/a.txt"
-        write(path, size, "", lambda row: f"{text} {row}\n")
-        ours = most_memory([program, path, "rows="], {**os.environ, "LOCKSTEP_CACHE": folder + "/ours-memory"})
-        theirs = most_memory([sys.executable, "-c", LOAD_TEXT, path, folder + "/theirs-memory"], os.environ)
+        ours, theirs = our_memory(program, folder), their_memory(folder)
         print(f"4 processes and {megabytes} MB of text: ours {ours / 1e6:.0f} MB, datasets {theirs / 1e6:.0f} MB")
 
+
+class Files:
+    """The files of one setting, and a new cache for every load."""
+
+    def __init__(self, setting):
+        self.folder, self.megabytes = str(setting.folder), 30 if setting.quick else 100
+
+    def cache(self):
+        return tempfile.mkdtemp(dir=self.folder)
+
+    def turn(self, load, memory=None):
+        """Megabytes a second of load(path), and what memory() says."""
+        if not os.path.exists(self.folder + "/a.txt"):
+            write_files(self.folder, self.megabytes * 1_000_000)
+        values = {kind: self.megabytes / load(f"{self.folder}/a.{kind}") for kind in ("csv", "jsonl")}
+        if memory:
+            values["memory"] = memory(tempfile.mkdtemp(dir=self.folder)) / 1e6
+        return values
+
+
+def read_plainly(path):
+    with open(path, "rb") as file:
+        return seconds(lambda: file.read())
+
+
+def sides(setting):
+    files, program = Files(setting), setting.program("tests/dataset_peer")
+
+    def text_in(place):
+        os.link(files.folder + "/a.txt", place + "/a.txt")
+        return place
+
+    def their_load(path):
+        import datasets
+        read = datasets.Dataset.from_csv if path.endswith(".csv") else datasets.Dataset.from_json
+        return seconds(lambda: read(path, cache_dir=files.cache()))
+
+    return {OURS: lambda: files.turn(lambda path: our_load(program, path, files.cache()), lambda place: our_memory(program, text_in(place))),
+            "datasets": lambda: files.turn(their_load, lambda place: their_memory(text_in(place))),
+            PLAIN: lambda: files.turn(read_plainly)}
+
+
+PLAIN = "reading the file"
+BENCHMARK = Benchmark(
+    "dataset_ingest", "text files turned into data sets, each into an empty cache", "datasets.md",
+    (Row("csv", "CSV into an empty cache", "MB/s", "higher", PLAIN), Row("jsonl", "JSON lines into an empty cache", "MB/s", "higher", PLAIN),
+     Row("memory", "memory of 4 processes that load one text", "MB")),
+    sides, ("tests/dataset_peer",), {"datasets": ("datasets",)}, rounds=3, quick_rounds=2)
 
 if __name__ == "__main__":
     main()

@@ -15,17 +15,19 @@ import statistics
 import subprocess
 import sys
 
+from harness.benchmark import OURS, Benchmark, Row
+
 PEER = str(pathlib.Path(__file__).parent / "ddp_peer.py")
 RANKS = os.environ.get("RANKS", "2")
 ROUNDS, STEPS, WARMUP = int(os.environ.get("ROUNDS", "3")), os.environ.get("STEPS", "15"), "4"
 
 
-def lockstep(program, *flags):
-    return lambda model: [program, "--model", model, "--steps", STEPS, "--warmup", WARMUP, *flags]
+def lockstep(program, *flags, steps=STEPS):
+    return lambda model: [program, "--model", model, "--steps", steps, "--warmup", WARMUP, *flags]
 
 
-def python(optimizer, sync):
-    return lambda model: [PEER, model, STEPS, WARMUP, optimizer, sync]
+def python(optimizer, sync, steps=STEPS):
+    return lambda model: [PEER, model, steps, WARMUP, optimizer, sync]
 
 
 def variants(program):
@@ -46,9 +48,9 @@ def variants(program):
     }
 
 
-def times(launcher, command):
+def times(launcher, command, more=None):
     """Milliseconds of each step, as rank 0 prints them, the last word of a line."""
-    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable}
+    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": sys.executable} | (more or {})
     result = subprocess.run([launcher, "run", "--nproc-per-node", RANKS, *command], env=settings, text=True,
                             stdout=subprocess.PIPE, check=True, timeout=600)
     return [float(line.split()[-1]) for line in result.stdout.splitlines()]
@@ -78,6 +80,40 @@ def main(launcher, program, *models):
             print(f"{name:36} {middle:7.2f} {middle / first:9.2f}   {' '.join(f'{value:.1f}' for value in values)}", flush=True)
         print_cost(launcher, program, model)
 
+
+def turn(setting, command, kinds):
+    """Both kinds of matrix products where the side has a choice: its own, and MKL's, which Python has."""
+    steps, values = "8" if setting.quick else STEPS, {}
+    for model in ("mlp", "gpt") if setting.quick else ("mlp", "resnet", "gpt"):
+        for kind, more in kinds.items():
+            measured = times(setting.launcher, command(steps)(model), more)
+            setting.outputs.same(f"steps timed of {model}", len(measured))
+            values[model + kind] = measured
+    return values
+
+
+def python_turn(setting, sync):
+    values = turn(setting, lambda steps: python("fused", sync, steps), {"": None})
+    return {**values, **{model + "_mkl": measured for model, measured in values.items()}}
+
+
+def sides(setting):
+    def ours(*flags):
+        return lambda: turn(setting, lambda steps: lockstep(setting.program("tests/ddp_step"), *flags, steps=steps), KINDS)
+
+    return {OURS: ours("--view"), "PyTorch DDP over Gloo": lambda: python_turn(setting, "sync"),
+            "Accelerate": lambda: python_turn(setting, "accelerate"), ALONE: ours("--sync", "no")}
+
+
+ALONE = "no communication"
+KINDS = {"": None, "_mkl": {"LOCKSTEP_ONEDNN_MATMUL": "0"}}
+MODELS = {"mlp": "8 layers of 1024", "resnet": "ResNet-18", "gpt": "a small GPT"}
+BENCHMARK = Benchmark(
+    "ddp_step", "steps of two data-parallel ranks with one thread each, fused AdamW", "performance.md",
+    tuple(Row(model + kind, f"DDP step of {text}, 2 ranks" + (", MKL on both sides" if kind else ""), "ms", limit=ALONE)
+          for model, text in MODELS.items() for kind in KINDS),
+    sides, ("bin/lockstep", "tests/ddp_step"), {"PyTorch DDP over Gloo": ("torch",), "Accelerate": ("torch", "accelerate")},
+    rounds=3, quick_rounds=2)
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

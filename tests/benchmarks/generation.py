@@ -18,14 +18,13 @@ import subprocess
 import tempfile
 import time
 
-import torch
-import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from harness.benchmark import OURS, Benchmark, Row
 
 NEW_TOKENS = 32
 
 
 def byte_tokenizer():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, **{letter: 3 + place for place, letter in enumerate(letters)}}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -37,6 +36,8 @@ def byte_tokenizer():
 
 def make_folders(place):
     """Paths by task. The end token is one that no vocabulary has."""
+    import torch
+    import transformers
     torch.manual_seed(0)
     tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
     gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=8000, n_positions=128, n_embd=256, n_layer=4, n_head=4, **tokens))
@@ -80,6 +81,9 @@ def ours(program, task, folder, data, batch, beams, processor):
 
 
 def peer(task, folder, texts, batch, beams, processor):
+    import torch
+    import transformers
+    from tokenizers import Tokenizer
     clock = time.process_time if processor else time.perf_counter
     kind = transformers.GPT2LMHeadModel if task == "text-generation" else transformers.BartForConditionalGeneration
     model = kind.from_pretrained(folder).eval()
@@ -93,6 +97,14 @@ def peer(task, folder, texts, batch, beams, processor):
     return len(texts) / (clock() - begin)
 
 
+def quiet_peer():
+    import torch
+    import transformers
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -103,9 +115,7 @@ def main():
     parser.add_argument("--task", choices=["text-generation", "translation"])
     parser.add_argument("--beams", type=int, choices=[1, 4])
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    quiet_peer()
     with tempfile.TemporaryDirectory() as place:
         folders = make_folders(place)
         sources = {}
@@ -128,6 +138,39 @@ def main():
                 for name, values in rates.items():
                     print(f"{task}, {beams} beam(s), {name}: {statistics.median(values):.1f} rows/s", flush=True)
 
+
+class Inputs:
+    """The models and rows of one setting, made in the first turn. Alone, a quarter of the rows is enough."""
+
+    def __init__(self, setting):
+        self.setting, self.folders, self.sources = setting, {}, {}
+        self.rows = 64 if setting.quick else 128
+
+    def turn(self, rate):
+        """rate(task, folder, data file, texts, batch) of both models, row by row and in batches of 32."""
+        if not self.folders:
+            quiet_peer()
+            self.folders = make_folders(self.setting.folder)
+            for batch, count in ((1, self.rows // 4), (32, self.rows)):
+                data = os.path.join(self.setting.folder, f"{batch}.jsonl")
+                self.sources[batch] = (data, make_rows(data, count))
+        return {f"{MODELS[task][0]}_{batch}": rate(task, folder, *source, batch)
+                for task, folder in self.folders.items() for batch, source in self.sources.items()}
+
+
+def sides(setting):
+    inputs, program = Inputs(setting), setting.program("bin/batch_inference")
+    return {OURS: lambda: inputs.turn(lambda task, folder, data, _, batch: ours(program, task, folder, data, batch, 1, False)),
+            "transformers": lambda: inputs.turn(lambda task, folder, _, texts, batch: peer(task, folder, texts, batch, 1, False))}
+
+
+MODELS = {"text-generation": ("gpt2", "GPT-2"), "translation": ("bart", "BART")}
+BENCHMARK = Benchmark(
+    "generation", "32 new tokens for each row, greedy, small models, one thread; Lockstep's time includes loading the model", "performance.md",
+    tuple(Row(f"{name}_{batch}", f"generating, {title}, " + ("row by row" if batch == 1 else f"in batches of {batch}"), "rows/s", "higher")
+          for name, title in MODELS.values() for batch in (1, 32)),
+    sides, ("bin/batch_inference",), {name: ("torch", "transformers", "tokenizers") for name in (OURS, "transformers")},
+    rounds=3, quick_rounds=2)
 
 if __name__ == "__main__":
     main()

@@ -11,12 +11,7 @@ import subprocess
 import tempfile
 import time
 
-import numpy
-import torch
-from PIL import Image
-from torch.utils.data import DataLoader
-from torchvision import datasets, io, transforms
-from torchvision.transforms import v2
+from harness.benchmark import OURS, Benchmark, Row
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH_SIZE = 64
@@ -24,6 +19,8 @@ BATCH_SIZE = 64
 
 def fill(root, count):
     """Large shapes, edges and some noise: files of about the size of ImageNet's."""
+    import numpy
+    from PIL import Image
     numbers = numpy.random.default_rng(1)
     y, x = numpy.mgrid[:375, :500]
     for place in range(count):
@@ -35,18 +32,23 @@ def fill(root, count):
 
 
 def pillow_side(root):
+    from torchvision import datasets, transforms
     steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
              transforms.Normalize(MEAN, STD)]
     return datasets.ImageFolder(root, transforms.Compose(steps))
 
 
 def tensor_side(root):
+    import torch
+    from torchvision import datasets, io
+    from torchvision.transforms import v2
     steps = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True),
              v2.Normalize(MEAN, STD)]
     return datasets.ImageFolder(root, v2.Compose(steps), loader=lambda path: io.decode_jpeg(io.read_file(path)))
 
 
 def python_epoch(dataset, workers):
+    from torch.utils.data import DataLoader
     loader = DataLoader(dataset, BATCH_SIZE, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
     speed = 0
     for _ in range(2):  # The first starts the workers.
@@ -68,6 +70,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    import torch
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as root:
         fill(root, options.images)
@@ -85,6 +88,29 @@ def main():
             middle = statistics.median(values)
             print(f"{name:24s} {middle:8.0f}  ({min(values):.0f} to {max(values):.0f})  ours / this: {ours / middle:.2f}")
 
+
+def sides(setting):
+    count, root = 192 if setting.quick else 960, os.path.join(setting.folder, "images")
+
+    def files():
+        if not os.path.exists(root):
+            fill(root, count)
+        return root
+
+    def theirs(side):
+        import torch
+        torch.set_num_threads(1)
+        return {"exact": python_epoch(side(files()), 2)}
+
+    return {OURS: lambda: {"exact": our_epoch(setting.program("tests/image_benchmark"), files(), 2, "exact")},
+            "torchvision on Pillow": lambda: theirs(pillow_side), "torchvision.io": lambda: theirs(tensor_side)}
+
+
+BENCHMARK = Benchmark(
+    "images", "JPEG files of 500 x 375: RandomResizedCrop(224), flipped, normalized, 2 workers", "loading.md",
+    (Row("exact", "JPEG files, augmented, 2 workers", "images/s", "higher"),),
+    sides, ("tests/image_benchmark",),
+    {OURS: ("numpy", "PIL"), "torchvision on Pillow": ("torch", "torchvision", "PIL"), "torchvision.io": ("torch", "torchvision")}, rounds=3)
 
 if __name__ == "__main__":
     main()

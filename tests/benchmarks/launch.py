@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+from harness.benchmark import OURS, Benchmark, Row
+
 PROGRAM = "/bin/true"
 
 
@@ -102,6 +104,40 @@ def main():
         compare(launcher, ranks, repeats)
     compare_deaths(launcher, repeats)
 
+
+def spawn_seconds(ranks):
+    """Starting so many programs, and waiting for them, is the least that a launcher does."""
+    begin = time.monotonic()
+    for child in [os.posix_spawn(PROGRAM, [PROGRAM], os.environ, file_actions=silence()) for _ in range(ranks)]:
+        os.waitpid(child, 0)
+    return time.monotonic() - begin
+
+
+def turn(setting, who, repeats):
+    counts = [2] if setting.quick else [2, 8, 64] if who == "lockstep run" else [2, 8]
+    values = {}
+    for ranks in counts:
+        command = commands(setting.launcher, ranks)[who]
+        values[f"start_{ranks}"] = [seconds(command) * 1000 for _ in range(repeats)]
+        values[f"memory_{ranks}"] = mebibytes(command)
+    return {**values, "death": time_to_end(commands(setting.launcher, 2)[who]) * 1000}
+
+
+def spawn_turn():
+    return {f"start_{ranks}": [spawn_seconds(ranks) * 1000 for _ in range(5)] for ranks in (2, 8, 64)}
+
+
+def sides(setting):
+    return {OURS: lambda: turn(setting, "lockstep run", 5), "torchrun": lambda: turn(setting, "torchrun", 1), SPAWN: spawn_turn}
+
+
+SPAWN = "starting the programs alone"
+BENCHMARK = Benchmark(
+    "launch", "the launcher beside torchrun: empty jobs on one node", "performance.md",
+    (*[Row(f"start_{ranks}", f"starting {ranks} ranks that do nothing", "ms", limit=SPAWN) for ranks in (2, 8, 64)],
+     *[Row(f"memory_{ranks}", f"the launcher's memory, {ranks} ranks", "MiB") for ranks in (2, 8, 64)],
+     Row("death", "a rank's SIGKILL to the job's end", "ms")),
+    sides, ("bin/lockstep",), {"torchrun": ("torch",)})
 
 if __name__ == "__main__":
     main()

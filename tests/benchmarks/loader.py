@@ -7,6 +7,7 @@ installed, and the same steps on tensors otherwise. For each number of workers t
 theirs; the last line compares each side's best number of workers.
 """
 import argparse
+import functools
 import os
 import random
 import statistics
@@ -14,14 +15,14 @@ import subprocess
 import sys
 import time
 
-import torch
-from torch.utils.data import DataLoader, Dataset
+from harness.benchmark import OURS, Benchmark, Row
 
 BATCH_SIZE = 128
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
 def tensor_steps():
+    import torch
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
 
     def steps(pixels):
@@ -49,8 +50,11 @@ def python_steps():
         return "tensors", tensor_steps()
 
 
-class Images(Dataset):
+class Images:
+    """A data set of PyTorch's: it asks for these two methods alone."""
+
     def __init__(self, count, steps):
+        import torch
         self.pixels = torch.randint(256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
         self.labels = torch.randint(10, (count,)).tolist()
         self.steps = steps
@@ -64,6 +68,7 @@ class Images(Dataset):
 
 def python_epochs(images, workers, epochs):
     """The first epoch, which starts the workers, is not timed."""
+    from torch.utils.data import DataLoader
     loader = DataLoader(images, BATCH_SIZE, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
     speeds = []
     for _ in range(epochs + 1):
@@ -95,6 +100,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="+", default=sorted({0, 1, 2, os.cpu_count()}))
     options = parser.parse_args()
+    import torch
     torch.set_num_threads(1)
     name, steps = python_steps()
     images = Images(options.images, steps)
@@ -107,6 +113,31 @@ def main():
               flush=True)
     print(f"best          ours {best[0]:10.0f}  PyTorch {best[1]:8.0f}  ratio {best[0] / best[1]:6.1f}")
 
+
+@functools.lru_cache(maxsize=None)
+def python_images(count):
+    import torch
+    torch.set_num_threads(1)
+    return Images(count, torchvision_steps())
+
+
+def sides(setting):
+    count = 2000 if setting.quick else 5000
+
+    def ours():
+        return {f"workers_{workers}": our_epochs(setting.program("tests/loader_benchmark"), 10 * count, workers, 3) for workers in WORKERS}
+
+    def theirs():
+        return {f"workers_{workers}": python_epochs(python_images(count), workers, 1) for workers in WORKERS}
+
+    return {OURS: ours, "torchvision": theirs}
+
+
+WORKERS = (0, 1, 2)
+BENCHMARK = Benchmark(
+    "loader", "images of 32 x 32 from memory: cropped, flipped, normalized, in shuffled batches of 128", "loading.md",
+    tuple(Row(f"workers_{workers}", f"small augmented images, {workers} workers", "images/s", "higher") for workers in WORKERS),
+    sides, ("tests/loader_benchmark",), {"torchvision": ("torch", "torchvision", "PIL")})
 
 if __name__ == "__main__":
     sys.exit(main())

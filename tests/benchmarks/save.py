@@ -5,6 +5,7 @@ same disk. Lockstep flushes what it writes and checks it against a manifest; the
 fsync of their files. 'stall' is how long a training loop waits for an asynchronous save, 'async' until it is complete. Run
 it with a Python that has torch and safetensors. Prints medians in seconds and how many times Lockstep's each is.
 """
+import functools
 import os
 import shutil
 import statistics
@@ -12,16 +13,17 @@ import subprocess
 import sys
 import time
 
-import safetensors.torch
-import torch
-import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from harness.benchmark import OURS, Benchmark, Row
 
-program, folder = sys.argv[1:3]
-rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 5
+BYTES = 10 * (2048 * 2048 + 2048) * 3 * 4  # Weights and two moments in float32.
 
 
+@functools.lru_cache(maxsize=None)
 def make_state():
+    import torch
+    import torch.distributed as dist
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(10)])
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 2048)).sum().backward()
@@ -41,7 +43,7 @@ def flush(place):
                 os.fsync(file.fileno())
 
 
-def timed(times, name, action, with_flush=True):
+def timed(times, name, folder, action, with_flush=True):
     place = os.path.join(folder, "peer")
     os.makedirs(place)
     begin = time.perf_counter()
@@ -53,24 +55,33 @@ def timed(times, name, action, with_flush=True):
     shutil.rmtree(place)
 
 
-def save_beside_the_loop(times, state):
+def save_by_torch(times, folder):
+    import torch
+    timed(times, "torch.save", folder, lambda place: torch.save(make_state(), os.path.join(place, "state.pt")))
+
+
+def save_by_safetensors(times, folder):
+    import safetensors.torch
+    timed(times, "safetensors", folder,
+          lambda place: safetensors.torch.save_file(flat(make_state()), os.path.join(place, "state.safetensors")))
+
+
+def save_distributed(times, folder):
+    import torch.distributed.checkpoint as dcp
+    timed(times, "torch.distributed.checkpoint", folder, lambda place: dcp.save(make_state(), checkpoint_id=place), with_flush=False)
     place = os.path.join(folder, "peer")
     begin = time.perf_counter()
-    future = dcp.async_save(state, checkpoint_id=place)
+    future = dcp.async_save(make_state(), checkpoint_id=place)
     times.setdefault("torch.distributed.checkpoint stall", []).append(time.perf_counter() - begin)
     future.result()
     times.setdefault("torch.distributed.checkpoint async", []).append(time.perf_counter() - begin)
     shutil.rmtree(place)
 
 
-def peers(times, state):
-    timed(times, "torch.save", lambda place: torch.save(state, os.path.join(place, "state.pt")))
-    timed(times, "safetensors", lambda place: safetensors.torch.save_file(flat(state), os.path.join(place, "state.safetensors")))
-    timed(times, "torch.distributed.checkpoint", lambda place: dcp.save(state, checkpoint_id=place), with_flush=False)
-    save_beside_the_loop(times, state)
+PEERS = (save_by_torch, save_by_safetensors, save_distributed)
 
 
-def ours(times):
+def ours(times, program, folder):
     # The second of two rounds: the peers' process is an old one too, and has the memory that a copy needs.
     done = subprocess.run([program, folder, "2"], check=True, text=True, stdout=subprocess.PIPE)
     for name, seconds in [line.split() for line in done.stdout.splitlines()][3:]:
@@ -78,21 +89,61 @@ def ours(times):
 
 
 def main():
-    torch.set_num_threads(1)
+    program, folder = sys.argv[1:3]
+    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 5
     os.makedirs(folder, exist_ok=True)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    times, state = {}, make_state()
-    ours({})
-    peers({}, state)
-    for _ in range(rounds):
-        ours(times)
-        peers(times, state)
+    times = {}
+    for counted in [{}] + [times] * rounds:
+        make_state()
+        ours(counted, program, folder)
+        for peer in PEERS:
+            peer(counted, folder)
     medians = {name: statistics.median(values) for name, values in times.items()}
     for name, middle in medians.items():
         kind = next((kind for kind in ("stall", "async") if name.endswith(kind)), "sync")
         print(f"{name:40} {middle:8.3f} s {middle / medians['Lockstep ' + kind]:8.2f} times Lockstep's {kind}")
+    import torch.distributed as dist
     dist.destroy_process_group()
 
+
+def turn(action, names):
+    times = {}
+    action(times)
+    return {row: times[name] for row, name in names.items()}
+
+
+def write_plainly(folder):
+    data = os.urandom(1 << 20) * 8
+    path = os.path.join(folder, "plain")
+    begin = time.perf_counter()
+    with open(path, "wb", buffering=0) as file:
+        for written in range(0, BYTES, len(data)):
+            file.write(data[:BYTES - written])
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - begin
+    os.remove(path)
+    return {"sync": seconds, "async": seconds}
+
+
+def sides(setting):
+    make = {OURS: (lambda times: ours(times, setting.program("tests/save_benchmark"), setting.folder),
+                   {row: f"Lockstep {row}" for row in ("sync", "stall", "async")}),
+            "torch.save, flushed": (lambda times: save_by_torch(times, setting.folder), {"sync": "torch.save, flushed"}),
+            "safetensors, flushed": (lambda times: save_by_safetensors(times, setting.folder), {"sync": "safetensors, flushed"}),
+            DCP: (lambda times: save_distributed(times, setting.folder),
+                  {"sync": DCP, "stall": f"{DCP} stall", "async": f"{DCP} async"})}
+    found = {name: lambda action=action, names=names: turn(action, names) for name, (action, names) in make.items()}
+    return {**found, PLAIN: lambda: write_plainly(setting.folder)}
+
+
+DCP, PLAIN = "torch.distributed.checkpoint", "writing and flushing as many bytes"
+BENCHMARK = Benchmark(
+    "save", "a checkpoint of 504 MB: 42 million parameters with AdamW's state", "checkpoints.md",
+    (Row("sync", "saving 504 MB, until on the disk", "s", limit=PLAIN),
+     Row("stall", "saving 504 MB asynchronously, the loop waits", "s"),
+     Row("async", "saving 504 MB asynchronously, until on the disk", "s", limit=PLAIN)),
+    sides, ("tests/save_benchmark",),
+    {"torch.save, flushed": ("torch",), "safetensors, flushed": ("torch", "safetensors"), DCP: ("torch",)}, quick_rounds=2, warm_up=True)
 
 if __name__ == "__main__":
     main()

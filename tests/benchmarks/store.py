@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 
+from harness.benchmark import OURS, Benchmark, Row
+
 ROUND_TRIPS = 2000
 CLIENTS, PROCESSES, BARRIERS = 64, 4, 20
 THEIRS = ("import sys, torch.distributed as d\n"
@@ -120,6 +122,24 @@ def main():
         columns = "  ".join(f"{name} {seconds * 1e6:10.1f} us" for name, seconds in medians.items())
         print(f"{what:18s} {columns}  libuv/ours {medians['libuv'] / medians['ours']:6.2f} x")
 
+
+def in_microseconds(command):
+    return {ROWS[what]: seconds * 1e6 for what, seconds in measure(command).items()}
+
+
+def sides(setting):
+    commands = {OURS: [setting.program("tests/store_server")], "TCPStore (libuv)": [sys.executable, "-c", THEIRS, "libuv"],
+                "TCPStore (legacy)": [sys.executable, "-c", THEIRS, "legacy"]}
+    return {name: lambda command=command: in_microseconds(command) for name, command in commands.items()}
+
+
+ROWS = {"start": "start", "get": "get", "add": "add", "set and get 1 MiB": "large", "barrier of 64": "barrier"}
+BENCHMARK = Benchmark(
+    "store", "the key-value store beside PyTorch's TCPStore, with PyTorch's clients", "network.md",
+    (Row("start", "starting the store's server", "us"), Row("get", "get of a key (a wait and a get)", "us"),
+     Row("add", "add to a key", "us"), Row("large", "set and get of 1 MiB", "us"),
+     Row("barrier", "barrier of 64 clients", "us")),
+    sides, ("tests/store_server",), {name: ("torch",) for name in (OURS, "TCPStore (libuv)", "TCPStore (legacy)")}, quick_rounds=2)
 
 if __name__ == "__main__":
     main()

@@ -39,7 +39,7 @@ def link_problem(root, page, link):
 
 
 def path_problem(root, path):
-    ours = path.split("/")[0] in set(os.listdir(root)) - {"build", "out"}
+    ours = path.split("/")[0] in set(os.listdir(root)) - {"build", "out", "bench"}
     return f"names `{path}`, which does not exist" if ours and not os.path.exists(os.path.join(root, path)) else None
 
 

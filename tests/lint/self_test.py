@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import arrows
+import bench_tables
 import compile_errors
 import headers
 import json_texts
@@ -320,6 +321,30 @@ class Snippets(MadeUpTree):
                 self.assertIn("`g();` does not stand in examples/a.cpp", self.only_problem(snippets.problems))
             else:
                 self.no_problem(snippets.problems)
+
+
+class BenchTables(MadeUpTree):
+    RESULTS = ('{"format": 1, "started": "2026-01-02", "commit": "", "quick": false, "versions": {}, "machine": {"cpu": "C", "cores": 1, '
+               '"virtual": false, "memory_gib": 1, "system": "S", "kernel": "K", "others": 0}, "rows": [{"benchmark": "b", "row": "r", '
+               '"what": "W", "unit": "ms", "better": "lower", "limit": "", "sides": {"Lockstep": {"median": 1, "p10": 1, "p90": 1}}}]}')
+    TABLE = ("Measured on 2026-01-02 at commit unknown, on a machine with 1 core (C), 1 GiB of memory, S, Linux K.\n\n"
+             "| what | Lockstep | peer | times as good | limit |\n| --- | --- | --- | --- | --- |\n| W | 1.00 ms |  |  |  |\n")
+
+    def give_page(self, text):
+        self.give(README_md="", docs__a_md=text, tests__benchmarks__results__recorded_json=self.RESULTS)
+
+    def test_recorded(self):
+        self.give_page(f"<!-- bench: b -->\n{self.TABLE}<!-- end of bench -->\n")
+        self.no_problem(bench_tables.problems)
+
+    def test_others(self):
+        other = self.TABLE.replace("1.00", "0.99")
+        for text, reason in ((f"<!-- bench: b -->\n{other}<!-- end of bench -->\n", "is not that of tests/benchmarks/results"),
+                             ("<!-- bench: c -->\n<!-- end of bench -->\n", "the results have no row c"),
+                             ("<!-- bench: b -->\nno end\n", "1 marks of tables and 0 ends")):
+            self.give_page(text)
+            self.assertIn("docs/a.md: ", self.only_problem(bench_tables.problems))
+            self.assertIn(reason, self.only_problem(bench_tables.problems))
 
 
 class JsonTexts(MadeUpTree):
