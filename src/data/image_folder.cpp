@@ -57,6 +57,7 @@ void check_options(const ImageFolderOptions& options) {
   check_image_size("ImageFolder: random_resized_crop", options.random_resized_crop.size, kLargestPower);
   check_range("random_resized_crop.scale", options.random_resized_crop.scale, kAnyRatio);
   check_range("random_resized_crop.ratio", options.random_resized_crop.ratio, kAnyRatio);
+  check_image_size("ImageFolder: resize_to", options.resize_to, kLargestPower);
   check_image_size("ImageFolder: center_crop", options.center_crop, kLargestPower);
   check_jitter(options.color_jitter);
   check_probability("flip_probability", options.flip_probability);
@@ -65,8 +66,11 @@ void check_options(const ImageFolderOptions& options) {
   check_range("random_erasing.ratio", options.random_erasing.ratio, kAnyRatio);
   if (options.resize < 0 || options.resize > kLargestSide)
     throw UsageError(fmt::format("ImageFolder: resize must be 0 to {} pixels.", kLargestSide));
-  if (is_given(options.random_resized_crop.size) && (options.resize > 0 || is_given(options.center_crop)))
-    throw UsageError("ImageFolder: random_resized_crop needs neither resize nor center_crop.");
+  const bool resizes = options.resize > 0 || is_given(options.resize_to);
+  if (is_given(options.random_resized_crop.size) && (resizes || is_given(options.center_crop)))
+    throw UsageError("ImageFolder: random_resized_crop needs neither resize, resize_to nor center_crop.");
+  if (options.resize > 0 && is_given(options.resize_to))
+    throw UsageError("ImageFolder: resize and resize_to say two sizes: leave one of them out.");
   const bool numbers = options.mean.size() == options.std.size() &&
                        (options.mean.empty() || options.mean.size() == kChannels) &&
                        std::find(options.std.begin(), options.std.end(), 0.0F) == options.std.end();
@@ -146,7 +150,7 @@ ImageSize shorter_side(int width, int height, std::int64_t size) {
 }
 
 /// Resamples a decoded region to `size`. At a reduced scale, the region's edges lie between pixels.
-Pixels resized(const Decoded& decoded, const Region& region, const ImageSize& size) {
+Pixels resized(const Decoded& decoded, const Region& region, const ImageSize& size, ImageFilter filter) {
   const double d = decoded.denominator;
   const auto edge = [&](int begin, int length, int limit) {
     const double first = begin / d - std::floor(begin / d);
@@ -155,7 +159,7 @@ Pixels resized(const Decoded& decoded, const Region& region, const ImageSize& si
   const auto [left, right] = edge(region.left, region.width, decoded.view.width);
   const auto [top, bottom] = edge(region.top, region.height, decoded.view.height);
   return images::resample(decoded.view, {left, top, right, bottom}, static_cast<int>(size.width),
-                          static_cast<int>(size.height));
+                          static_cast<int>(size.height), filter);
 }
 
 void jitter(Pixels& pixels, const ColorJitterOptions& options, RandomBits& random) {
@@ -179,17 +183,18 @@ bool jitters(const ColorJitterOptions& options) {
 }
 
 /// CenterCrop's corner; negative if the image is smaller than the crop.
-std::int64_t middle(std::int64_t length, std::int64_t wanted) {
+std::int64_t middle(std::int64_t length, std::int64_t wanted, bool rounds_down) {
   if (wanted > length) return -((wanted - length) / 2);
+  if (rounds_down) return (length - wanted) / 2;
   return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(length - wanted) / 2.0));
 }
 
 /// A copy of the center, with black pixels where the image is smaller.
-Pixels center_of(const Pixels& image, const ImageSize& size) {
+Pixels center_of(const Pixels& image, const ImageSize& size, bool rounds_down) {
   Pixels out(static_cast<int>(size.width), static_cast<int>(size.height));
   std::fill_n(out.data.get(), out.stride() * out.height, std::uint8_t{0});
-  const auto left = static_cast<int>(middle(image.width, size.width));
-  const auto top = static_cast<int>(middle(image.height, size.height));
+  const auto left = static_cast<int>(middle(image.width, size.width, rounds_down));
+  const auto top = static_cast<int>(middle(image.height, size.height, rounds_down));
   const int columns = std::min(image.width - std::max(left, 0), out.width);
   const int rows = std::min(image.height - std::max(top, 0), out.height);
   const images::PixelView from = image.view().part(std::max(left, 0), std::max(top, 0), columns, rows);
@@ -231,6 +236,8 @@ struct ImageFolder::State {
       if (is_given(crop.size)) {
         region = images::draw_resized_crop(width, height, crop.scale, crop.ratio, random);
         size = crop.size;
+      } else if (is_given(options.resize_to)) {
+        size = options.resize_to;
       } else if (options.resize > 0) {
         size = shorter_side(width, height, options.resize);
       }
@@ -240,7 +247,7 @@ struct ImageFolder::State {
                                              static_cast<double>(size.height));
       return region;
     });
-    return resized(decoded, region, size);
+    return resized(decoded, region, size, options.filter);
   }
 
   ImageSize size_of(const Pixels& pixels) const {
@@ -249,7 +256,8 @@ struct ImageFolder::State {
 
   /// The common size of all images, or none.
   ImageSize fixed_size() const {
-    return is_given(options.center_crop) ? options.center_crop : options.random_resized_crop.size;
+    if (is_given(options.center_crop)) return options.center_crop;
+    return is_given(options.resize_to) ? options.resize_to : options.random_resized_crop.size;
   }
 
   at::Tensor empty(std::int64_t rows, const ImageSize& size) const {
@@ -274,8 +282,9 @@ struct ImageFolder::State {
                                  .column_stride = images::kPixelBytes,
                                  .out_height = out.size(1),
                                  .out_width = out.size(2)};
-    const ImageDraw draw{.top = middle(pixels.height, out.size(1)),
-                         .left = middle(pixels.width, out.size(2)),
+    const bool down = options.center_rounds_down;
+    const ImageDraw draw{.top = middle(pixels.height, out.size(1), down),
+                         .left = middle(pixels.width, out.size(2), down),
                          .flip = random.uniform() < options.flip_probability};
     if (options.keep_bytes) {
       copy_image(pixels.data.get(), out.mutable_data_ptr<std::uint8_t>(), geometry, draw);
@@ -290,7 +299,8 @@ struct ImageFolder::State {
     RandomBits random(seed);
     Pixels pixels = load(path(index), random);
     if (jitters(options.color_jitter)) {
-      if (is_given(options.center_crop)) pixels = center_of(pixels, options.center_crop);
+      if (is_given(options.center_crop))
+        pixels = center_of(pixels, options.center_crop, options.center_rounds_down);
       jitter(pixels, options.color_jitter, random);
     }
     if (!out.defined()) out = empty(1, size_of(pixels)).select(0, 0);

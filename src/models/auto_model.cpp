@@ -11,9 +11,11 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/convnext.hpp"
 #include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/opt.hpp"
+#include "lockstep/models/vision_transformer.hpp"
 #include "models/config_file.hpp"
 #include "models/weights_dtype.hpp"
 
@@ -121,6 +123,25 @@ Seq2SeqLM bart_of(const ModelConfig& config, const ModelSizes& sizes) {
   return as<Seq2SeqLM>(BartForConditionalGeneration(own));
 }
 
+ImageClassifier vision_transformer(const fs::path& folder, const FromPretrainedOptions& options) {
+  return as<ImageClassifier>(
+      load_vision_transformer(folder, options.num_labels, options.report, options.new_classifier));
+}
+
+ImageClassifier new_vision_transformer(const fs::path& folder) {
+  return as<ImageClassifier>(
+      VisionTransformerForImageClassification(VisionTransformerConfig::from_file(folder)));
+}
+
+ImageClassifier convnext(const fs::path& folder, const FromPretrainedOptions& options) {
+  return as<ImageClassifier>(
+      load_convnext(folder, options.num_labels, options.report, options.new_classifier));
+}
+
+ImageClassifier new_convnext(const fs::path& folder) {
+  return as<ImageClassifier>(ConvNextForImageClassification(ConvNextConfig::from_file(folder)));
+}
+
 /// A model of a folder, new for the configuration of one, and new of these sizes.
 template <class Model>
 struct Makers {
@@ -137,6 +158,7 @@ struct Family {
   Makers<SequenceClassifier> sequence_classifier = {};
   Makers<CausalLM> causal_lm = {};
   Makers<Seq2SeqLM> seq2seq_lm = {};
+  Makers<ImageClassifier> image_classifier = {};
 };
 
 constexpr Makers<Seq2SeqLM> kBart = {bart, new_bart, bart_of};
@@ -147,6 +169,12 @@ constexpr Family decoder_family(const char* model_type) {
           .causal_lm = {decoder, new_decoder, decoder_of}};
 }
 
+constexpr Family vision_family(const char* model_type) {
+  return {.model_type = model_type,
+          .config = config_in<VisionTransformerConfig>,
+          .image_classifier = {vision_transformer, new_vision_transformer}};
+}
+
 /// All families. A table rather than objects that register themselves: a linker leaves those out of a static
 /// library.
 constexpr Family kFamilies[] = {
@@ -155,6 +183,11 @@ constexpr Family kFamilies[] = {
      .config = config_in<BertConfig>,
      .encoder = {bert},
      .sequence_classifier = {bert_classifier}},
+    {.model_type = "convnext",
+     .config = config_in<ConvNextConfig>,
+     .image_classifier = {convnext, new_convnext}},
+    vision_family("deit"),
+    vision_family("dinov2"),
     decoder_family("gemma"),
     decoder_family("gemma2"),
     decoder_family("gemma3_text"),
@@ -171,6 +204,7 @@ constexpr Family kFamilies[] = {
     decoder_family("qwen2"),
     decoder_family("qwen3"),
     decoder_family("smollm3"),
+    vision_family("vit"),
 };
 
 // ---- Looking up
@@ -229,6 +263,7 @@ Model load(const Task<Model>& task, const fs::path& folder, const FromPretrained
 constexpr Task<TextEncoder> kEncoder = {&Family::encoder, "text encoder"};
 constexpr Task<SequenceClassifier> kClassifier = {&Family::sequence_classifier, "sequence classifier"};
 constexpr Task<CausalLM> kCausalLM = {&Family::causal_lm, "causal language model"};
+constexpr Task<ImageClassifier> kImageClassifier = {&Family::image_classifier, "image classifier"};
 constexpr Task<Seq2SeqLM> kSeq2SeqLM = {&Family::seq2seq_lm, "encoder-decoder"};
 
 }  // namespace
@@ -271,6 +306,19 @@ SequenceClassifier AutoModelForSequenceClassification::from_pretrained(const fs:
 
 ModelConfig AutoModelForSequenceClassification::config_of(const fs::path& folder) {
   return kClassifier.family(folder).config(folder);
+}
+
+ImageClassifier AutoModelForImageClassification::from_pretrained(const fs::path& folder,
+                                                                 const FromPretrainedOptions& options) {
+  return load(kImageClassifier, folder, options);
+}
+
+ModelConfig AutoModelForImageClassification::config_of(const fs::path& folder) {
+  return kImageClassifier.family(folder).config(folder);
+}
+
+ImageClassifier AutoModelForImageClassification::from_config(const fs::path& folder) {
+  return kImageClassifier.of(folder).of_file(folder);
 }
 
 Seq2SeqLM AutoModelForSeq2SeqLM::from_pretrained(const fs::path& folder,

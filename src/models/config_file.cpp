@@ -131,6 +131,18 @@ void ConfigFile::numbers(const char* field, std::vector<std::int64_t>& values, s
   values = found->get<std::vector<std::int64_t>>();
 }
 
+void ConfigFile::pair(const char* field, std::int64_t& first, std::int64_t& second,
+                      std::int64_t least) const {
+  const auto* found = find(field);
+  if (!found) return;
+  const auto fits = [&](const auto& value) { return is_integer_from(value, least); };
+  const bool is_pair = found->is_array() && found->size() == 2 && fits((*found)[0]) && fits((*found)[1]);
+  if (!is_pair && !fits(*found))
+    fail(field, fmt::format("an integer of at least {} and below 2^31, or a list of two", least));
+  first = (is_pair ? (*found)[0] : *found).get<std::int64_t>();
+  second = (is_pair ? (*found)[1] : *found).get<std::int64_t>();
+}
+
 void ConfigFile::text(const char* field, std::string& value) const {
   const auto* found = find(field);
   if (!found) return;

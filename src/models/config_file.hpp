@@ -52,6 +52,8 @@ class ConfigFile {
   void reals(const char* field, std::vector<double>& values, double most) const;
   /// Integers of at least `least`.
   void numbers(const char* field, std::vector<std::int64_t>& values, std::int64_t least) const;
+  /// Two integers of at least `least`, or one that stands for both: height and width.
+  void pair(const char* field, std::int64_t& first, std::int64_t& second, std::int64_t least = 1) const;
   void text(const char* field, std::string& value) const;
   /// Texts that must be of `known`.
   void choices(const char* field, std::vector<std::string>& values,

@@ -87,6 +87,13 @@ std::shared_ptr<ModelAdapter> trainer_model(const SequenceClassifier& model) {
   });
 }
 
+std::shared_ptr<ModelAdapter> trainer_model(const ImageClassifier& model) {
+  warn_of_short_weights(*model.ptr());
+  return wrap_model(model, [](auto& wrapped, const Batch& batch) {
+    return Batch{{"logits", wrapped(batch[batch.contains("pixel_values") ? "pixel_values" : "image"])}};
+  });
+}
+
 std::shared_ptr<ModelAdapter> trainer_model(const Seq2SeqLM& model, const LanguageModelOutputs& outputs) {
   warn_of_short_weights(*model.ptr());
   const TokenLossModel with_loss(model);

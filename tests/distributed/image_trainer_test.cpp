@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "job.hpp"
+#include "support/tiny_models.hpp"
 
 namespace lockstep::testing {
 namespace {
@@ -203,6 +205,52 @@ TEST_F(Cifar, RefusesFlagsThatContradictEachOther) {
                  {"--validation-fraction splits 40 images", "0 for validation"});
   expect_refusal("--random-crop-padding -1", 2, {"--random-crop-padding", "at least 0"});
   expect_refusal("--mixed-precision fp8", 2, {"--mixed-precision", "'fp8'", "bf16"});
+}
+
+nlohmann::json json_of(const std::string& path) { return nlohmann::json::parse(read_file(path)); }
+
+/// From its weights, with a new classifier for other classes; what is saved is such a folder again.
+TEST_F(Cifar, AModelOfAFolderIsTrainedAndSaved) {
+  write_cifar();
+  write_tiny_vit(file("vit"), 3);
+  const std::string flags = "--learning-rate 1e-3 --batch-size 8 --horizontal-flip --random-crop-padding 4 ";
+  const Finished job =
+      run_job(words(flags + "--epochs 3") + Words{"--model", file("vit"), "--output-dir", file("tuned")}, 2);
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(lines_with(job.out, "new: "), (Words{"new: classifier.weight, classifier.bias: " + file("vit") +
+                                                 " has 3 classes, the data have 10"}));
+  EXPECT_GT(number_after(job.out, "test accuracy "), 0.9) << job.out;
+  const auto config = json_of(file("tuned/config.json"));
+  EXPECT_EQ(config["id2label"].size(), 10U);
+  EXPECT_EQ(config["kept"], "as it is");
+  EXPECT_EQ(json_of(file("tuned/preprocessor_config.json")), json_of(file("vit/preprocessor_config.json")));
+
+  // Nothing is new now, and nothing is learned: the test has the same result, on one rank.
+  const Finished again = run_job(words("--learning-rate 1e-30 --weight-decay 0 --epochs 1 --batch-size 8") +
+                                     Words{"--model", file("tuned"), "--output-dir", file("again")},
+                                 1);
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(count_lines_with(again.out, "new: "), 0) << again.out;
+  EXPECT_EQ(number_after(again.out, "test accuracy "), number_after(job.out, "test accuracy ")) << again.out;
+
+  // Larger images, for which positions are interpolated.
+  const Finished large = run_job(words("--epochs 1 --batch-size 8 --resize 24") +
+                                     Words{"--model", file("tuned"), "--output-dir", file("large")},
+                                 1);
+  ASSERT_EQ(large.status, 0) << large.err;
+  EXPECT_EQ(json_of(file("large/preprocessor_config.json"))["size"]["width"], 24);
+}
+
+TEST_F(Cifar, RefusesFoldersThatAreNoModelOfImages) {
+  write_cifar(40, 10);
+  write_tiny_vit(file("vit"), 3);
+  const std::string model = "--model " + file("vit") + " ";
+  expect_refusal(model + "--normalize", 2, {"--normalize", "says how images are normalized"});
+  expect_refusal(model + "--weights x", 2, {"--weights", "weights of its own"});
+  fs::remove(file("vit/preprocessor_config.json"));
+  expect_refusal(model, 1, {"preprocessor_config.json", "no such file"});
+  write_tiny_bert(file("bert"), 20, 3);
+  expect_refusal("--model " + file("bert"), 1, {"'model_type' is \"bert\", which has no image classifier"});
 }
 
 /// The compressed files are beside the decompressed ones, as torchvision leaves them.

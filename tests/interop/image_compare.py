@@ -155,6 +155,17 @@ class Images(unittest.TestCase):
                 expected = functional.resize(image, size[::-1])
                 self.same(self.peer("resize", path, 0, 0, 90, 420, *size), expected, f"tall to {size}")
 
+    def test_filters(self):
+        filters = [Image.BILINEAR, Image.BICUBIC, Image.LANCZOS, Image.BOX, Image.HAMMING]
+        # Black beside white: where a filter is negative, results are cut at 0 and 255.
+        edges = Image.fromarray((numpy.indices((97, 131, 1)).sum(0) // 9 % 2 * 255).astype(numpy.uint8).repeat(3, 2))
+        for name, image in (("picture", picture(131, 97)), ("edges", edges)):
+            path = self.saved(image, f"filters-{name}.png")
+            for number, kind in enumerate(filters):
+                for size in [(64, 64), (224, 224), (131, 30), (30, 97), (1, 1), (300, 60)]:
+                    expected = image.resize(size, kind)
+                    self.same(self.peer("resize", path, 0, 0, 131, 97, *size, number), expected, f"{name}, {kind} to {size}")
+
     def test_colors(self):
         colors = self.saved(picture(201, 151), "colors.png")
         every = numpy.stack(numpy.meshgrid(*[numpy.arange(0, 256, 5)] * 3), 3).reshape(-1, 52, 3).astype(numpy.uint8)

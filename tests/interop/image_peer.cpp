@@ -57,8 +57,8 @@ void draw(const std::string& what, int width, int height, int count) {
 }
 
 /// The commands: crops, erasings or betas WIDTH HEIGHT COUNT; region PATH left top width height denominator
-/// (0 0 0 0 d: all of it); resize PATH left top width height columns rows; brightness, contrast, saturation,
-/// hue PATH factor.
+/// (0 0 0 0 d: all of it); resize PATH left top width height columns rows [filter]; brightness, contrast,
+/// saturation, hue PATH factor.
 void obey(const std::string& line) {
   std::istringstream words(line);
   std::string what, path;
@@ -84,8 +84,9 @@ void obey(const std::string& line) {
                                       path, kMaxPixels, region);
   if (what == "region") return answer(decoded.view);
   const bool resize = what == "resize";
+  const auto filter = static_cast<lockstep::ImageFilter>(resize && numbers.size() > 6 ? whole_number(6) : 0);
   auto pixels = images::resample(decoded.view, resize ? whole_number(4) : decoded.view.width,
-                                 resize ? whole_number(5) : decoded.view.height);
+                                 resize ? whole_number(5) : decoded.view.height, filter);
   if (!resize) pixels = adjusted(std::move(pixels), what, numbers.at(0));
   answer(pixels.view());
 }

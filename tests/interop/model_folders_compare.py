@@ -3,7 +3,7 @@
 For each family a tiny folder is written in the published layout: its names of weights, dtype and fields. PEER (model_folders_peer)
 loads it, says its logits and texts, and saves it. transformers must say the same of the folder, and
 load what PEER saved: no name missing or unexpected, the same logits and texts, the same configuration and generation settings. What
-transformers then saves of a decoder are the bytes that PEER saved.
+transformers then saves of a decoder or an image classifier are the bytes that PEER saved.
 Leaves with 77 (skipped) where transformers is not installed.
 """
 import filecmp
@@ -23,6 +23,7 @@ except ImportError:
 os.environ["HF_HUB_OFFLINE"] = "1"
 SMALL = dict(vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
              encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=40)
+IMAGES = {"vit", "deit", "dinov2", "convnext"}
 DECODERS = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "granite", "olmo2"}
 TENSORFLOW = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 
@@ -90,6 +91,21 @@ def cases():
             ("Olmo2", dict, {}, {})):
         config = getattr(transformers, kind + "Config")(**{**sizes, **more})
         yield (kind, "causal", transformers.AutoModelForCausalLM.from_config(config), change, fields, tokens)
+    yield from image_cases()
+
+
+def image_cases():
+    """As the hub has them: without a head under bare names, with a pooler, with fields of old versions."""
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
+    pooler = {"vit.pooler.dense.weight": torch.ones(16, 16), "vit.pooler.dense.bias": torch.ones(16)}
+    vit = transformers.ViTConfig(**sizes, intermediate_size=24, num_labels=3)
+    yield ("vit", "image", transformers.ViTForImageClassification(vit), lambda tensors: {**tensors, **pooler}, {"layer_norm_eps": 1e-12}, None)
+    deit = transformers.DeiTConfig(**sizes, intermediate_size=24)
+    yield ("deit", "image", transformers.DeiTForImageClassificationWithTeacher(deit), dict, {"encoder_stride": 8}, None)
+    dinov2 = transformers.Dinov2Config(**sizes, mlp_ratio=2, use_swiglu_ffn=True, num_labels=4)
+    yield ("dinov2", "image", transformers.Dinov2ForImageClassification(dinov2), dict, {"apply_layernorm": False}, None)
+    convnext = transformers.ConvNextConfig(hidden_sizes=[8, 12], depths=[1, 2], num_stages=2, num_labels=3, layer_scale_init_value=0.5)
+    yield ("convnext", "image", transformers.ConvNextForImageClassification(convnext), dict, {"image_size": 64}, None)
 
 
 def publish(folder, model, change, fields, generation):
@@ -111,7 +127,8 @@ def publish(folder, model, change, fields, generation):
 
 
 def answers(folder, task):
-    kinds = {"encoder": transformers.AutoModel, "causal": transformers.AutoModelForCausalLM, "seq2seq": transformers.AutoModelForSeq2SeqLM}
+    kinds = {"encoder": transformers.AutoModel, "causal": transformers.AutoModelForCausalLM, "seq2seq": transformers.AutoModelForSeq2SeqLM,
+             "image": transformers.AutoModelForImageClassification}
     with open(f"{folder}/config.json") as file:
         # The kernels of sdpa have no caps.
         kernel = {"attn_implementation": "eager"} if json.load(file)["model_type"] == "gemma2" else {}
@@ -119,6 +136,10 @@ def answers(folder, task):
     model.eval()
     tokens = torch.tensor([[5, 9, 12, 33, 4, 7, 2]])
     with torch.no_grad():
+        if task == "image":
+            pixels = torch.arange(3 * 32 * 48).mul(0.37).sin().view(1, 3, 32, 48)
+            interpolates = model.config.model_type in ("vit", "deit")
+            return report, {"logits": model(pixels, **({"interpolate_pos_encoding": True} if interpolates else {})).logits}
         if task == "encoder":
             return report, {"logits": model(tokens).last_hidden_state}
         if task == "causal":
@@ -146,8 +167,9 @@ def compare(peer, root, name, task, model, change, fields, generation):
     problems += [f"{name}: {kind} of the saved folder: {sorted(names)}" for kind, names in report.items()
                  if names and "pooler" not in str(names)]
     problems += [f"{name}: {key} of the saved folder differ" for key in theirs if not same(theirs[key], again[key])]
-    if model.config.model_type in DECODERS:
-        transformers.AutoModelForCausalLM.from_pretrained(out).save_pretrained(f"{out}-python")
+    if model.config.model_type in DECODERS | IMAGES:
+        kind = transformers.AutoModelForImageClassification if task == "image" else transformers.AutoModelForCausalLM
+        kind.from_pretrained(out).save_pretrained(f"{out}-python")
         if not filecmp.cmp(f"{out}/model.safetensors", f"{out}-python/model.safetensors", shallow=False):
             problems.append(f"{name}: model.safetensors has other bytes than that which Python saves of it")
     for file in ("config.json", "generation_config.json"):

@@ -90,6 +90,16 @@ void add_bert_layer(Weights& weights, const std::string& layer) {
   weights.add_pair(layer + ".output.LayerNorm", {kWidth}, kWidth);
 }
 
+void add_vit_layer(Weights& weights, const std::string& layer) {
+  for (const char* part : {"query", "key", "value"})
+    weights.add_pair(layer + ".attention.attention." + part, {kWidth, kWidth}, kWidth);
+  weights.add_pair(layer + ".attention.output.dense", {kWidth, kWidth}, kWidth);
+  weights.add_pair(layer + ".intermediate.dense", {2 * kWidth, kWidth}, 2 * kWidth);
+  weights.add_pair(layer + ".output.dense", {kWidth, 2 * kWidth}, kWidth);
+  weights.add_pair(layer + ".layernorm_before", {kWidth}, kWidth);
+  weights.add_pair(layer + ".layernorm_after", {kWidth}, kWidth);
+}
+
 void add_attention(Weights& weights, const std::string& attention) {
   for (const char* part : {"q_proj", "k_proj", "v_proj", "out_proj"})
     weights.add_pair(attention + "." + part, {kWidth, kWidth}, kWidth);
@@ -175,6 +185,32 @@ void write_tiny_bart(const fs::path& folder) {
     config[side + "_ffn_dim"] = 4 * kWidth;
   }
   weights.write(folder, config);
+}
+
+void write_tiny_vit(const fs::path& folder, int classes) {
+  constexpr int kSide = 16;
+  constexpr int kPatch = 8;
+  Weights weights;
+  weights.add("vit.embeddings.cls_token", {1, 1, kWidth});
+  weights.add("vit.embeddings.position_embeddings", {1, 1 + (kSide / kPatch) * (kSide / kPatch), kWidth});
+  weights.add_pair("vit.embeddings.patch_embeddings.projection", {kWidth, 3, kPatch, kPatch}, kWidth);
+  for (int i = 0; i < kLayers; ++i) add_vit_layer(weights, "vit.encoder.layer." + std::to_string(i));
+  weights.add_pair("vit.layernorm", {kWidth}, kWidth);
+  weights.add_pair("classifier", {classes, kWidth}, classes);
+  nlohmann::json config{{"model_type", "vit"},      {"architectures", {"ViTForImageClassification"}},
+                        {"hidden_size", kWidth},    {"num_hidden_layers", kLayers},
+                        {"num_attention_heads", 2}, {"intermediate_size", 2 * kWidth},
+                        {"image_size", kSide},      {"patch_size", kPatch},
+                        {"kept", "as it is"}};
+  for (int label = 0; label < classes; ++label) {
+    config["id2label"][std::to_string(label)] = "c" + std::to_string(label);
+    config["label2id"]["c" + std::to_string(label)] = label;
+  }
+  weights.write(folder, config);
+  const nlohmann::json processor{{"image_processor_type", "ViTImageProcessor"},
+                                 {"size", {{"height", kSide}, {"width", kSide}}},
+                                 {"resample", 2}};
+  write_bytes(folder / "preprocessor_config.json", processor.dump(2));
 }
 
 void copy_generic_tokenizer(const fs::path& tokenizer_json, const fs::path& folder) {

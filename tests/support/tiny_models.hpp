@@ -18,6 +18,10 @@ void write_tiny_bert(const std::filesystem::path& folder, int vocab_size, int cl
 /// A BART for the 403 tokens of unit/tokenizers/roberta.json, with inputs of at most 32, no dropout.
 void write_tiny_bart(const std::filesystem::path& folder);
 
+/// A ViT for images of 16 pixels, no dropout, with a classifier of so many classes named "c0", "c1", ...; and
+/// preprocessor_config.json.
+void write_tiny_vit(const std::filesystem::path& folder, int classes);
+
 /// Copies a tokenizer.json into a model's folder, as transformers saves one of no class of its own.
 void copy_generic_tokenizer(const std::filesystem::path& tokenizer_json, const std::filesystem::path& folder);
 

@@ -1,9 +1,11 @@
 #include "class_folders.hpp"
 
 #include <cmath>
+#include <optional>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/image_folder.hpp"
+#include "models.hpp"
 
 namespace {
 
@@ -26,6 +28,8 @@ void check_flags(const Options& options) {
         "--random-crop-padding: images of folders are cut out by RandomResizedCrop; leave it out");
 }
 
+using MaybeProcessor = std::optional<lockstep::models::ImageProcessorConfig>;
+
 ImageFolderOptions common_options(const Options& options) {
   ImageFolderOptions common;
   common.keep_bytes = true;
@@ -33,9 +37,11 @@ ImageFolderOptions common_options(const Options& options) {
   return common;
 }
 
-ImageFolderOptions training_options(const Options& options, std::int64_t size) {
+ImageFolderOptions training_options(const Options& options, const lockstep::ImageSize& size,
+                                    const MaybeProcessor& processor) {
   auto training = common_options(options);
-  training.random_resized_crop.size = {size, size};
+  training.random_resized_crop.size = size;
+  if (processor) training.filter = processor->resample;
   training.color_jitter = {options.color_jitter, options.color_jitter, options.color_jitter, 0};
   training.flip_probability = options.horizontal_flip ? 0.5 : 0;
   // Crops are random and resized, so the pixels of a scaled image are good enough.
@@ -43,11 +49,30 @@ ImageFolderOptions training_options(const Options& options, std::int64_t size) {
   return training;
 }
 
-ImageFolderOptions evaluation_options(const Options& options, std::int64_t size) {
+ImageFolderOptions evaluation_options(const Options& options, const lockstep::ImageSize& size,
+                                      const MaybeProcessor& processor) {
   auto evaluation = common_options(options);
-  evaluation.resize = std::llround(static_cast<double>(size) * kResizeRatio);
-  evaluation.center_crop = {size, size};
+  if (processor) {
+    evaluation = processor->folder_options();
+    evaluation.mean.clear();
+    evaluation.std.clear();
+    evaluation.keep_bytes = true;
+    evaluation.skip_bad = options.skip_bad;
+    return evaluation;
+  }
+  evaluation.resize = std::llround(static_cast<double>(size.height) * kResizeRatio);
+  evaluation.center_crop = size;
   return evaluation;
+}
+
+/// The size of all images.
+lockstep::ImageSize size_of_images(const Options& options, const MaybeProcessor& processor) {
+  const std::int64_t edge = options.resize > 0 ? options.resize : kImageSize;
+  if (!processor) return {edge, edge};
+  const auto size = processor->result_size();
+  if (size.height > 0) return size;
+  throw UsageError("--model " + options.model +
+                   ": its images keep their shape, but those of a batch need one size: give --resize");
 }
 
 void check_classes(const ImageFolder& train, const ImageFolder& other, const fs::path& folder) {
@@ -64,14 +89,16 @@ bool has_class_folders(const fs::path& folder) {
 
 Images load_class_folders(const fs::path& folder, const Options& options) {
   check_flags(options);
-  const std::int64_t size = options.resize > 0 ? options.resize : kImageSize;
+  const auto processor = processor_of(options);
+  const auto size = size_of_images(options, processor);
   // Images are normalized here only if random erasing or mixup needs floats; otherwise on the device.
-  auto training = training_options(options, size);
+  auto training = training_options(options, size, processor);
   training.random_erasing.probability = options.random_erasing;
-  auto evaluation = evaluation_options(options, size);
+  auto evaluation = evaluation_options(options, size, processor);
   const bool floats = options.random_erasing > 0 || options.mixup_alpha > 0;
   ChannelStatistics statistics;
   if (options.normalize) statistics = kImageNet;
+  if (processor) statistics = {.mean = processor->mean(), .std = processor->std()};
   if (floats) {
     for (auto* part : {&training, &evaluation}) {
       part->keep_bytes = false;
@@ -92,11 +119,13 @@ Images load_class_folders(const fs::path& folder, const Options& options) {
                 .validation = validation,
                 .test = test,
                 .channels = 3,
-                .height = size,
-                .width = size,
+                .height = size.height,
+                .width = size.width,
                 .classes = classes,
+                .class_names = train->classes(),
                 .statistics = statistics,
-                .folders = {train, validation}};
+                .folders = {train, validation},
+                .processor = processor};
   if (test != validation) images.folders.push_back(test);
   if (options.mixup_alpha > 0 || options.cutmix_alpha > 0) {
     images.train = lockstep::mixed(

@@ -60,7 +60,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .section("images")
           .add("resize", &Options::resize,
                "Resize images to this many pixels in height and width; 0: keep their size. For images in "
-               "folders, the size of the crop; 0: 224.",
+               "folders, the size of the crop; 0: 224. With a model's folder, 0: the size that it names.",
                at_least(0))
           .add("random-crop-padding", &Options::random_crop_padding,
                "In training, crop the image's size at a random place of the image padded by this many black "
@@ -68,9 +68,10 @@ const lockstep::OptionTable<Options>& option_table() {
                at_least(0))
           .add("horizontal-flip", &Options::horizontal_flip,
                "In training, flip half of the images at random.")
-          .add("normalize", &Options::normalize,
-               "Subtract each channel's mean and divide by its standard deviation, both computed from the "
-               "training images and printed. For images in folders, ImageNet's.")
+          .add(
+              "normalize", &Options::normalize,
+              "Subtract each channel's mean and divide by its standard deviation, both computed from the "
+              "training images and printed. For images in folders, ImageNet's. A model's folder has its own.")
           .add("color-jitter", &Options::color_jitter,
                "In training on images in folders, change brightness, contrast and saturation at random by up "
                "to this fraction.",
@@ -92,8 +93,10 @@ const lockstep::OptionTable<Options>& option_table() {
           .section("model")
           .add("model", &Options::model,
                "small: a small convolutional network (the default); resnet18 or resnet50: torchvision's, but "
-               "with a first convolution of 3x3 and no pooling after it for images of up to 64 pixels; or "
-               "the path of a TorchScript file from Python (torch.jit.script(net).save), which takes images "
+               "with a first convolution of 3x3 and no pooling after it for images of up to 64 pixels; the "
+               "folder of a vision model of the hub (ViT, DeiT, DINOv2, ConvNeXt), whose classifier is new "
+               "if it has other classes; or the path of a TorchScript file from Python "
+               "(torch.jit.script(net).save), which takes images "
                "[rows, channels, height, width] and returns logits [rows, classes].")
           .add("weights", &Options::weights,
                "Safetensors file with initial weights, from this program or from torchvision's state "

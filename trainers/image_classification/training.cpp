@@ -129,7 +129,13 @@ int train_and_test(Accelerator& accelerator, const Model& model, const Images& i
   accelerator.print(fmt::format("test accuracy {:.4f}, test loss {:.4f}", *test.find("test_accuracy"),
                                 *test.find("test_loss")));
   print_bad_images(accelerator, images);
-  trainer.save_model(options.model_dir);
+  if (model_kind(options) == ModelKind::folder) {
+    // Fully sharded weights are gathered until this ends.
+    const auto whole = trainer.model().full_parameters(accelerator);
+    accelerator.on_main_process([&] { save_folder(model, images, options); });
+  } else {
+    trainer.save_model(options.model_dir);
+  }
   accelerator.print("saved ", options.model_dir, "/", lockstep::kModelFileName);
   accelerator.wait_for_everyone();
   return 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/data/dataset.hpp"
+#include "lockstep/data/image_filter.hpp"
 #include "lockstep/data/image_transforms.hpp"
 
 namespace lockstep {
@@ -39,15 +40,22 @@ struct RandomErasingOptions {
   float value = 0;
 };
 
-/// What is done to each image, in this order. Resizing is bilinear with antialiasing; everything except
-/// scaled_decoding produces torchvision's bytes for Pillow images and the same draws.
+/// What is done to each image, in this order. Resizing has antialiasing; everything except scaled_decoding
+/// produces torchvision's bytes for Pillow images and the same draws.
 struct ImageFolderOptions {
   /// Not with `resize` or `center_crop`.
   RandomResizedCropOptions random_resized_crop = {};
   /// Length of the shorter side after resizing; 0: no resizing.
   std::int64_t resize = 0;
+  /// Height and width after resizing, whatever those of the image. Not with `resize`.
+  ImageSize resize_to = {};
+  /// Of all of these resizings.
+  ImageFilter filter = ImageFilter::bilinear;
   /// A window in the center; pixels outside the image are black.
   ImageSize center_crop = {};
+  /// Of an odd number of pixels that the crop leaves out, the smaller part is above and on the left, as in
+  /// transformers' image processors; otherwise the even one, as in torchvision.
+  bool center_rounds_down = false;
   ColorJitterOptions color_jitter = {};
   /// Probability of a horizontal flip, 0 to 1.
   double flip_probability = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/models/image_classifier.hpp"
 #include "lockstep/models/pretrained.hpp"
 #include "lockstep/models/pretrained_model.hpp"
 
@@ -85,6 +86,14 @@ struct AutoModelForSequenceClassification {
   static SequenceClassifier from_pretrained(const std::filesystem::path& folder,
                                             const FromPretrainedOptions& options = {});
   static ModelConfig config_of(const std::filesystem::path& folder);
+};
+
+struct AutoModelForImageClassification {
+  static ImageClassifier from_pretrained(const std::filesystem::path& folder,
+                                         const FromPretrainedOptions& options = {});
+  static ModelConfig config_of(const std::filesystem::path& folder);
+  /// A model with new weights, for the configuration of the folder.
+  static ImageClassifier from_config(const std::filesystem::path& folder);
 };
 
 /// Functions as of AutoModelForCausalLM.

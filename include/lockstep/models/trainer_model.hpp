@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "lockstep/models/image_classifier.hpp"
 #include "lockstep/models/pretrained_model.hpp"
 #include "lockstep/train/model_adapter.hpp"
 
@@ -38,6 +39,9 @@ std::shared_ptr<ModelAdapter> trainer_model(const CausalLM& model, const Languag
 /// "input_ids" and, where the batch has them, "attention_mask" and "token_type_ids". The output is "logits".
 /// *Local*.
 std::shared_ptr<ModelAdapter> trainer_model(const SequenceClassifier& model);
+/// "pixel_values", as transformers' batches have them, or "image" of this library's data sets: floating point
+/// [rows, channels, height, width]. The output is "logits". *Local*.
+std::shared_ptr<ModelAdapter> trainer_model(const ImageClassifier& model);
 /// "input_ids", where the batch has them "labels" and "attention_mask", and "decoder_input_ids", by default
 /// those of the labels. *Local*.
 std::shared_ptr<ModelAdapter> trainer_model(const Seq2SeqLM& model, const LanguageModelOutputs& outputs = {});

@@ -31,11 +31,59 @@ struct Weights {
 
 double triangle(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
 
+double cubic(double x) {
+  constexpr double a = -0.5;
+  x = std::abs(x);
+  if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+  return x < 2.0 ? (((x - 5) * x + 8) * x - 4) * a : 0.0;
+}
+
+double sinc(double x) {
+  if (x == 0.0) return 1.0;
+  x = x * M_PI;
+  return std::sin(x) / x;
+}
+
+double lanczos(double x) { return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
+
+double box_of_one(double x) { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
+
+double hamming(double x) {
+  x = std::abs(x);
+  if (x == 0.0) return 1.0;
+  if (x >= 1.0) return 0.0;
+  x = x * M_PI;
+  return std::sin(x) / x * (0.54F + 0.46F * std::cos(x));
+}
+
+/// A filter, and how far from its center it is not zero.
+struct Kernel {
+  double (*weight)(double);
+  double support;
+};
+
+Kernel kernel_of(ImageFilter filter) {
+  switch (filter) {
+    case ImageFilter::bicubic:
+      return {cubic, 2.0};
+    case ImageFilter::lanczos:
+      return {lanczos, 3.0};
+    case ImageFilter::box:
+      return {box_of_one, 0.5};
+    case ImageFilter::hamming:
+      return {hamming, 1.0};
+    case ImageFilter::bilinear:
+      break;
+  }
+  return {triangle, 1.0};
+}
+
 /// Pillow's precompute_coeffs and normalize_coeffs_8bpc, operation for operation.
-Weights weights_of(int size, double from, double to, int out_size) {
+Weights weights_of(int size, double from, double to, int out_size, const Kernel& kernel) {
   const double scale = (to - from) / out_size;
-  const double support = std::max(scale, 1.0);
-  const double inverse = 1.0 / support;
+  const double filter_scale = std::max(scale, 1.0);
+  const double support = kernel.support * filter_scale;
+  const double inverse = 1.0 / filter_scale;
   Weights result;
   result.taps = static_cast<int>(std::ceil(support)) * 2 + 1;
   result.values.assign(static_cast<std::size_t>(out_size) * static_cast<std::size_t>(result.taps), 0);
@@ -46,7 +94,7 @@ Weights weights_of(int size, double from, double to, int out_size) {
     const int count = std::min(static_cast<int>(center + support + 0.5), size) - first;
     double sum = 0;
     for (int tap = 0; tap < count; ++tap) {
-      const double weight = triangle((tap + first - center + 0.5) * inverse);
+      const double weight = kernel.weight((tap + first - center + 0.5) * inverse);
       real[static_cast<std::size_t>(tap)] = weight;
       sum += weight;
     }
@@ -55,7 +103,7 @@ Weights weights_of(int size, double from, double to, int out_size) {
     for (int tap = 0; tap < count; ++tap) {
       double weight = real[static_cast<std::size_t>(tap)];
       if (sum != 0.0) weight /= sum;
-      values[tap] = static_cast<int>(0.5 + weight * (1 << kPrecisionBits));
+      values[tap] = static_cast<int>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kPrecisionBits));
     }
     result.first.push_back(first);
     result.count.push_back(count);
@@ -89,9 +137,9 @@ void resample_row(const std::uint8_t* row, std::uint8_t* out, int out_width, con
       sum += __builtin_convertvector(bytes, Lanes) * values[tap];
     }
     sum >>= kPrecisionBits;
-    // Weights are never negative and sum to 1 up to rounding: 256 is possible, -1 is not.
     for (int lane = 0; lane < 4; ++lane)
-      out[x * kPixelBytes + lane] = static_cast<std::uint8_t>(std::min(static_cast<int>(sum[lane]), 255));
+      out[x * kPixelBytes + lane] =
+          static_cast<std::uint8_t>(std::clamp(static_cast<int>(sum[lane]), 0, 255));
   }
 }
 
@@ -103,12 +151,12 @@ void add_weighted(const std::uint8_t* row, int weight, int* sums, std::ptrdiff_t
 LOCKSTEP_FAST_LOOPS
 void store_sums(const int* sums, std::uint8_t* out, std::ptrdiff_t count) {
   for (std::ptrdiff_t place = 0; place < count; ++place)
-    out[place] = static_cast<std::uint8_t>(std::min(sums[place] >> kPrecisionBits, 255));
+    out[place] = static_cast<std::uint8_t>(std::clamp(sums[place] >> kPrecisionBits, 0, 255));
 }
 
 /// Resamples every row of `image` to `width` pixels.
-Pixels horizontal(const PixelView& image, const Box& box, int width) {
-  const Weights weights = weights_of(image.width, box.left, box.right, width);
+Pixels horizontal(const PixelView& image, const Box& box, int width, const Kernel& kernel) {
+  const Weights weights = weights_of(image.width, box.left, box.right, width, kernel);
   Pixels out(width, image.height);
   for (int y = 0; y < image.height; ++y) resample_row(image.row(y), out.row(y), width, weights);
   return out;
@@ -137,17 +185,18 @@ Pixels copy(const PixelView& image) {
 
 }  // namespace
 
-Pixels resample(const PixelView& image, const Box& box, int width, int height) {
+Pixels resample(const PixelView& image, const Box& box, int width, int height, ImageFilter filter) {
+  const Kernel kernel = kernel_of(filter);
   const bool columns = width != image.width || box.left != 0 || box.right != width;
   const bool rows = height != image.height || box.top != 0 || box.bottom != height;
-  if (!rows) return columns ? horizontal(image, box, width) : copy(image);
-  const Weights weights = weights_of(image.height, box.top, box.bottom, height);
+  if (!rows) return columns ? horizontal(image, box, width, kernel) : copy(image);
+  const Weights weights = weights_of(image.height, box.top, box.bottom, height, kernel);
   if (!columns) return vertical(image, weights, height);
   // The order of the two roundings is that of Pillow from version 13 on.
   const int fewer_rows = image.height - height;
   if (fewer_rows > 0 && fewer_rows > 2 * (image.width - width))
-    return horizontal(vertical(image, weights, height).view(), box, width);
-  return vertical(horizontal(image, box, width).view(), weights, height);
+    return horizontal(vertical(image, weights, height).view(), box, width, kernel);
+  return vertical(horizontal(image, box, width, kernel).view(), weights, height);
 }
 
 }  // namespace lockstep::images

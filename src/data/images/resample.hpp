@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/images/pixels.hpp"
+#include "lockstep/data/image_filter.hpp"
 
 namespace lockstep::images {
 
@@ -12,14 +13,16 @@ struct Box {
   double bottom = 0;
 };
 
-/// Resamples `box` of `image` to `width` x `height` pixels, bilinear with antialiasing: bit for bit Pillow's
-/// `Image.resize((width, height), Image.BILINEAR, box)`. The box must lie inside. Pure.
-Pixels resample(const PixelView& image, const Box& box, int width, int height);
+/// Resamples `box` of `image` to `width` x `height` pixels: bit for bit Pillow's `Image.resize((width,
+/// height), filter, box)`. The box must lie inside. Pure.
+Pixels resample(const PixelView& image, const Box& box, int width, int height,
+                ImageFilter filter = ImageFilter::bilinear);
 
 /// resample() of the whole image.
-inline Pixels resample(const PixelView& image, int width, int height) {
+inline Pixels resample(const PixelView& image, int width, int height,
+                       ImageFilter filter = ImageFilter::bilinear) {
   return resample(image, {0, 0, static_cast<double>(image.width), static_cast<double>(image.height)}, width,
-                  height);
+                  height, filter);
 }
 
 }  // namespace lockstep::images
