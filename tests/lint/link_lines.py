@@ -2,7 +2,7 @@
 
 The core library needs libtorch_cpu and libc10 and otherwise the system only: no CUDA, no libgloo, no Arrow. The launcher
 needs no LibTorch, so that it starts in milliseconds. TRAINER trains on tensors: of our libraries it loads the core library
-alone. DATASETS is the one library that loads Arrow, and Oniguruma for tokenizers: an install takes them along.
+and that of the models, but no data sets. DATASETS is the one library that loads Arrow, and Oniguruma for tokenizers: an install takes them along.
 """
 import re
 import subprocess
@@ -28,7 +28,7 @@ def problems_of(binary, names, may_need_libtorch):
 
 def trainer_problems(binary, names):
     for name in names:
-        if name.startswith("liblockstep_") or TAKEN_ALONG.match(name):
+        if (name.startswith("liblockstep_") and not name.startswith("liblockstep_models.")) or TAKEN_ALONG.match(name):
             yield f"{binary} needs {name}, though it trains on tensors alone"
 
 

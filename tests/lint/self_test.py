@@ -265,7 +265,7 @@ class LinkLines(unittest.TestCase):
         self.assertEqual(len(list(link_lines.problems_of("a", [*system, "libc10.so"], False))), 1)
 
     def test_a_trainer_on_tensors(self):
-        self.assertEqual(list(link_lines.trainer_problems("a", ["liblockstep.so.0", "libc10.so"])), [])
+        self.assertEqual(list(link_lines.trainer_problems("a", ["liblockstep.so.0", "liblockstep_models.so.0", "libc10.so"])), [])
         for name in ("liblockstep_datasets.so.0", "libarrow.so.2600"):
             self.assertEqual(len(list(link_lines.trainer_problems("a", ["liblockstep.so.0", name]))), 1, name)
 
