@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "comm/backend/cpu_backend.hpp"
+#include "comm/diagnostics/liveness_probe.hpp"
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/process_group_impl.hpp"
 #include "lockstep/core/error.hpp"

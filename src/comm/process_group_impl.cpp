@@ -9,6 +9,7 @@
 #include "comm/c10d_handles.hpp"
 #include "comm/cuda/plugin.hpp"
 #include "comm/cuda/rules.hpp"
+#include "comm/diagnostics/liveness_probe.hpp"
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "comm/transport/transport.hpp"

@@ -8,107 +8,26 @@
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "comm/diagnostics/status_exchange.hpp"
 #include "comm/errors.hpp"
 #include "comm/group_key_value_store.hpp"
-#include "coordination/json_lines.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "core/time.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
-#include "shm/group.hpp"
 
 namespace lockstep::comm {
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightRecorder::Progress, collectives, messages, finished)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport::Group, progress, recent)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankReport, rank, activity, groups)
 
 namespace {
 
 using coordination::kWaitTimes;
-using nlohmann::json;
 using Milliseconds = PeerMonitor::Milliseconds;
 
 constexpr Milliseconds kLongestPause = std::chrono::minutes(1);
 constexpr std::uint64_t kRecent = 8;
 constexpr int kMostGroups = 16;
-
-}  // namespace
-
-/// The keys of the store through which ranks ask and answer. A question is a round; every rank answers each
-/// round once, and round numbers are the same on all ranks. Throws as Store does. One thread at a time.
-class StatusExchange {
- public:
-  StatusExchange(const Store& store, int rank, int size)
-      : store_(key_value_store(store)), rank_(rank), size_(size) {}
-
-  /// Begins a round: ends every rank's wait for it. A single request, whatever the number of ranks.
-  void begin(std::uint64_t round) const {
-    std::vector<std::pair<std::string, std::string>> wakes;
-    for (int rank = 0; rank < size_; ++rank) wakes.emplace_back(wake_key(rank, round), "1");
-    store_->set_many(wakes);
-  }
-
-  /// Waits until a round begins; returns false if `limit` passes first.
-  bool await(std::uint64_t round, Milliseconds limit) const {
-    return store_->wait(wake_key(rank_, round), limit);
-  }
-
-  /// Ends this rank's own wait for a round that has not begun.
-  void wake_self(std::uint64_t round) const { store_->set(wake_key(rank_, round), "1"); }
-
-  void answer(std::uint64_t round, const RankReport& report) const {
-    coordination::append_line(*store_, key("answers", round), report);
-    if (store_->add(key("answered", round), 1) == size_) store_->set(key("complete", round), "1");
-    store_->erase(wake_key(rank_, round));
-    if (rank_ != 0 || round <= kRoundsKept) return;
-    for (const char* what : {"answers", "answered", "complete"})
-      store_->erase(key(what, round - kRoundsKept));
-  }
-
-  /// Waits for the answers of all ranks; returns false if `limit` passes first.
-  bool await_answers(std::uint64_t round, Milliseconds limit) const {
-    // contains() first: it fails immediately if the store is unreachable, while a wait would block.
-    return store_->contains(key("complete", round)) || store_->wait(key("complete", round), limit);
-  }
-
-  /// The answers so far.
-  std::map<int, RankReport> answers(std::uint64_t round) const {
-    std::map<int, RankReport> reports;
-    for (const auto& line : coordination::read_lines(*store_, key("answers", round)))
-      reports.insert_or_assign(line.at("rank").get<int>(), line.get<RankReport>());
-    return reports;
-  }
-
-  void depart(const std::string& how) const {
-    coordination::append_line(*store_, kDeparted, {{"rank", rank_}, {"how", how}});
-  }
-
-  std::map<int, std::string> departed() const {
-    std::map<int, std::string> result;
-    for (const auto& line : coordination::read_lines(*store_, kDeparted))
-      result.emplace(line.at("rank").get<int>(), line.at("how").get<std::string>());
-    return result;
-  }
-
- private:
-  static constexpr std::uint64_t kRoundsKept = 4;
-  static constexpr const char* kDeparted = "departed";
-
-  static std::string key(const char* what, std::uint64_t round) { return fmt::format("{}/{}", what, round); }
-  static std::string wake_key(int rank, std::uint64_t round) {
-    return fmt::format("wake/{}/{}", rank, round);
-  }
-
-  std::shared_ptr<KeyValueStore> store_;
-  int rank_;
-  int size_;
-};
-
-namespace {
 
 RankReport::Group report_on(const FlightRecorder& recorder, int group) {
   RankReport::Group report{recorder.progress(group), {}};
@@ -312,21 +231,5 @@ PeerStatus PeerMonitor::ask(Milliseconds limit, const Enough& enough) {
 void PeerMonitor::announce_exit() noexcept { shared_->announce_exit(); }
 
 void PeerMonitor::announce_departure(const std::string& how) noexcept { shared_->announce_departure(how); }
-
-std::string LivenessProbe::operator()(const std::vector<int>& missing, Milliseconds waited) {
-  if (memory_ != nullptr) {
-    if (std::string gone = memory_->step_sync().loss_among(missing); !gone.empty()) return gone;
-  }
-  if (monitor_ == nullptr || waited < next_question_) return "";
-  next_question_ = waited + std::min(waited, kWaitTimes.longest_probe_pause);
-  const int group = recorder_.find_group(group_);  // -1: the group has no CPU tensors.
-  const std::uint64_t own = group < 0 ? 0 : recorder_.progress(group).collectives;
-  return obstacle_text(monitor_->ask(kWaitTimes.probe_answer), missing, group_, own);
-}
-
-void LivenessProbe::announce_failure(const std::string& reason) const noexcept {
-  if (monitor_ != nullptr) monitor_->announce_departure("stopped: " + reason);
-  if (memory_ != nullptr) memory_->step_sync().announce_failure(reason.c_str());
-}
 
 }  // namespace lockstep::comm
