@@ -66,7 +66,6 @@
 #include "lockstep/parallel/power_sgd.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "lockstep/parallel/unit_of.hpp"
 
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/optim/grad_scaler.hpp"
@@ -77,7 +76,7 @@
 #include "lockstep/optim/zero_grad.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "lockstep/checkpoint/checkpoint_info.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 

@@ -85,7 +85,7 @@ std::chrono::milliseconds keep_alive_timeout_of(const LaunchConfig& config) {
 }
 
 /// Where the other nodes find this one.
-std::string place_of_host(const LaunchConfig& config, const net::HostPort& endpoint) {
+std::string location_of_host(const LaunchConfig& config, const net::HostPort& endpoint) {
   // Another host may be the master, or one that forwards the port to this one.
   if (config.backend == Backend::static_ && hosts_coordinator(config) &&
       !is_own_endpoint(config).value_or(true)) {
@@ -100,7 +100,7 @@ std::string place_of_host(const LaunchConfig& config, const net::HostPort& endpo
 
 /// What to run on the missing nodes.
 std::string how_to_join(const LaunchConfig& config, const net::HostPort& endpoint) {
-  const std::string where = place_of_host(config, endpoint);
+  const std::string where = location_of_host(config, endpoint);
   if (config.backend == Backend::alone) return "";
   if (config.backend == Backend::slurm)
     return where + " for the other tasks of the Slurm step: start one launcher on each node with srun";

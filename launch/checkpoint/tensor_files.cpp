@@ -11,11 +11,11 @@
 #include <ostream>
 #include <set>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/dtypes.hpp"
 #include "checkpoint/shards.hpp"
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "core/checksum.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
 

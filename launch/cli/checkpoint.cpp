@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <ostream>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/tensor_files.hpp"
 #include "core/byte_size.hpp"
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "process/words.hpp"
 
@@ -76,8 +76,8 @@ bool verify_one(const fs::path& path, std::ostream& out) {
 int verify(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(
       PathsTable("lockstep checkpoint verify",
-                 "Reads every byte of a checkpoint, or of all in a folder, and compares with the "
-                 "checksums. Ends with 1 when something is damaged.")
+                 "Reads every byte of a checkpoint, or of all checkpoints in a folder, and verifies the "
+                 "checksums. Exits with status 1 if something is damaged.")
           .argument("CHECKPOINT|FOLDER", &Paths::first, "One checkpoint, or a folder of them."),
       words, out);
   if (!parsed) return 0;
@@ -97,8 +97,8 @@ int verify(const Words& words, std::ostream& out, std::ostream&) {
 int diff(const Words& words, std::ostream& out, std::ostream&) {
   const auto parsed = parse_or_help(
       PathsTable("lockstep checkpoint diff",
-                 "Compares two checkpoints, models or safetensors files tensor by tensor. Ends with "
-                 "1 when they differ.")
+                 "Compares two checkpoints, models or safetensors files tensor by tensor. Exits with "
+                 "status 1 if they differ.")
           .argument("A", &Paths::first, "A checkpoint, a model's folder or a file.")
           .argument("B", &Paths::second, "What it is compared with."),
       words, out);

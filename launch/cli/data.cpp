@@ -8,11 +8,11 @@
 
 #include "core/byte_size.hpp"
 #include "core/host_name.hpp"
+#include "core/prepared_list.hpp"
 #include "core/runtime/stop_signals.hpp"
 #include "datasets/cache/staging.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/prepare.hpp"
 #include "process/words.hpp"
 #include "process/worker_process.hpp"
 
@@ -27,10 +27,9 @@ struct PrepareOptions {
 OptionTable<PrepareOptions> prepare_options() {
   return OptionTable<PrepareOptions>(
              "lockstep prepare",
-             "Runs a program once, as a single process, so that its data are prepared before the job's ranks "
-             "begin: it finds LOCKSTEP_PREPARE=1, loads and maps its data, which puts the results into the "
-             "cache, and ends (lockstep::preparing). A rank's variables are replaced by those of a world of "
-             "one.")
+             "Runs a program once, as a single process, to prepare its data before the job's ranks start. "
+             "The program sees LOCKSTEP_PREPARE=1, loads and maps its data, which fills the cache, and exits "
+             "(lockstep::preparing). The variables of a rank are replaced by those of a world of one.")
       .rest("program ...", &PrepareOptions::program, "The program and its arguments.", true)
       .grammar({.stop_at_first_positional = true, .environment_prefix = ""})
       .add("list", &PrepareOptions::list,
@@ -64,8 +63,8 @@ OptionTable<StageOptions> stage_options() {
                                    "$SLURM_TMPDIR, else $TMPDIR, else /tmp. Run it once on each node.")
       .add("all", &StageOptions::all, "Copy every file of a folder that has no list of its files.")
       .add("list", &StageOptions::list,
-           "A list from 'lockstep prepare --list': its cache entries become a cache folder on the node, and "
-           "the only folder to be named is DEST. Set LOCKSTEP_CACHE to it.")
+           "A list from 'lockstep prepare --list': copies its cache entries into a cache folder on the node. "
+           "Give only DEST, and set LOCKSTEP_CACHE to it.")
       .add("threads", &StageOptions::threads,
            "Files to copy at a time. 0: as many as there are CPUs, at least 4 and at most 16.",
            between(0, 256))
@@ -75,8 +74,8 @@ OptionTable<StageOptions> stage_options() {
            "Print only the path of the data on standard output: the copy, or the source if the copy does not "
            "fit.")
       .rest("SRC|DEST", &StageOptions::folders,
-            "A folder written by save_to_disk, an entry of map's cache, a file, or with --all any folder "
-            "(SRC, not with --list); and the folder to be made (DEST).");
+            "SRC: a folder written by save_to_disk, an entry of map's cache, a file, or with --all any "
+            "folder; not with --list. DEST: the folder to create.");
 }
 
 StagingOptions copying(const StageOptions& options) {

@@ -24,7 +24,7 @@ std::vector<double> moving_lines(const std::vector<double>& values, std::size_t 
     const auto count = static_cast<long double>(end - begin);
     const long double middle = static_cast<long double>(begin + end - 1) / 2;
     const long double mean = (sums[end] - sums[begin]) / count;
-    // Of places at a distance of 1.
+    // Of positions at a distance of 1.
     const long double variance = (count * count - 1) / 12;
     const long double slope =
         count < 2 ? 0 : ((products[end] - products[begin]) / count - middle * mean) / variance;

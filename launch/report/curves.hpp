@@ -5,7 +5,7 @@
 
 namespace lockstep::launch {
 
-/// A place in a plot, in the units of its axes.
+/// A position in a plot, in the units of its axes.
 struct PlotPoint {
   double x = 0;
   double y = 0;

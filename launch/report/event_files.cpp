@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/checksum.hpp"
 #include "core/input_file.hpp"
 #include "core/text.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "report/lenient_json.hpp"
 #include "report/number_words.hpp"

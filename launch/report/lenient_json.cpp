@@ -30,18 +30,18 @@ std::string with_quoted_words(std::string_view text) {
   std::string result;
   result.reserve(text.size() + 16);
   bool inside = false;
-  for (std::size_t place = 0; place < text.size();) {
-    const auto word = inside ? std::string_view() : python_word(text.substr(place));
+  for (std::size_t position = 0; position < text.size();) {
+    const auto word = inside ? std::string_view() : python_word(text.substr(position));
     if (!word.empty()) {
       result += '"';
       result += word;
       result += '"';
-      place += word.size();
+      position += word.size();
       continue;
     }
-    if (text[place] == '"') inside = !inside;
-    if (text[place] == '\\' && place + 1 < text.size()) result += text[place++];
-    result += text[place++];
+    if (text[position] == '"') inside = !inside;
+    if (text[position] == '\\' && position + 1 < text.size()) result += text[position++];
+    result += text[position++];
   }
   return result;
 }

@@ -13,7 +13,7 @@ namespace {
 std::string with_separators(std::string digits) {
   const std::size_t first = digits.starts_with('-') ? 1 : 0;
   const std::size_t point = std::min(digits.find('.'), digits.size());
-  for (std::size_t place = point; place > first + 3;) digits.insert(place -= 3, ",");
+  for (std::size_t position = point; position > first + 3;) digits.insert(position -= 3, ",");
   return digits;
 }
 
@@ -26,10 +26,10 @@ std::string without_trailing_zeros(std::string text) {
 
 /// "1.2e-7" for "1.2e-07".
 std::string short_exponent(const std::string& text) {
-  const auto place = text.find('e');
-  if (place == std::string::npos) return text;
-  const int exponent = std::atoi(text.c_str() + place + 1);
-  return fmt::format("{}e{}", without_trailing_zeros(text.substr(0, place)), exponent);
+  const auto position = text.find('e');
+  if (position == std::string::npos) return text;
+  const int exponent = std::atoi(text.c_str() + position + 1);
+  return fmt::format("{}e{}", without_trailing_zeros(text.substr(0, position)), exponent);
 }
 
 std::string two_units(double larger, const char* large, double smaller, const char* small) {

@@ -118,7 +118,7 @@ class FigureMaker {
     if (bad == 0) return "";
     return fmt::format("{} of {} values are not finite (×), the first, {}, at {}.",
                        count_words(static_cast<double>(bad)), count_words(static_cast<double>(all)),
-                       number_words(first->y), html_text(place_words(plot.x_title, first->x)));
+                       number_words(first->y), html_text(position_words(plot.x_title, first->x)));
   }
 
   std::string note_of(const Plot& plot, const DrawnPlot& drawn, const std::string& note,
@@ -195,7 +195,7 @@ class FigureMaker {
     std::string note = {};
   };
 
-  void add_plot(std::string& place, const Look& look, const Points& points) {
+  void add_plot(std::string& html, const Look& look, const Points& points) {
     const auto& [title, unit, is_noisy, is_schedule, note] = look;
     Plot plot{.title = title, .x_title = {}, .y_unit = unit, .curves = {}, .marks = {}};
     for (std::size_t i = 0; i < runs_.size(); ++i)
@@ -203,14 +203,14 @@ class FigureMaker {
     add_marks(plot, false);
     if (is_schedule && !highest_values_differ(plot)) plot.scale = Plot::Scale::linear;
     if (!can_be_drawn(plot)) return;
-    place += figure(plot, false, note);
+    html += figure(plot, false, note);
   }
 
-  void add_value(std::string& place, const std::string& name) {
+  void add_value(std::string& html, const std::string& name) {
     const ValueKind kind = kind_of_value(name);
     const bool is_exact = kind == ValueKind::evaluation || kind == ValueKind::evaluation_loss;
     const bool is_schedule = kind == ValueKind::learning_rate || name.starts_with("lr/group_");
-    add_plot(place, {title_of_value(name), unit_of_value(name), !is_exact && !is_schedule, is_schedule},
+    add_plot(html, {title_of_value(name), unit_of_value(name), !is_exact && !is_schedule, is_schedule},
              [&](const RunRecord& run) { return run.points_of(name); });
   }
 

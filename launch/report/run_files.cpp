@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "report/number_words.hpp"
 

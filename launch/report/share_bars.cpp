@@ -46,16 +46,16 @@ std::string bar_svg(const SpentTime& bar, const std::vector<std::string>& names)
   std::string svg = fmt::format(
       "<svg class=\"bar\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">",
       kWidth, kBarHeight, html_text("how " + bar.who + " spent its time"));
-  double place = 0;
+  double position = 0;
   for (std::size_t part = 0; part < names.size(); ++part) {
     const double share = seconds_of(bar, names[part]) / bar.seconds;
     if (!(share > 0)) continue;
     svg += fmt::format(
         "<rect class=\"part {}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\"><title>{}</title></rect>",
-        color_of(names, part), place * kWidth, share * kWidth, kBarHeight,
+        color_of(names, part), position * kWidth, share * kWidth, kBarHeight,
         html_text(fmt::format("{}: {}, {} of {}", bar.who, names[part], percent_words(share),
                               duration_words(bar.seconds))));
-    place += share;
+    position += share;
   }
   return svg + "</svg>";
 }

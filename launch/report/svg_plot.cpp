@@ -129,11 +129,11 @@ class PlotDrawing {
   }
 
  private:
-  double x(double value) const { return left_ + x_.place_of(value) * (width_ - left_ - kRight); }
+  double x(double value) const { return left_ + x_.fraction_of(value) * (width_ - left_ - kRight); }
   double bottom() const { return height_ - kBottom; }
   double y(double value) const {
-    const double place = y_.is_log && value <= 0 ? 0 : std::clamp(y_.place_of(value), 0.0, 1.0);
-    return bottom() - place * (bottom() - kTop);
+    const double position = y_.is_log && value <= 0 ? 0 : std::clamp(y_.fraction_of(value), 0.0, 1.0);
+    return bottom() - position * (bottom() - kTop);
   }
 
   void draw_axes() {
@@ -149,13 +149,13 @@ class PlotDrawing {
     double free_from = 0;
     for (const auto& tick : x_.ticks) {
       const double half = kLetter * static_cast<double>(tick.label.size()) / 2;
-      const double place = std::min(x(tick.value), width_ - half - 1);
+      const double position = std::min(x(tick.value), width_ - half - 1);
       svg_ +=
           fmt::format("<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>",
                       x(tick.value), bottom(), bottom() + 4);
-      if (place - half < free_from) continue;
-      free_from = place + half + 8;
-      svg_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", place,
+      if (position - half < free_from) continue;
+      free_from = position + half + 8;
+      svg_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", position,
                           bottom() + 16, html_text(tick.label));
     }
     svg_ += fmt::format("<text class=\"title\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
@@ -164,14 +164,14 @@ class PlotDrawing {
 
   void draw_mark(const PlotMark& mark) {
     if (!(mark.x >= x_.low && mark.x <= x_.high)) return;
-    const double place = x(mark.x);
+    const double position = x(mark.x);
     svg_ += fmt::format("<g class=\"mark {}\"><title>{}</title>", mark.kind, html_text(mark.text));
     if (mark.kind == "checkpoint") {
-      svg_ += fmt::format("<path d=\"M{:.1f} {:.1f}l4 7h-8z\"/>", place, bottom() - 7);
+      svg_ += fmt::format("<path d=\"M{:.1f} {:.1f}l4 7h-8z\"/>", position, bottom() - 7);
     } else {
-      svg_ += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>", place, kTop,
-                          bottom());
-      svg_ += fmt::format("<path d=\"M{:.1f} {:.1f}l5 -8h-10z\"/>", place, kTop + 4);
+      svg_ += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>", position,
+                          kTop, bottom());
+      svg_ += fmt::format("<path d=\"M{:.1f} {:.1f}l5 -8h-10z\"/>", position, kTop + 4);
     }
     svg_ += "</g>";
   }
@@ -222,20 +222,21 @@ class PlotDrawing {
   }
 
   /// The point of the curve that is nearest to x; null if none is near.
-  const PlotPoint* nearest(const PlotCurve& curve, double place, double reach) const {
-    const auto after = std::ranges::lower_bound(curve.points, place, {}, &PlotPoint::x);
+  const PlotPoint* nearest(const PlotCurve& curve, double position, double reach) const {
+    const auto after = std::ranges::lower_bound(curve.points, position, {}, &PlotPoint::x);
     const PlotPoint* best = nullptr;
     for (const auto candidate : {after, after == curve.points.begin() ? after : std::prev(after)}) {
-      if (candidate == curve.points.end() || std::abs(candidate->x - place) > reach) continue;
-      if (best == nullptr || std::abs(candidate->x - place) < std::abs(best->x - place)) best = &*candidate;
+      if (candidate == curve.points.end() || std::abs(candidate->x - position) > reach) continue;
+      if (best == nullptr || std::abs(candidate->x - position) < std::abs(best->x - position))
+        best = &*candidate;
     }
     return best;
   }
 
   /// The x values at which values are shown: those of the curve with the most points, at most about one for 8
   /// pixels, and the extremes of every curve.
-  std::vector<double> strip_places() const {
-    std::vector<double> places;
+  std::vector<double> strip_positions() const {
+    std::vector<double> positions;
     double last = -std::numeric_limits<double>::infinity();
     std::vector<double> all;
     for (const auto& curve : plot_.curves) {
@@ -244,42 +245,43 @@ class PlotDrawing {
       }
     }
     std::ranges::sort(all);
-    for (const double place : all) {
-      if (x(place) - last < 8) continue;
-      last = x(place);
-      places.push_back(place);
+    for (const double position : all) {
+      if (x(position) - last < 8) continue;
+      last = x(position);
+      positions.push_back(position);
     }
     for (const auto& parts : parts_) {
       for (const auto& part : parts.raw) {
         const auto [low, high] = std::ranges::minmax_element(part, {}, &PlotPoint::y);
-        places.push_back(low->x);
-        places.push_back(high->x);
-        places.push_back(part.back().x);
+        positions.push_back(low->x);
+        positions.push_back(high->x);
+        positions.push_back(part.back().x);
       }
-      if (places.size() > 2000) break;
+      if (positions.size() > 2000) break;
     }
-    std::ranges::sort(places);
-    places.erase(std::unique(places.begin(), places.end()), places.end());
-    return places;
+    std::ranges::sort(positions);
+    positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+    return positions;
   }
 
   void draw_strips() {
-    const auto places = strip_places();
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      const double left = i == 0 ? left_ : (x(places[i - 1]) + x(places[i])) / 2;
-      const double right = i + 1 == places.size() ? width_ - kRight : (x(places[i]) + x(places[i + 1])) / 2;
+    const auto positions = strip_positions();
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const double left = i == 0 ? left_ : (x(positions[i - 1]) + x(positions[i])) / 2;
+      const double right =
+          i + 1 == positions.size() ? width_ - kRight : (x(positions[i]) + x(positions[i + 1])) / 2;
       // What the strip covers, in the units of x.
       const double reach = std::max(right - left, 8.0) / (width_ - left_ - kRight) * (x_.high - x_.low);
-      draw_strip(places[i], left, right, reach);
+      draw_strip(positions[i], left, right, reach);
     }
   }
 
-  void draw_strip(double place, double left, double right, double reach) {
-    std::string title = place_words(plot_.x_title, place), dots;
+  void draw_strip(double position, double left, double right, double reach) {
+    std::string title = position_words(plot_.x_title, position), dots;
     for (const auto& curve : plot_.curves) {
-      const PlotPoint* const point = nearest(curve, place, reach);
+      const PlotPoint* const point = nearest(curve, position, reach);
       if (point == nullptr) continue;
-      const std::string at = point->x == place ? "" : fmt::format(" (at {})", number_words(point->x));
+      const std::string at = point->x == position ? "" : fmt::format(" (at {})", number_words(point->x));
       title += fmt::format("\n{}: {}{}{}", curve.label, number_words(point->y),
                            plot_.y_unit.empty() ? "" : " " + plot_.y_unit, at);
       if (std::isfinite(point->y))
@@ -291,7 +293,7 @@ class PlotDrawing {
         "height=\"{:.1f}\"/>",
         html_text(title), left, kTop, std::max(right - left, 1.0), bottom() - kTop);
     svg_ += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>{3}</g>",
-                        x(place), kTop, bottom(), dots);
+                        x(position), kTop, bottom(), dots);
   }
 
   const Plot& plot_;
@@ -305,7 +307,7 @@ class PlotDrawing {
 
 }  // namespace
 
-std::string place_words(const std::string& x_title, double x) {
+std::string position_words(const std::string& x_title, double x) {
   const bool is_unit = x_title.find(' ') != std::string::npos;
   return is_unit ? fmt::format("{} {}", number_words(x), x_title)
                  : fmt::format("{} {}", x_title, number_words(x));

@@ -53,8 +53,8 @@ struct DrawnPlot {
   std::vector<bool> dotted;
 };
 
-/// A place on the x axis: "step 120", "3.5 hours since the first log". *Local*.
-std::string place_words(const std::string& x_title, double x);
+/// A position on the x axis: "step 120", "3.5 hours since the first log". *Local*.
+std::string position_words(const std::string& x_title, double x);
 
 /// Whether any curve has two finite values, or one that a dot shows: otherwise a plot would be empty.
 bool can_be_drawn(const Plot& plot);

@@ -44,23 +44,23 @@ void widen(double& low, double& high) {
   high += half;
 }
 
-std::vector<double> log_places(double low, double high, const std::vector<double>& factors, int stride) {
-  std::vector<double> places;
+std::vector<double> log_positions(double low, double high, const std::vector<double>& factors, int stride) {
+  std::vector<double> positions;
   const int first = static_cast<int>(std::floor(std::log10(low))),
             last = static_cast<int>(std::ceil(std::log10(high)));
   for (int exponent = first; exponent <= last; ++exponent) {
     if (exponent % stride != 0) continue;
     for (const double factor : factors) {
-      const double place = factor * std::pow(10.0, exponent);
-      if (place >= low * (1 - 1e-9) && place <= high * (1 + 1e-9)) places.push_back(place);
+      const double position = factor * std::pow(10.0, exponent);
+      if (position >= low * (1 - 1e-9) && position <= high * (1 + 1e-9)) positions.push_back(position);
     }
   }
-  return places;
+  return positions;
 }
 
 }  // namespace
 
-double Axis::place_of(double value) const {
+double Axis::fraction_of(double value) const {
   if (is_log) return (std::log10(value) - std::log10(low)) / (std::log10(high) - std::log10(low));
   return (value - low) / (high - low);
 }
@@ -91,14 +91,14 @@ Axis log_axis(double low, double high, int most) {
   }
   const double decades = std::log10(axis.high / axis.low);
   const int stride = std::max(1, static_cast<int>(std::ceil(decades / std::max(most, 2))));
-  auto places = log_places(axis.low, axis.high, {1}, stride);
-  if (decades < most / 3.0) places = log_places(axis.low, axis.high, {1, 2, 5}, 1);
-  if (places.size() < 2) {
+  auto positions = log_positions(axis.low, axis.high, {1}, stride);
+  if (decades < most / 3.0) positions = log_positions(axis.low, axis.high, {1, 2, 5}, 1);
+  if (positions.size() < 2) {
     axis.ticks = linear_axis(axis.low, axis.high, most).ticks;
     std::erase_if(axis.ticks, [&](const Axis::Tick& tick) { return tick.value < axis.low; });
     return axis;
   }
-  for (const double place : places) axis.ticks.push_back({place, number_words(place)});
+  for (const double position : positions) axis.ticks.push_back({position, number_words(position)});
   return axis;
 }
 

@@ -5,7 +5,7 @@
 
 namespace lockstep::launch {
 
-/// The range of an axis, and its labelled places in ascending order.
+/// The range of an axis, and its labelled positions in ascending order.
 struct Axis {
   double low = 0;
   double high = 1;
@@ -17,7 +17,7 @@ struct Axis {
   bool is_log = false;
 
   /// Where a value lies: 0 at `low`, 1 at `high`.
-  double place_of(double value) const;
+  double fraction_of(double value) const;
 };
 
 /// An axis that contains the finite range, with 2 to about `most` ticks at round numbers (1, 2 or 5 times a

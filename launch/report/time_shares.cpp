@@ -74,7 +74,7 @@ std::string state_name(const std::vector<const TracedSpan*>& open, int operation
 }
 
 /// The usual parts of a step, in its order, then the program's own ranges, then the rest.
-int place_of(const std::string& what) {
+int rank_in_order(const std::string& what) {
   constexpr std::string_view kFirst[] = {"loader",    "forward",           "backward",
                                          kOverlapped, kCommunicationAlone, "optimizer"};
   const auto* const found = std::ranges::find(kFirst, std::string_view(what));
@@ -88,7 +88,7 @@ std::vector<TimeShare> sorted_shares(const std::map<std::string, double>& second
     if (time > 0) shares.push_back({what, time});
   }
   std::ranges::stable_sort(shares, [](const TimeShare& one, const TimeShare& other) {
-    const int left = place_of(one.what), right = place_of(other.what);
+    const int left = rank_in_order(one.what), right = rank_in_order(other.what);
     return left != right ? left < right : one.seconds > other.seconds;
   });
   return shares;

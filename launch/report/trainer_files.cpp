@@ -6,8 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "core/utf8_check.hpp"
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "report/lenient_json.hpp"
 

@@ -1,9 +1,8 @@
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <set>
 
@@ -11,6 +10,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/shallow_json.hpp"
 #include "core/atomic_directory.hpp"
+#include "core/checksum.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using manifest::Manifest;
-
-constexpr std::string_view kPrefix = "checkpoint-";
 
 /// A training's output folder is often given in place of a checkpoint in it.
 [[noreturn]] void fail_without_manifest(const fs::path& folder) {
@@ -118,7 +116,7 @@ using Checkpoints = std::vector<Checkpoint>;
 
 /// The usable ones, newest first, and the others.
 std::pair<Checkpoints, Checkpoints> split_usable(const Checkpoints& all,
-                                               const std::vector<BadCheckpoint>& bad) {
+                                                 const std::vector<BadCheckpoint>& bad) {
   std::pair<Checkpoints, Checkpoints> result;
   for (const auto& checkpoint : all) {
     const bool is_bad =
@@ -144,17 +142,6 @@ std::set<fs::path> best_of(const Checkpoints& newest_first, const RotationOption
 }
 
 }  // namespace
-
-std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{}", kPrefix, step); }
-
-std::optional<std::int64_t> step_in_name(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (parsed.ec != std::errc() || parsed.ptr != end || step < 0) return std::nullopt;
-  return step;
-}
 
 void write_checkpoint(const fs::path& path, CheckpointInfo info,
                       const std::function<FileDigests(const fs::path&)>& write) {

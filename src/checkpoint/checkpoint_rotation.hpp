@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "core/atomic_directory.hpp"
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
 
 namespace lockstep {
 

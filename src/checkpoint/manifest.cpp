@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/shallow_json.hpp"
+#include "core/checksum.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
-#include "lockstep/core/checksum.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+#include "core/checksum.hpp"
 
 namespace lockstep::manifest {
 

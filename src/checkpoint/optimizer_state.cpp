@@ -176,13 +176,13 @@ void check_state(Kind kind, const Groups& groups, const OptimizerState& state, c
   check_tensors(kind, state.tensors, groups, where);
 }
 
-void take(const at::Tensor& saved, const at::Tensor& parameter, at::Tensor& place) {
-  place = at::empty_like(parameter, saved.scalar_type());
-  place.copy_(saved);
+void take(const at::Tensor& saved, const at::Tensor& parameter, at::Tensor& target) {
+  target = at::empty_like(parameter, saved.scalar_type());
+  target.copy_(saved);
 }
 
-void take(const at::Tensor& saved, const at::Tensor&, std::int64_t& place) {
-  place = saved.item<std::int64_t>();
+void take(const at::Tensor& saved, const at::Tensor&, std::int64_t& target) {
+  target = saved.item<std::int64_t>();
 }
 
 /// The state of one parameter; null if it has none.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.hpp"
-#include "lockstep/core/checksum.hpp"
+#include "core/checksum.hpp"
 
 namespace lockstep {
 

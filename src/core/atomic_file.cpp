@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/checksum.hpp"
 #include "core/file_system.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -41,7 +42,9 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   while (bytes > 0) {
     const auto done = uninterrupted([&] { return ::write(descriptor_, next, std::min(bytes, kWriteBytes)); });
     if (done <= 0) fail("writing failed", done < 0 ? errno : ENOSPC);
-    checksum_.update(next, static_cast<std::size_t>(done));
+    Crc32c checksum(checksum_);
+    checksum.update(next, static_cast<std::size_t>(done));
+    checksum_ = checksum.value();
     next += done;
     bytes -= static_cast<std::size_t>(done);
     written_ += static_cast<std::size_t>(done);
@@ -59,7 +62,7 @@ FileDigest AtomicFile::commit() {
   temporary_.clear();
   const int error = sync_folder(parent_of(path_));
   if (error != 0) fail("it is in place, but flushing its folder to the disk failed", error);
-  return {written_, checksum_.value()};
+  return {written_, checksum_};
 }
 
 void AtomicFile::require_open() const {

@@ -1,4 +1,4 @@
-#include "lockstep/core/checksum.hpp"
+#include "core/checksum.hpp"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>

@@ -26,7 +26,7 @@ constexpr std::array<Ending, 5> kEndings{{{"ba", Unit::steps},
 /// Tolerates rounding errors: a product may differ from the intended integer in its last bit.
 std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ceil(steps - 1e-9 * steps)); }
 
-double known(std::int64_t number, const char* what, const Duration& duration) {
+double require_known(std::int64_t number, const char* what, const Duration& duration) {
   if (number > 0) return static_cast<double>(number);
   throw UsageError(
       fmt::format("the duration {} cannot be used here: {} is not known", duration.text(), what));
@@ -67,11 +67,12 @@ std::string Duration::text() const {
 std::int64_t Duration::steps(const DurationScale& scale) const {
   switch (unit_) {
     case Unit::epochs:
-      return rounded_up(value_ * known(scale.steps_per_epoch, "the length of an epoch", *this));
+      return rounded_up(value_ * require_known(scale.steps_per_epoch, "the length of an epoch", *this));
     case Unit::samples:
-      return rounded_up(value_ / known(scale.samples_per_step, "the number of samples in a step", *this));
+      return rounded_up(value_ /
+                        require_known(scale.samples_per_step, "the number of samples in a step", *this));
     case Unit::share:
-      return rounded_up(value_ * known(scale.training_steps, "the length of the training", *this));
+      return rounded_up(value_ * require_known(scale.training_steps, "the length of the training", *this));
     case Unit::seconds:
       throw UsageError(
           fmt::format("the duration {} is a time, but a number of steps is needed here", text()));

@@ -41,22 +41,22 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
 InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read(void* data, std::size_t bytes) {
-  read_at(place_, data, bytes);
-  place_ += bytes;
+  read_at(offset_, data, bytes);
+  offset_ += bytes;
 }
 
-void InputFile::read_at(std::uint64_t place, void* data, std::size_t bytes) const {
+void InputFile::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
   auto* next = static_cast<char*>(data);
   while (bytes > 0) {
-    const auto got = ::pread(descriptor_, next, std::min(bytes, kReadBytes), static_cast<off_t>(place));
+    const auto got = ::pread(descriptor_, next, std::min(bytes, kReadBytes), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path_, fmt::format("reading at byte {} failed: {}", place, reason(errno)));
+    if (got < 0) fail(path_, fmt::format("reading at byte {} failed: {}", offset, reason(errno)));
     if (got == 0) {
-      fail(path_, fmt::format("it ends at byte {}, but {} bytes more are needed", place, bytes));
+      fail(path_, fmt::format("it ends at byte {}, but {} bytes more are needed", offset, bytes));
     }
     next += got;
     bytes -= static_cast<std::size_t>(got);
-    place += static_cast<std::uint64_t>(got);
+    offset += static_cast<std::uint64_t>(got);
   }
 }
 

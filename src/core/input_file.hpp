@@ -30,12 +30,12 @@ class InputFile {
   void read(void* data, std::size_t bytes);
 
   /// The same from a given position; the position of read() does not change.
-  void read_at(std::uint64_t place, void* data, std::size_t bytes) const;
+  void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;
 
  private:
   std::filesystem::path path_;
   std::uint64_t size_ = 0;
-  std::uint64_t place_ = 0;
+  std::uint64_t offset_ = 0;
   int descriptor_ = -1;
 };
 

@@ -42,9 +42,9 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool binary(typename Sax::binary_t&) override { return false; }
 
   bool key(typename Sax::string_t& name) override {
-    const auto [place, is_new] = open_.back()->emplace(name, nullptr);
+    const auto [entry, is_new] = open_.back()->emplace(name, nullptr);
     if (!is_new) fail_(fmt::format("it gives the name '{}' twice in one object", name.substr(0, kNameShown)));
-    member_ = &*place;
+    member_ = &*entry;
     return true;
   }
 
@@ -77,9 +77,9 @@ class Builder final : public nlohmann::json_sax<Json> {
     if (open_.size() == kDeepest) {
       fail_(fmt::format("its lists and objects are nested more than {} levels deep", kDeepest));
     }
-    auto& place = slot();
-    place = std::move(empty);
-    open_.push_back(&place);
+    auto& target = slot();
+    target = std::move(empty);
+    open_.push_back(&target);
     return true;
   }
 

@@ -42,7 +42,7 @@ std::string head_text(const ProgressState& state, bool with_bar) {
 }
 
 /// Truncates to `columns` code points, so that no UTF-8 character is split.
-std::string cut(std::string text, int columns) {
+std::string truncate(std::string text, int columns) {
   int seen = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
     const bool begins_letter = (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
@@ -108,7 +108,7 @@ std::string progress_line(const ProgressState& state, int width, bool with_bar) 
     with_bar = false;
     line = line_of(state, false, left);
   }
-  return cut(std::move(line), width);
+  return truncate(std::move(line), width);
 }
 
 ProgressBar::ProgressBar(const World& world, ProgressBarOptions options)

@@ -9,11 +9,11 @@ namespace lockstep {
 /// The number of bytes of the character at the beginning of `text`; 0 if it is not valid UTF-8 (RFC 3629): no
 /// overlong forms, no surrogates, nothing above U+10FFFF.
 inline std::size_t utf8_length(std::string_view text) noexcept {
-  const auto at = [&](std::size_t place) {
-    return place < text.size() ? static_cast<unsigned char>(text[place]) : 0U;
+  const auto at = [&](std::size_t index) {
+    return index < text.size() ? static_cast<unsigned char>(text[index]) : 0U;
   };
   const unsigned first = at(0);
-  const auto follows = [&](std::size_t place) { return (at(place) & 0xC0U) == 0x80U; };
+  const auto follows = [&](std::size_t index) { return (at(index) & 0xC0U) == 0x80U; };
   if (text.empty()) return 0;
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return follows(1) ? 2 : 0;
@@ -30,10 +30,10 @@ inline std::size_t utf8_length(std::string_view text) noexcept {
 
 /// The position of the first byte that is not UTF-8; npos if there is none.
 inline std::size_t first_not_utf8(std::string_view text) noexcept {
-  for (std::size_t place = 0; place < text.size();) {
-    const auto length = utf8_length(text.substr(place));
-    if (length == 0) return place;
-    place += length;
+  for (std::size_t index = 0; index < text.size();) {
+    const auto length = utf8_length(text.substr(index));
+    if (length == 0) return index;
+    index += length;
   }
   return std::string_view::npos;
 }

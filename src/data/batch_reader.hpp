@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "data/batch_plan.hpp"
 #include "data/device_copy.hpp"
 #include "lockstep/data/data_loader.hpp"
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/batch_plan.hpp"
 #include "data/batch_reader.hpp"
 #include "data/prefetcher.hpp"
 #include "data/stream_pass.hpp"

@@ -10,13 +10,13 @@
 #include <mutex>
 #include <optional>
 
+#include "core/checksum.hpp"
 #include "core/input_file.hpp"
 #include "data/images/color.hpp"
 #include "data/images/draw.hpp"
 #include "data/images/resample.hpp"
 #include "data/transforms/image_kernels.hpp"
 #include "data/transforms/image_size.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
 

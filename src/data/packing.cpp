@@ -32,23 +32,23 @@ at::Tensor blocks_of(const std::vector<Example>& examples, const std::string& na
 }
 
 /// The sequences of one sample must have the same length, and the names and dtypes of the first sample's.
-void check_sequences(const Example& example, std::size_t place, const Example& first) {
+void check_sequences(const Example& example, std::size_t number, const Example& first) {
   std::int64_t length = -1;
   if (example.names().size() > first.names().size())
-    throw DataError(
-        fmt::format("cannot pack sample number {}: it has columns that the first one does not have.", place));
+    throw DataError(fmt::format(
+        "cannot pack sample number {}: it has columns that the first one does not have.", number));
   for (const auto& name : first.names()) {
     const at::Tensor tensor = example.contains(name) ? example[name] : at::Tensor();
     const bool sequence = tensor.defined() && tensor.dim() == 1;
     if (sequence && tensor.dtype() != first[name].dtype())
       throw DataError(fmt::format("cannot pack sample number {}: '{}' is of {}, that of the first one of {}.",
-                                  place, name, c10::toString(tensor.scalar_type()),
+                                  number, name, c10::toString(tensor.scalar_type()),
                                   c10::toString(first[name].scalar_type())));
     if (sequence && length == -1) length = tensor.size(0);
     if (sequence && tensor.size(0) == length) continue;
     throw DataError(fmt::format(
         "cannot pack sample number {}: '{}' is {}. Pack tokens only, and drop the other columns first.",
-        place, name,
+        number, name,
         sequence ? fmt::format("of length {}, not {} as the one before", tensor.size(0), length)
                  : "no sequence of one dimension"));
   }
@@ -92,8 +92,8 @@ Batch packed_part(const Dataset& dataset, std::int64_t begin, std::int64_t end,
 Batch group_texts(const std::vector<Example>& examples, const PackingOptions& options) {
   check_sizes(options);
   if (examples.empty()) throw UsageError("group_texts was given no samples.");
-  for (std::size_t place = 0; place < examples.size(); ++place) {
-    check_sequences(examples[place], place, examples.front());
+  for (std::size_t number = 0; number < examples.size(); ++number) {
+    check_sequences(examples[number], number, examples.front());
   }
   Batch batch;
   for (const auto& name : examples.front().names())

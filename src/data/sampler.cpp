@@ -129,8 +129,8 @@ std::vector<std::int64_t> DistributedSampler::epoch_indices(std::int64_t epoch) 
   mine.reserve(static_cast<std::size_t>(size_));
   for (std::int64_t row = 0; row < size_; ++row) {
     // After its end the order restarts from its beginning, like PyTorch's padding.
-    const auto place = (options_.rank + row * options_.num_replicas) % length();
-    mine.push_back(shuffled ? shuffled[place] : place);
+    const auto position = (options_.rank + row * options_.num_replicas) % length();
+    mine.push_back(shuffled ? shuffled[position] : position);
   }
   return mine;
 }
@@ -186,11 +186,11 @@ SubsetRandomSampler::SubsetRandomSampler(std::int64_t length, Indices indices, s
 }
 
 Indices SubsetRandomSampler::epoch_indices(std::int64_t epoch) const {
-  const auto places = seeded_permutation(size(), epoch_seed(epoch));
-  const auto* place = places.const_data_ptr<std::int64_t>();
+  const auto positions = seeded_permutation(size(), epoch_seed(epoch));
+  const auto* position = positions.const_data_ptr<std::int64_t>();
   Indices order;
   order.reserve(indices_.size());
-  for (std::int64_t i = 0; i < size(); ++i) order.push_back(indices_[static_cast<std::size_t>(place[i])]);
+  for (std::int64_t i = 0; i < size(); ++i) order.push_back(indices_[static_cast<std::size_t>(position[i])]);
   return order;
 }
 

@@ -71,7 +71,7 @@ PrefetchedBatch StreamBatches::read_part(Part& part, bool& has_batch) const {
     auto first = first_samples(position.part, options_.batch_size - rows);
     std::move(first.begin(), first.end(), std::back_inserter(samples));
   }
-  return made(std::move(samples), rows);
+  return make_batch(std::move(samples), rows);
 }
 
 StreamBatches::Outcome StreamBatches::take_outcome(std::int64_t number) {
@@ -88,8 +88,8 @@ std::vector<Example> StreamBatches::first_samples(const StreamPart& part, std::i
     samples.push_back(std::move(*sample));
   }
   const auto some = samples.size();
-  for (std::size_t place = 0; some > 0 && std::ssize(samples) < count; ++place)
-    samples.push_back(samples[place]);
+  for (std::size_t index = 0; some > 0 && std::ssize(samples) < count; ++index)
+    samples.push_back(samples[index]);
   return samples;
 }
 
@@ -97,7 +97,7 @@ std::optional<PrefetchedBatch> StreamBatches::repetition(std::int64_t count) {
   const at::NoGradGuard no_gradients;
   if (repeated_.empty()) repeated_ = first_samples_of_any(count);
   if (repeated_.empty()) return std::nullopt;
-  return made(repeated_, 0);
+  return make_batch(repeated_, 0);
 }
 
 std::vector<Example> StreamBatches::first_samples_of_any(std::int64_t count) const {
@@ -116,7 +116,7 @@ std::vector<Example> StreamBatches::first_samples_of_any(std::int64_t count) con
   return {};
 }
 
-PrefetchedBatch StreamBatches::made(std::vector<Example> samples, std::int64_t valid) const {
+PrefetchedBatch StreamBatches::make_batch(std::vector<Example> samples, std::int64_t valid) const {
   std::vector<bool> marks(samples.size(), false);
   std::fill_n(marks.begin(), valid, true);
   Batch batch = options_.collate ? options_.collate(std::move(samples)) : default_collate(std::move(samples));

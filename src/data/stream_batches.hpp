@@ -57,7 +57,7 @@ class StreamBatches {
   PrefetchedBatch read_part(Part& part, bool& has_batch) const;
   std::vector<Example> first_samples(const StreamPart& part, std::int64_t count) const;
   std::vector<Example> first_samples_of_any(std::int64_t count) const;
-  PrefetchedBatch made(std::vector<Example> samples, std::int64_t valid) const;
+  PrefetchedBatch make_batch(std::vector<Example> samples, std::int64_t valid) const;
   [[noreturn]] void fail(const StreamPart& part, const char* text) const;
 
   std::shared_ptr<const StreamDataset> stream_;

@@ -63,9 +63,9 @@ PartPositions in_order(const std::vector<Entry>& entries) {
   std::size_t most = 0;
   for (const auto& entry : entries) most = std::max(most, entry.parts.size());
   PartPositions all;
-  for (std::size_t place = 0; place < most; ++place) {
+  for (std::size_t index = 0; index < most; ++index) {
     for (const auto& entry : entries) {
-      if (place < entry.parts.size()) all.push_back(entry.parts[place]);
+      if (index < entry.parts.size()) all.push_back(entry.parts[index]);
     }
   }
   return all;
@@ -102,9 +102,9 @@ PartPositions deal_parts(std::span<const std::string> entries, int num_replicas,
         all.size(), saved.size(), num_replicas, all.size()));
   }
   PartPositions mine;
-  for (auto place = static_cast<std::size_t>(rank); place < all.size();
-       place += static_cast<std::size_t>(num_replicas))
-    mine.push_back(all[place]);
+  for (auto index = static_cast<std::size_t>(rank); index < all.size();
+       index += static_cast<std::size_t>(num_replicas))
+    mine.push_back(all[index]);
   if (mine.empty() && !all.empty()) {
     // A surplus rank has nothing to read in this epoch, but needs rows to repeat.
     mine.push_back(all[static_cast<std::size_t>(rank) % all.size()]);

@@ -149,8 +149,8 @@ PrefetchedBatch OwnBatches::read(std::int64_t number) {
 PartPositions OwnBatches::in_order() const {
   const auto count = std::ssize(positions_);
   PartPositions order;
-  for (std::int64_t place = 0; place < count; ++place)
-    order.push_back(positions_[static_cast<std::size_t>((number_ + place) % count)]);
+  for (std::int64_t index = 0; index < count; ++index)
+    order.push_back(positions_[static_cast<std::size_t>((number_ + index) % count)]);
   return order;
 }
 

@@ -111,11 +111,11 @@ ArrowDataset stage(const ArrowDataset& dataset, const fs::path& destination, con
   const std::string fingerprint = dataset.fingerprint();
   const StagingPlan plan = plan_of(dataset);
   const bool whole = is_its_files(dataset, plan);
-  const fs::path place =
+  const fs::path parent =
       destination.empty() ? default_staging_folder("data", process_environment()) : destination;
   const fs::path folder =
       run_once_per_node(options.ranks, "stage data set " + fingerprint, [&](const Tell& tell) {
-        const fs::path own = place / fingerprint;
+        const fs::path own = parent / fingerprint;
         if (whole) return copy(plan, own, options, tell).string();
         write_rows(dataset, own);
         return own.string();

@@ -6,10 +6,10 @@
 #include <iterator>
 #include <optional>
 
+#include "core/checksum.hpp"
 #include "core/file_system.hpp"
 #include "datasets/cache/cache_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/sha256.hpp"

@@ -7,7 +7,7 @@
 namespace lockstep::kernels {
 namespace {
 
-const std::string& text_of(const std::string& name) {
+const std::string& find_text(const std::string& name) {
   const auto& sources = cuda_sources();
   const auto found =
       std::find_if(sources.begin(), sources.end(), [&](const auto& source) { return source.name == name; });
@@ -18,7 +18,7 @@ const std::string& text_of(const std::string& name) {
 }  // namespace
 
 std::string cuda_text(const std::string& name) {
-  return text_of("prelude") + "\n#line 1 \"" + name + ".cu\"\n" + text_of(name);
+  return find_text("prelude") + "\n#line 1 \"" + name + ".cu\"\n" + find_text(name);
 }
 
 }  // namespace lockstep::kernels

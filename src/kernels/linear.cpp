@@ -31,7 +31,7 @@ at::Tensor narrow_copy(const at::Tensor& parameter, at::ScalarType dtype) {
                                                : parameter.detach().to(dtype);
 }
 
-at::Tensor joined(std::vector<at::Tensor> parts, std::int64_t dimension) {
+at::Tensor concatenate(std::vector<at::Tensor> parts, std::int64_t dimension) {
   return parts.size() == 1 ? parts.front() : at::cat(parts, dimension);
 }
 
@@ -116,11 +116,11 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
       outputs.push_back(weights.back().size(outputs_at));
       if (layer.has_bias) biases.push_back(narrow_copy(parameters[layer.weights + i], layer.dtype));
     }
-    const at::Tensor weight = joined(std::move(weights), outputs_at);
+    const at::Tensor weight = concatenate(std::move(weights), outputs_at);
     const at::Tensor flat = input.detach().to(layer.dtype).reshape({-1, input.size(-1)});
     const at::Tensor turned = layer.options.is_turned ? weight : weight.t();
     const at::Tensor values =
-        layer.has_bias ? at::addmm(joined(std::move(biases), 0), flat, turned) : at::mm(flat, turned);
+        layer.has_bias ? at::addmm(concatenate(std::move(biases), 0), flat, turned) : at::mm(flat, turned);
     const bool has_activation = layer.options.activation != Activation::none;
     const at::Tensor result = has_activation ? gelu(values, layer.options.activation) : values;
     // No more than backward needs: of a frozen layer no input lives until then.
@@ -205,7 +205,7 @@ at::Tensor composed(const at::Tensor& input, const Tensors& weights, const Tenso
     const at::Tensor weight = options.is_turned ? weights[i].t() : weights[i];
     parts.push_back(biases.empty() ? at::linear(input, weight) : at::linear(input, weight, biases[i]));
   }
-  const at::Tensor values = joined(std::move(parts), -1);
+  const at::Tensor values = concatenate(std::move(parts), -1);
   return options.activation == Activation::none ? values : at::gelu(values, gelu_text(options.activation));
 }
 

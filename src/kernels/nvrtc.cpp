@@ -104,7 +104,7 @@ const Nvrtc& nvrtc() {
   return functions;
 }
 
-void check(int result, const char* what) {
+void check_result(int result, const char* what) {
   if (result != 0) throw Error(fmt::format("NVRTC failed to {}: {}", what, nvrtc().error_text(result)));
 }
 
@@ -129,17 +129,18 @@ std::string first_error(const std::string& log) {
 
 std::string nvrtc_version() {
   int major = 0, minor = 0;
-  check(nvrtc().version(&major, &minor), "say its version");
+  check_result(nvrtc().version(&major, &minor), "say its version");
   return fmt::format("{}.{}", major, minor);
 }
 
 Cubin compile_cuda(const std::string& text, const std::string& instance, const std::string& architecture,
                    const std::vector<std::string>& options, std::string* log) {
   Program program = nullptr;
-  check(nvrtc().create(&program, text.c_str(), "lockstep.cu", 0, nullptr, nullptr), "create a program");
+  check_result(nvrtc().create(&program, text.c_str(), "lockstep.cu", 0, nullptr, nullptr),
+               "create a program");
   const auto destroy = [](Program* made) { nvrtc().destroy(made); };
   const std::unique_ptr<Program, decltype(destroy)> end(&program, destroy);
-  check(nvrtc().add_name(program, instance.c_str()), "take a name");
+  check_result(nvrtc().add_name(program, instance.c_str()), "take a name");
   std::vector<std::string> all{"-arch=" + architecture, "-std=c++17"};
   all.insert(all.end(), options.begin(), options.end());
   std::vector<const char*> pointers;
@@ -152,11 +153,11 @@ Cubin compile_cuda(const std::string& text, const std::string& instance, const s
                             said.empty() ? nvrtc().error_text(result) : first_error(said)));
   }
   const char* symbol = nullptr;
-  check(nvrtc().lowered_name(program, instance.c_str(), &symbol), "name a kernel");
+  check_result(nvrtc().lowered_name(program, instance.c_str(), &symbol), "name a kernel");
   std::size_t bytes = 0;
-  check(nvrtc().cubin_size(program, &bytes), "size a kernel");
+  check_result(nvrtc().cubin_size(program, &bytes), "size a kernel");
   Cubin cubin{.symbol = symbol, .bytes = std::string(bytes, '\0')};
-  check(nvrtc().cubin(program, cubin.bytes.data()), "give a kernel");
+  check_result(nvrtc().cubin(program, cubin.bytes.data()), "give a kernel");
   return cubin;
 }
 

@@ -13,7 +13,7 @@
 namespace lockstep::models {
 namespace {
 
-void check(const BartConfig& config) {
+void check_config(const BartConfig& config) {
   const std::int64_t heads[] = {config.encoder_attention_heads, config.decoder_attention_heads};
   for (const std::int64_t count : heads) {
     if (count < 1 || config.d_model % count != 0) {
@@ -42,7 +42,7 @@ AttentionMask causal(const at::Tensor& ids) { return {.causal = ids.size(1) > 1}
 
 BartForConditionalGenerationImpl::BartForConditionalGenerationImpl(const BartConfig& config)
     : FamilyModel(config) {
-  check(config);
+  check_config(config);
   model_ = register_module("model", std::make_shared<BartBodyImpl>(config));
   const auto words = config.share_encoder_decoder_embeddings ? config.vocab_size : config.decoder_vocab_size;
   if (form_of(config.model_type).has_logits_bias)

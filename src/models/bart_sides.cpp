@@ -29,7 +29,7 @@ BartSideImpl::BartSideImpl(const BartConfig& config, const Embedding& tokens)
     : form_(form_of(config.model_type)),
       scale_(config.scale_embedding ? std::sqrt(static_cast<double>(config.d_model)) : 1.0),
       dropout_(config.dropout),
-      places_count_(config.max_position_embeddings),
+      positions_count_(config.max_position_embeddings),
       width_(config.d_model),
       padding_(config.pad_token_id),
       tokens_(tokens) {
@@ -41,7 +41,7 @@ BartSideImpl::BartSideImpl(const BartConfig& config, const Embedding& tokens)
 void BartSideImpl::register_rest() {
   const auto norm = [&] { return LayerNorm(torch::nn::LayerNormOptions({width_})); };
   if (form_.positions == BartForm::learned)
-    places_ = register_module("embed_positions", Embedding(places_count_ + kFirstPlace, width_));
+    positions_ = register_module("embed_positions", Embedding(positions_count_ + kFirstPlace, width_));
   layers_ = register_module("layers", torch::nn::ModuleList());
   if (form_.normalized_embeddings) norm_ = register_module("layernorm_embedding", norm());
   if (form_.final_norm) last_norm_ = register_module("layer_norm", norm());
@@ -56,8 +56,8 @@ at::Tensor BartSideImpl::places(const at::Tensor& ids, std::int64_t begin) {
     return sines_((mask.cumsum(1) + begin) * mask + padding_, padding_ + 1 + length, dtype);
   }
   const at::Tensor positions = at::arange(begin, length, ids.options().dtype(at::kLong));
-  if (form_.positions == BartForm::sines) return sines_(positions, places_count_, dtype);
-  return places_(positions + kFirstPlace);
+  if (form_.positions == BartForm::sines) return sines_(positions, positions_count_, dtype);
+  return positions_(positions + kFirstPlace);
 }
 
 at::Tensor BartSideImpl::embedded(const at::Tensor& ids, std::int64_t begin) {

@@ -35,8 +35,8 @@ class BartSideImpl : public torch::nn::Module {
 
   const BartForm& form_;
   double scale_, dropout_;
-  std::int64_t places_count_, width_, padding_;
-  torch::nn::Embedding tokens_{nullptr}, places_{nullptr};
+  std::int64_t positions_count_, width_, padding_;
+  torch::nn::Embedding tokens_{nullptr}, positions_{nullptr};
   Sinusoids sines_;
   torch::nn::LayerNorm norm_{nullptr}, last_norm_{nullptr};
 };

@@ -17,7 +17,7 @@ at::Tensor without(const at::Tensor& scores, const at::Tensor& mask) {
   return scores + mask.to(at::kFloat) * kNothing;
 }
 
-std::int64_t at_place(const at::Tensor& table, std::int64_t row, std::int64_t column) {
+std::int64_t element_at(const at::Tensor& table, std::int64_t row, std::int64_t column) {
   return table.const_data_ptr<std::int64_t>()[row * table.size(1) + column];
 }
 
@@ -102,18 +102,18 @@ BeamSearch::Continuations BeamSearch::best_of(const at::Tensor& scores) {
     const at::Tensor drawn = draws_(on_host.softmax(-1), count, of_input);
     const auto [sorted, order] = on_host.gather(1, drawn).sort(-1, /*descending=*/true);
     best.sums = sorted.contiguous();
-    best.places = drawn.gather(1, order).contiguous();
+    best.positions = drawn.gather(1, order).contiguous();
   } else {
-    const auto [top, places] = sums.topk(count);
+    const auto [top, positions] = sums.topk(count);
     best.sums = top.cpu().contiguous();
-    best.places = places.cpu().contiguous();
+    best.positions = positions.cpu().contiguous();
   }
   best.ends = at::zeros({rows(), count}, at::kBool);
   auto* ends = best.ends.data_ptr<bool>();
   for (std::int64_t row = 0; row < rows(); ++row) {
     const auto& text = running_[static_cast<std::size_t>(row * beams_)];
     for (std::int64_t rank = 0; rank < count; ++rank) {
-      const auto token = at_place(best.places, row, rank) % best.vocabulary;
+      const auto token = element_at(best.positions, row, rank) % best.vocabulary;
       ends[row * count + rank] =
           settings_.config().eos_token_id.contains(token) || text.added() + 1 >= text.limits.most;
     }
@@ -123,9 +123,9 @@ BeamSearch::Continuations BeamSearch::best_of(const at::Tensor& scores) {
 
 std::vector<std::int64_t> BeamSearch::continued(std::int64_t row, const Continuations& best,
                                                 std::int64_t rank) const {
-  const auto place = at_place(best.places, row, rank);
-  auto tokens = running_[static_cast<std::size_t>(row * beams_ + place / best.vocabulary)].tokens;
-  tokens.push_back(place % best.vocabulary);
+  const auto position = element_at(best.positions, row, rank);
+  auto tokens = running_[static_cast<std::size_t>(row * beams_ + position / best.vocabulary)].tokens;
+  tokens.push_back(position % best.vocabulary);
   return tokens;
 }
 
@@ -145,9 +145,9 @@ void BeamSearch::finish(const Continuations& best) {
   std::vector<std::vector<std::int64_t>> texts;
   for (std::int64_t row = 0; row < rows(); ++row) {
     for (std::int64_t i = 0; i < beams_; ++i) {
-      const auto place = at_place(chosen, row, i);
-      texts.push_back(place < beams_ ? finished_[static_cast<std::size_t>(row * beams_ + place)]
-                                     : continued(row, best, place - beams_));
+      const auto position = element_at(chosen, row, i);
+      texts.push_back(position < beams_ ? finished_[static_cast<std::size_t>(row * beams_ + position)]
+                                        : continued(row, best, position - beams_));
     }
   }
   finished_ = std::move(texts);
@@ -161,9 +161,9 @@ void BeamSearch::run_on(const Continuations& best, std::vector<std::int64_t>& or
   std::vector<TextSoFar> texts = running_;
   for (std::int64_t row = 0; row < rows(); ++row) {
     for (std::int64_t beam = 0; beam < beams_; ++beam) {
-      const auto rank = at_place(chosen, row, beam);
+      const auto rank = element_at(chosen, row, beam);
       texts[static_cast<std::size_t>(row * beams_ + beam)].tokens = continued(row, best, rank);
-      origins.push_back(at_place(best.places, row, rank) / best.vocabulary);
+      origins.push_back(element_at(best.positions, row, rank) / best.vocabulary);
     }
   }
   running_ = std::move(texts);

@@ -11,11 +11,11 @@
 namespace lockstep::models {
 
 /// Beam search over all rows of a batch, with the arithmetic of transformers' _beam_search, step by step in
-/// float32. Each row has num_beams running texts and num_beams places for the best finished ones; a place or
+/// float32. Each row has num_beams running texts and num_beams slots for the best finished ones; a slot or
 /// a running text that does not exist yet has the score -1e9. A step adds the log-probabilities of all next
 /// tokens to the scores of the running texts and takes the best continuations: num_beams, and as many again
 /// for each end token, since that many may end here. Those that end, if they are among the best num_beams,
-/// compete for the places, by their sum divided by (new tokens)^length_penalty; the best others run on. A row
+/// compete for the slots, by their sum divided by (new tokens)^length_penalty; the best others run on. A row
 /// is done when early_stopping says so, or when all continuations end. Rows that are done leave the model:
 /// unlike in transformers, where they stay, but as there without effect on the others, so that a row of a
 /// batch has the texts that it has alone.
@@ -28,9 +28,9 @@ class BeamSearch {
   std::vector<std::vector<std::int64_t>> run();
 
  private:
-  /// The best continuations of each row, best first: sums, and places in [beams * vocabulary].
+  /// The best continuations of each row, best first: sums, and indices in [beams * vocabulary].
   struct Continuations {
-    at::Tensor sums, places;
+    at::Tensor sums, indices;
     /// Which of them end a text.
     at::Tensor ends;
     std::int64_t vocabulary = 0;

@@ -15,7 +15,7 @@ namespace {
 
 using Texts = std::vector<std::vector<std::int64_t>>;
 
-void check(const TokenModel& model, const at::Tensor& tokens) {
+void check_input(const TokenModel& model, const at::Tensor& tokens) {
   if (tokens.dim() != 2 || tokens.size(0) < 1 || tokens.size(1) < 1 || tokens.scalar_type() != at::kLong) {
     throw UsageError("generate takes int64 tokens [rows, length] of at least one row and token; got " +
                      c10::str(tokens.scalar_type()) + " " + c10::str(tokens.sizes()));
@@ -155,7 +155,7 @@ std::vector<TextSoFar> begun_texts(const GenerationInput& input, const Generatio
 
 at::Tensor generate_texts(const TokenModel& model, const GenerationInput& input,
                           const GenerationSettings& settings) {
-  check(model, input.tokens);
+  check_input(model, input.tokens);
   const at::NoGradGuard no_grad;
   const Texts prompts = rows_without_padding(input.tokens, input.mask);
   const LogitsProcessors processors(settings, input.sources.empty() ? prompts : input.sources);

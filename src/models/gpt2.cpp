@@ -105,7 +105,7 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
 };
 TORCH_MODULE(Gpt2Block);
 
-void check(const Gpt2Config& config) {
+void check_config(const Gpt2Config& config) {
   if (config.n_head < 1 || config.n_embd % config.n_head != 0) {
     throw UsageError(fmt::format("a GPT-2's n_embd ({}) must be a multiple of its n_head ({})", config.n_embd,
                                  config.n_head));
@@ -118,10 +118,10 @@ class Gpt2BodyImpl : public torch::nn::Module {
  public:
   explicit Gpt2BodyImpl(const Gpt2Config& config) {
     tokens_ = register_module("wte", Embedding(config.vocab_size, config.n_embd));
-    places_ = register_module("wpe", Embedding(config.n_positions, config.n_embd));
+    positions_ = register_module("wpe", Embedding(config.n_positions, config.n_embd));
     dropout_ = register_module("drop", Dropout(config.embd_pdrop));
     torch::nn::init::normal_(tokens_->weight, 0, config.initializer_range);
-    torch::nn::init::normal_(places_->weight, 0, config.initializer_range);
+    torch::nn::init::normal_(positions_->weight, 0, config.initializer_range);
     blocks_ = register_module("h", torch::nn::ModuleList());
     // The last layers of residual branches are initialized with smaller values, by the number of branches.
     const double spread = config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
@@ -132,7 +132,7 @@ class Gpt2BodyImpl : public torch::nn::Module {
 
   /// Returns the states; with a cache, those of the last token alone, [rows, width].
   at::Tensor forward(const at::Tensor& ids, const Context& context, const at::Tensor& places) {
-    Residual states{dropout_(tokens_(ids) + places_(places))};
+    Residual states{dropout_(tokens_(ids) + positions_(places))};
     std::size_t layer = 0;
     for (const auto& block : *blocks_) {
       states = block->as<Gpt2BlockImpl>()->forward(states, context, layer++);
@@ -144,14 +144,14 @@ class Gpt2BodyImpl : public torch::nn::Module {
   const at::Tensor& words() const { return tokens_->weight; }
 
  private:
-  Embedding tokens_{nullptr}, places_{nullptr};
+  Embedding tokens_{nullptr}, positions_{nullptr};
   Dropout dropout_{nullptr};
   torch::nn::ModuleList blocks_{nullptr};
   LayerNorm norm_{nullptr};
 };
 
 Gpt2LMHeadModelImpl::Gpt2LMHeadModelImpl(const Gpt2Config& config) : FamilyModel(config) {
-  check(config);
+  check_config(config);
   transformer_ = register_module("transformer", std::make_shared<Gpt2BodyImpl>(config));
 }
 

@@ -23,18 +23,18 @@ void add_followers(const Tokens& text, const Tokens& now, std::int64_t size, Tok
   }
 }
 
-/// Adds the places of tokens in row `row` of flat scores; others are not in the vocabulary.
-void add_places(std::int64_t row, std::int64_t vocabulary, const Tokens& tokens, Tokens& places) {
+/// Adds the positions of tokens in row `row` of flat scores; others are not in the vocabulary.
+void add_positions(std::int64_t row, std::int64_t vocabulary, const Tokens& tokens, Tokens& positions) {
   for (const auto token : tokens) {
-    if (token >= 0 && token < vocabulary) places.push_back(row * vocabulary + token);
+    if (token >= 0 && token < vocabulary) positions.push_back(row * vocabulary + token);
   }
 }
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
-void forbid(at::Tensor& scores, const Tokens& places) {
-  if (places.empty()) return;
-  scores.view(-1).index_fill_(0, at::tensor(places, at::kLong).to(scores.device()), kImpossible);
+void forbid(at::Tensor& scores, const Tokens& positions) {
+  if (positions.empty()) return;
+  scores.view(-1).index_fill_(0, at::tensor(positions, at::kLong).to(scores.device()), kImpossible);
 }
 
 at::Tensor among_top_k(const at::Tensor& scores, std::int64_t top_k) {
@@ -69,17 +69,17 @@ at::Tensor LogitsProcessors::operator()(at::Tensor scores, const std::vector<con
   const std::int64_t vocabulary = scores.size(-1);
   scores = scores.contiguous();
   if (config_.repetition_penalty.value_or(1) != 1) scores = penalized(scores, texts);
-  Tokens banned, places, suppressed;
+  Tokens banned, positions, suppressed;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i);
     banned.clear();
     add_banned(*texts[i], banned);
-    add_places(row, vocabulary, banned, places);
+    add_positions(row, vocabulary, banned, positions);
     banned.clear();
     add_suppressed(*texts[i], banned);
-    add_places(row, vocabulary, banned, suppressed);
+    add_positions(row, vocabulary, banned, suppressed);
   }
-  forbid(scores, places);
+  forbid(scores, positions);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const auto only = forced(*texts[i]);
     if (!only) continue;
@@ -94,10 +94,10 @@ at::Tensor LogitsProcessors::operator()(at::Tensor scores, const std::vector<con
 
 at::Tensor LogitsProcessors::penalized(const at::Tensor& scores,
                                        const std::vector<const TextSoFar*>& texts) const {
-  Tokens places;
+  Tokens positions;
   for (std::size_t i = 0; i < texts.size(); ++i)
-    add_places(static_cast<std::int64_t>(i), scores.size(-1), texts[i]->tokens, places);
-  const at::Tensor index = at::tensor(places, at::kLong).to(scores.device());
+    add_positions(static_cast<std::int64_t>(i), scores.size(-1), texts[i]->tokens, positions);
+  const at::Tensor index = at::tensor(positions, at::kLong).to(scores.device());
   const at::Tensor seen = scores.view(-1).index_select(0, index);
   const double penalty = *config_.repetition_penalty;
   const at::Tensor now = at::where(seen < 0, seen * penalty, seen / penalty);

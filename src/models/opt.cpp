@@ -21,7 +21,7 @@ using torch::nn::LayerNorm;
 /// Offset of positions in the files' embedding tables.
 constexpr std::int64_t kFirstOptPlace = 2;
 
-void check(const OptConfig& config) {
+void check_config(const OptConfig& config) {
   if (config.num_attention_heads < 1 || config.hidden_size % config.num_attention_heads != 0) {
     throw UsageError(
         fmt::format("an OPT's hidden_size ({}) must be a multiple of its num_attention_heads ({})",
@@ -53,7 +53,7 @@ class OptDecoderImpl : public torch::nn::Module {
     const auto words = torch::nn::EmbeddingOptions(config.vocab_size, narrow);
     tokens_ = register_module("embed_tokens",
                               Embedding(torch::nn::EmbeddingOptions(words).padding_idx(config.pad_token_id)));
-    places_ =
+    positions_ =
         register_module("embed_positions", Embedding(config.max_position_embeddings + kFirstOptPlace, width));
     if (narrow != width) {
       out_ = register_module("project_out", Linear(torch::nn::LinearOptions(width, narrow).bias(false)));
@@ -73,7 +73,7 @@ class OptDecoderImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& positions, const BartContext& context) {
     at::Tensor states = tokens_(ids);
     if (in_) states = in_(states);
-    states = states + places_(positions + kFirstOptPlace);
+    states = states + positions_(positions + kFirstOptPlace);
     std::size_t number = 0;
     for (const auto& layer : *layers_) {
       const bool skipped = draw_skip(*this, layerdrop_);
@@ -89,7 +89,7 @@ class OptDecoderImpl : public torch::nn::Module {
 
  private:
   double layerdrop_;
-  Embedding tokens_{nullptr}, places_{nullptr};
+  Embedding tokens_{nullptr}, positions_{nullptr};
   Linear in_{nullptr}, out_{nullptr};
   LayerNorm norm_{nullptr};
   torch::nn::ModuleList layers_{nullptr};
@@ -103,7 +103,7 @@ class OptBodyImpl : public torch::nn::Module {
 };
 
 OptForCausalLMImpl::OptForCausalLMImpl(const OptConfig& config) : FamilyModel(config) {
-  check(config);
+  check_config(config);
   model_ = register_module("model", std::make_shared<OptBodyImpl>(config));
   apply([&](torch::nn::Module& module) { initialize(module, config_.init_std); });
 }

@@ -80,12 +80,12 @@ class Attempt {
     socket_ = new_socket(address_.family());
     if (!socket_) return fail(errno, now);
     set_stream_options(socket_.get());
-    if (connect(socket_.get(), address_.data(), address_.size()) == 0) return settled(now);
+    if (connect(socket_.get(), address_.data(), address_.size()) == 0) return finish_connecting(now);
     return errno == EINPROGRESS ? false : fail(errno, now);
   }
 
   /// Call it when the poll reports an event. True: connected.
-  bool settled(Clock::time_point now) {
+  bool finish_connecting(Clock::time_point now) {
     int error = 0;
     socklen_t size = sizeof error;
     if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
@@ -133,7 +133,7 @@ Attempt* await_any(std::vector<Attempt>& attempts, Deadline deadline) {
   }
   poll(entries.data(), entries.size(), static_cast<int>(left_until(deadline).count()));
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].revents != 0 && attempts[i].settled(Clock::now())) return &attempts[i];
+    if (entries[i].revents != 0 && attempts[i].finish_connecting(Clock::now())) return &attempts[i];
   }
   return nullptr;
 }

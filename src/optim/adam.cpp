@@ -42,7 +42,7 @@ void check_adam_options(const Options& options, const char* who) {
 }
 
 template <class Options>
-std::vector<ParameterGroup<Options>> checked(std::vector<ParameterGroup<Options>> groups) {
+std::vector<ParameterGroup<Options>> check_groups(std::vector<ParameterGroup<Options>> groups) {
   for (const auto& group : groups) check_adam_options(group.options, kIsAdamW<Options> ? "AdamW" : "Adam");
   return groups;
 }
@@ -85,22 +85,22 @@ void count_step(const at::Tensor& parameter, const StateOf& state_of, comm::Grap
   });
 }
 
-/// Of the parameters with the same number: their places in the lists.
-using PlacesByStep = std::map<std::int64_t, std::vector<std::size_t>>;
+/// Of the parameters with the same number: their indices in the lists.
+using IndicesByStep = std::map<std::int64_t, std::vector<std::size_t>>;
 
 template <class StateOf>
-PlacesByStep count_steps(const Tensors& parameters, const StateOf& state_of, comm::GraphReplays* replays) {
-  PlacesByStep places;
+IndicesByStep count_steps(const Tensors& parameters, const StateOf& state_of, comm::GraphReplays* replays) {
+  IndicesByStep indices;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     count_step(parameters[i], state_of, replays);
-    places[state_of(parameters[i]).step()].push_back(i);
+    indices[state_of(parameters[i]).step()].push_back(i);
   }
-  return places;
+  return indices;
 }
 
-AdamLists some_of(const AdamLists& lists, const std::vector<std::size_t>& places) {
+AdamLists some_of(const AdamLists& lists, const std::vector<std::size_t>& indices) {
   AdamLists some;
-  for (const std::size_t i : places) {
+  for (const std::size_t i : indices) {
     some.parameters.push_back(lists.parameters[i]);
     some.gradients.push_back(lists.gradients[i]);
     some.averages.push_back(lists.averages[i]);
@@ -142,7 +142,7 @@ at::Tensor number_there(std::int64_t step, const at::Tensor& parameter, const St
 
 template <class Options, class StateOf>
 void run_flat(const kernels::CudaKernel& kernel, const Options& fields, const AdamLists& lists,
-              const PlacesByStep& steps, const DeviceNumbers& device, const StateOf& state_of,
+              const IndicesByStep& steps, const DeviceNumbers& device, const StateOf& state_of,
               comm::GraphReplays* replays) {
   AdamNumbers numbers{.beta1 = std::get<0>(fields.betas),
                       .beta2 = std::get<1>(fields.betas),
@@ -158,24 +158,24 @@ void run_flat(const kernels::CudaKernel& kernel, const Options& fields, const Ad
       numbers.rate_there = lr;
     }
   });
-  for (const auto& [step, places] : steps) {
+  for (const auto& [step, indices] : steps) {
     numbers.step = static_cast<double>(step);
     if (replays != nullptr)
-      numbers.step_there = number_there(step, lists.parameters[places.front()], state_of, replays);
-    step_flat_adam(kernel, steps.size() == 1 ? lists : some_of(lists, places), numbers);
+      numbers.step_there = number_there(step, lists.parameters[indices.front()], state_of, replays);
+    step_flat_adam(kernel, steps.size() == 1 ? lists : some_of(lists, indices), numbers);
   }
 }
 
 /// By LibTorch's kernels, which take neither a factor nor the steps that were left out.
 template <class Options, class StateOf>
-void run_fused(const Options& fields, const AdamLists& lists, const PlacesByStep& steps,
+void run_fused(const Options& fields, const AdamLists& lists, const IndicesByStep& steps,
                const DeviceNumbers& device, const StateOf& state_of, comm::GraphReplays* replays) {
   if (device.factor.defined()) at::_foreach_mul_(lists.gradients, device.factor);
   Tensors numbers(lists.parameters.size());
-  for (const auto& [step, places] : steps) {
-    at::Tensor number = number_there(step, lists.parameters[places.front()], state_of, replays);
+  for (const auto& [step, indices] : steps) {
+    at::Tensor number = number_there(step, lists.parameters[indices.front()], state_of, replays);
     if (device.left_out.defined()) number = number - device.left_out;
-    for (const std::size_t i : places) numbers[i] = number;
+    for (const std::size_t i : indices) numbers[i] = number;
   }
   const auto found_inf = device.found_inf.defined() ? std::optional(device.found_inf) : std::nullopt;
   with_rate(replays, fields.lr, [&](const auto& lr) {
@@ -201,12 +201,13 @@ void run(const torch::optim::OptimizerOptions& options, const Tensors& parameter
   if (replays != nullptr) {
     replays->valid_while([&fields, recorded = fields] {
       return std::tie(fields.betas, fields.eps, fields.weight_decay, fields.amsgrad, fields.maximize) ==
-             std::tie(recorded.betas, recorded.eps, recorded.weight_decay, recorded.amsgrad, recorded.maximize);
+             std::tie(recorded.betas, recorded.eps, recorded.weight_decay, recorded.amsgrad,
+                      recorded.maximize);
     });
   }
   const AdamLists lists = lists_of(parameters, gradients, fields.amsgrad, state_of, replays);
   const auto* const kernel = find_flat_adam(lists, kIsAdamW<Options>, fields.maximize);
-  const PlacesByStep steps = count_steps(parameters, state_of, replays);
+  const IndicesByStep steps = count_steps(parameters, state_of, replays);
   if (kernel != nullptr) return run_flat(*kernel, fields, lists, steps, device, state_of, replays);
   run_fused(fields, lists, steps, device, state_of, replays);
 }
@@ -220,7 +221,7 @@ BasicAdam<Options>::BasicAdam(std::vector<at::Tensor> parameters, const Options&
 
 template <class Options>
 BasicAdam<Options>::BasicAdam(std::vector<ParameterGroup<Options>> groups)
-    : FusedOptimizer(as_groups(checked(std::move(groups))),
+    : FusedOptimizer(as_groups(check_groups(std::move(groups))),
                      std::make_unique<GroupOptions<Options>>(Options{})) {}
 
 template <class Options>

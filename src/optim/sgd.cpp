@@ -76,7 +76,7 @@ void check_sgd_options(const SgdOptions& options) {
           options.dampening);
 }
 
-std::vector<ParameterGroup<SgdOptions>> checked(std::vector<ParameterGroup<SgdOptions>> groups) {
+std::vector<ParameterGroup<SgdOptions>> check_groups(std::vector<ParameterGroup<SgdOptions>> groups) {
   for (const auto& group : groups) check_sgd_options(group.options);
   return groups;
 }
@@ -84,11 +84,11 @@ std::vector<ParameterGroup<SgdOptions>> checked(std::vector<ParameterGroup<SgdOp
 }  // namespace
 
 SGD::SGD(std::vector<at::Tensor> parameters, const SgdOptions& options)
-    : FusedOptimizer(as_groups(checked({{std::move(parameters), options}})),
+    : FusedOptimizer(as_groups(check_groups({{std::move(parameters), options}})),
                      std::make_unique<GroupOptions<SgdOptions>>(options)) {}
 
 SGD::SGD(std::vector<ParameterGroup<SgdOptions>> groups)
-    : FusedOptimizer(as_groups(checked(std::move(groups))),
+    : FusedOptimizer(as_groups(check_groups(std::move(groups))),
                      std::make_unique<GroupOptions<SgdOptions>>(SgdOptions{})) {}
 
 void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& parameters,
@@ -97,9 +97,10 @@ void SGD::update(const torch::optim::OptimizerOptions& options, const Tensors& p
   comm::GraphReplays* replays = recorded_for(parameters);
   if (replays != nullptr) {
     replays->valid_while([&fields, recorded = fields] {
-      return std::tie(fields.momentum, fields.dampening, fields.weight_decay, fields.nesterov, fields.maximize) ==
-             std::tie(recorded.momentum, recorded.dampening, recorded.weight_decay, recorded.nesterov,
-                      recorded.maximize);
+      return std::tie(fields.momentum, fields.dampening, fields.weight_decay, fields.nesterov,
+                      fields.maximize) == std::tie(recorded.momentum, recorded.dampening,
+                                                   recorded.weight_decay, recorded.nesterov,
+                                                   recorded.maximize);
     });
   }
   if (fields.momentum == 0) return run(fields, {parameters, gradients, {}}, false, factors(), replays);

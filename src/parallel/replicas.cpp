@@ -143,7 +143,7 @@ bool may_have_stepped(const CopiedParameter& now, const CopiedParameter& known) 
   return now.source_had_gradient || known.source_had_gradient || now.backwards != known.backwards;
 }
 
-CopiedParameter seen(const Pair& pair, const Backwards& backwards) {
+CopiedParameter observe(const Pair& pair, const Backwards& backwards) {
   const bool has_gradient = pair.source.is_leaf() && pair.source.grad().defined();
   return {stamp_of(pair.source), stamp_of(pair.own), *backwards, has_gradient};
 }
@@ -153,7 +153,7 @@ void copy_changed(std::vector<CopiedParameter>& known, const std::vector<Pair>& 
   known.resize(pairs.size());
   std::vector<Pair> changed;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const auto now = seen(pairs[i], backwards[i]);
+    const auto now = observe(pairs[i], backwards[i]);
     const bool differs = now.source != known[i].source || now.own != known[i].own || now.source == Stamp();
     if (differs) {
       changed.push_back(pairs[i]);
@@ -164,7 +164,7 @@ void copy_changed(std::vector<CopiedParameter>& known, const std::vector<Pair>& 
   }
   const at::NoGradGuard no_grad;
   copy(changed);
-  for (std::size_t i = 0; i < pairs.size(); ++i) known[i] = seen(pairs[i], backwards[i]);
+  for (std::size_t i = 0; i < pairs.size(); ++i) known[i] = observe(pairs[i], backwards[i]);
 }
 
 }  // namespace
@@ -185,7 +185,7 @@ ReplicaLinks::~ReplicaLinks() = default;
 ReplicaLinks::ReplicaLinks(ReplicaLinks&&) noexcept = default;
 ReplicaLinks& ReplicaLinks::operator=(ReplicaLinks&&) noexcept = default;
 
-void ReplicaLinks::check_place(const Tensors& source, const at::Device& device) {
+void ReplicaLinks::check_device(const Tensors& source, const at::Device& device) {
   for (const auto* list : {&source.parameters, &source.buffers}) {
     for (const auto& entry : *list) {
       if (entry.tensor.device() == device) continue;

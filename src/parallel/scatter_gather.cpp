@@ -60,9 +60,9 @@ std::vector<at::Tensor> gather_each(const std::vector<Tensors>& tensors, const a
   }
   Tensors joined;
   for (std::size_t place = 0; place < tensors[0].size(); ++place) {
-    Tensors of_place;
-    for (const auto& of_replica : tensors) of_place.push_back(of_replica[place]);
-    joined.push_back(gather(of_place, device, dim));
+    Tensors of_position;
+    for (const auto& of_replica : tensors) of_position.push_back(of_replica[place]);
+    joined.push_back(gather(of_position, device, dim));
   }
   return joined;
 }

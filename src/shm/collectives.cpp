@@ -10,7 +10,7 @@ namespace lockstep::shm {
 namespace {
 
 /// The chunks of a message, in bytes, such that one chunk for each of `parts` ranks fits a staging area.
-Chunks cut(const StepSync& sync, Elements elements, int parts) {
+Chunks split_chunks(const StepSync& sync, Elements elements, int parts) {
   const std::size_t size = size_of(elements.dtype);
   return {elements.bytes(), elements_per_part(sync.staging_bytes(), parts, size) * size};
 }
@@ -18,7 +18,7 @@ Chunks cut(const StepSync& sync, Elements elements, int parts) {
 /// Every rank stages its input chunk by chunk; `use(start, length)` reads the chunks of all.
 template <class Use>
 void show_all(StepSync& sync, const void* input, Elements elements, const Use& use) {
-  const Chunks chunks = cut(sync, elements, 1);
+  const Chunks chunks = split_chunks(sync, elements, 1);
   for (std::size_t i = 0; i < chunks.count(); ++i) {
     copy_bytes(sync.mine(), at(input, chunks.start(i)), chunks.length(i));
     sync.step();
@@ -84,7 +84,7 @@ void run(StepSync& sync, const Heap& heap, const Collective& collective) {
 
 void broadcast(StepSync& sync, void* data, Elements elements, int root) {
   sync.begin(call_of(Operation::broadcast, elements, Reduction::none, root));
-  const Chunks chunks = cut(sync, elements, 1);
+  const Chunks chunks = split_chunks(sync, elements, 1);
   for (std::size_t i = 0; i < chunks.count(); ++i) {
     std::byte* const piece = at(data, chunks.start(i));
     if (sync.rank() == root) copy_bytes(sync.mine(), piece, chunks.length(i));
@@ -115,14 +115,14 @@ void gather(StepSync& sync, const void* input, Buffers outputs, Elements element
 
 void scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements elements, int root) {
   sync.begin(call_of(Operation::scatter, elements, Reduction::none, root));
-  const Chunks chunks = cut(sync, elements, sync.size());
+  const Chunks chunks = split_chunks(sync, elements, sync.size());
   const auto shown = sync.rank() == root ? inputs : ConstBuffers();
   for (std::size_t i = 0; i < chunks.count(); ++i) {
     for (std::size_t r = 0; r < shown.size(); ++r)
       copy_bytes(sync.mine() + r * chunks.each, at(shown[r], chunks.start(i)), chunks.length(i));
     sync.step();
-    const std::size_t place = static_cast<std::size_t>(sync.rank()) * chunks.each;
-    copy_bytes(at(output, chunks.start(i)), sync.of(root) + place, chunks.length(i));
+    const std::size_t offset = static_cast<std::size_t>(sync.rank()) * chunks.each;
+    copy_bytes(at(output, chunks.start(i)), sync.of(root) + offset, chunks.length(i));
   }
 }
 
@@ -130,7 +130,7 @@ void reduce_scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements 
                     Reduction reduction) {
   const Reducer reducer = reducer_for(elements.dtype, reduction);
   sync.begin(call_of(Operation::reduce_scatter, elements, reduction));
-  const Chunks chunks = cut(sync, elements, sync.size());
+  const Chunks chunks = split_chunks(sync, elements, sync.size());
   const auto rank = static_cast<std::size_t>(sync.rank());
   for (std::size_t i = 0; i < chunks.count(); ++i) {
     const std::size_t start = chunks.start(i);
@@ -147,7 +147,7 @@ void reduce_scatter(StepSync& sync, ConstBuffers inputs, void* output, Elements 
 void all_to_all(StepSync& sync, Parts inputs, Parts outputs, Dtype dtype) {
   sync.begin(call_of(Operation::all_to_all, {0, dtype}));
   const std::uint64_t largest = exchange_counts(sync, inputs, outputs);
-  const std::size_t each = cut(sync, {largest, dtype}, sync.size()).each;
+  const std::size_t each = split_chunks(sync, {largest, dtype}, sync.size()).each;
   const auto bytes_of = [&](const Part& part) { return Chunks{part.count * size_of(dtype), each}; };
   const auto own = static_cast<std::size_t>(sync.rank()) * each;
   for (std::size_t i = 0; i < Chunks{largest * size_of(dtype), each}.count(); ++i) {

@@ -12,7 +12,8 @@
 namespace lockstep::shm {
 namespace {
 
-// If a destination is also a source, it has the same elements at the same places: iterations are independent.
+// If a destination is also a source, it has the same elements at the same indices: iterations are
+// independent.
 #if defined(__clang__)
 #define LOCKSTEP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

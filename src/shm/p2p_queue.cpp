@@ -48,19 +48,19 @@ bool P2PQueue::post(int destination, int tag, const void* data, Elements element
   const std::lock_guard lock(send_mutex_);
   reclaim(destination);
   auto& sent = sent_[static_cast<std::size_t>(destination)];
-  std::size_t place = 0;
-  while (place < kP2PSlots && sent[place] != nullptr) ++place;
-  if (place == kP2PSlots) return false;
+  std::size_t index = 0;
+  while (index < kP2PSlots && sent[index] != nullptr) ++index;
+  if (index == kP2PSlots) return false;
   void* const memory = heap_.allocate(elements.bytes());
   if (memory == nullptr) return false;
   copy_bytes(memory, data, elements.bytes());
-  P2PSlot& slot = channel(sync_.rank(), destination).slots[place];
+  P2PSlot& slot = channel(sync_.rank(), destination).slots[index];
   slot.tag = tag;
   slot.number = ++numbers_[static_cast<std::size_t>(destination)];
   slot.count = elements.count;
   slot.dtype = elements.dtype;
   slot.offset = static_cast<std::uint64_t>(heap_.offset_of(memory, elements.bytes()));
-  sent[place] = memory;
+  sent[index] = memory;
   slot.state.store(Delivery::posted);
   return true;
 }

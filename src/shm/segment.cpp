@@ -188,10 +188,10 @@ void Heap::give_back(std::size_t offset, std::size_t bytes) noexcept {
 
 std::int64_t Heap::offset_of(const void* memory, std::size_t bytes) const noexcept {
   const auto* first = segment_->base() + start_;
-  const auto* place = static_cast<const std::byte*>(memory);
+  const auto* address = static_cast<const std::byte*>(memory);
   const std::size_t length = segment_->size() - start_;
-  if (std::less<>()(place, first)) return -1;
-  const auto distance = static_cast<std::size_t>(place - first);
+  if (std::less<>()(address, first)) return -1;
+  const auto distance = static_cast<std::size_t>(address - first);
   if (distance > length || bytes > length - distance) return -1;
   return static_cast<std::int64_t>(start_ + distance);
 }

@@ -27,10 +27,10 @@ StepSlot& StepSync::step_slot(int member, std::uint64_t step) const noexcept {
 }
 
 std::vector<const void*> StepSync::staged(std::size_t offset, const void* own) const {
-  std::vector<const void*> places;
-  places.reserve(controls_.size());
-  for (int r = 0; r < size(); ++r) places.push_back(r == rank() && own != nullptr ? own : of(r) + offset);
-  return places;
+  std::vector<const void*> addresses;
+  addresses.reserve(controls_.size());
+  for (int r = 0; r < size(); ++r) addresses.push_back(r == rank() && own != nullptr ? own : of(r) + offset);
+  return addresses;
 }
 
 std::byte* StepSync::heap_buffer_of(int member) const noexcept {

@@ -28,20 +28,21 @@ constexpr std::array<const char*, 9> kReductionNames{"sum",     "avg",    "produ
 constexpr std::array<const char*, 9> kOperationNames{"all_reduce",     "broadcast",  "reduce",
                                                      "all_gather",     "gather",     "scatter",
                                                      "reduce_scatter", "all_to_all", "barrier"};
+static_assert(kOperationNames.size() == static_cast<std::size_t>(Operation::barrier) + 1);
 
 /// Values from another process may be out of range.
 template <class Table, class Value>
-std::size_t place_in(const Table& table, Value value) {
-  const auto place = static_cast<std::size_t>(value);
-  return place < table.size() ? place : table.size() - 1;
+std::size_t index_in(const Table& table, Value value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < table.size() ? index : table.size() - 1;
 }
 
 }  // namespace
 
-std::size_t size_of(Dtype dtype) { return kFacts[place_in(kFacts, dtype)].size; }
-const char* name_of(Dtype dtype) { return kFacts[place_in(kFacts, dtype)].name; }
-const char* name_of(Reduction reduction) { return kReductionNames[place_in(kReductionNames, reduction)]; }
-const char* name_of(Operation operation) { return kOperationNames[place_in(kOperationNames, operation)]; }
+std::size_t size_of(Dtype dtype) { return kFacts[index_in(kFacts, dtype)].size; }
+const char* name_of(Dtype dtype) { return kFacts[index_in(kFacts, dtype)].name; }
+const char* name_of(Reduction reduction) { return kReductionNames[index_in(kReductionNames, reduction)]; }
+const char* name_of(Operation operation) { return kOperationNames[index_in(kOperationNames, operation)]; }
 
 std::string describe(const Call& call) {
   std::string text = fmt::format("{} #{}", name_of(call.operation), call.sequence);

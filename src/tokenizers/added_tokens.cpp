@@ -11,29 +11,29 @@ namespace lockstep::tokenizer {
 namespace {
 
 bool ends_with_word(std::string_view text) {
-  auto place = text.size();
-  return !text.empty() && Unicode::get().is(previous_character(text, place), kIsWord);
+  auto position = text.size();
+  return !text.empty() && Unicode::get().is(previous_character(text, position), kIsWord);
 }
 
 bool starts_with_word(std::string_view text) {
-  std::size_t place = 0;
-  return !text.empty() && Unicode::get().is(next_character(text, place), kIsWord);
+  std::size_t position = 0;
+  return !text.empty() && Unicode::get().is(next_character(text, position), kIsWord);
 }
 
 std::size_t before_spaces(std::string_view text, std::size_t end, std::size_t least) {
   while (end > least) {
-    auto place = end;
-    if (!Unicode::get().is(previous_character(text, place), kIsSpace)) break;
-    end = place;
+    auto position = end;
+    if (!Unicode::get().is(previous_character(text, position), kIsSpace)) break;
+    end = position;
   }
   return end;
 }
 
 std::size_t behind_spaces(std::string_view text, std::size_t begin) {
   while (begin < text.size()) {
-    auto place = begin;
-    if (!Unicode::get().is(next_character(text, place), kIsSpace)) break;
-    begin = place;
+    auto position = begin;
+    if (!Unicode::get().is(next_character(text, position), kIsSpace)) break;
+    begin = position;
   }
   return begin;
 }
@@ -72,19 +72,19 @@ bool TokenFinder::reaches(std::string_view text, std::size_t from, const AddedTo
 
 void TokenFinder::split(std::string_view text, const Part& part) const {
   std::size_t done = 0;
-  for (std::size_t place = 0; place < text.size() && !tokens_.empty();) {
-    if (!begins_[static_cast<unsigned char>(text[place])]) {
-      ++place;
+  for (std::size_t position = 0; position < text.size() && !tokens_.empty();) {
+    if (!begins_[static_cast<unsigned char>(text[position])]) {
+      ++position;
       continue;
     }
-    const auto match = trie_.longest(text.substr(place));
+    const auto match = trie_.longest(text.substr(position));
     if (match.length == 0) {
-      ++place;
+      ++position;
       continue;
     }
     const auto& token = tokens_[match.value];
-    Found found{place, place + match.length};
-    place += match.length;
+    Found found{position, position + match.length};
+    position += match.length;
     if (splits_special_ && token.special) continue;
     if (!reaches(text, done, token, found) || found.begin >= found.end) continue;
     if (done < found.begin) part(done, found.begin, nullptr);
@@ -100,7 +100,7 @@ AddedTokens::AddedTokens(const Node& node, const Vocabulary& vocabulary, const N
   for (std::size_t index = 0; index < count; ++index) {
     const auto element = node.element(index);
     auto token = read_added_token(element);
-    check(element, token, vocabulary.id(token.content), next_id);
+    check_token(element, token, vocabulary.id(token.content), next_id);
     token.shown = token.normalized ? tokenizer::normalized(normalizer, token.content) : token.content;
     if (token.shown.empty()) element.fail("nothing is left of the added token once normalized");
     next_id = std::max(next_id, token.id + 1);
@@ -112,8 +112,8 @@ AddedTokens::AddedTokens(const Node& node, const Vocabulary& vocabulary, const N
   fill(false);
 }
 
-void AddedTokens::check(const Node& node, const AddedToken& token, std::optional<std::uint32_t> known,
-                        std::uint32_t next) const {
+void AddedTokens::check_token(const Node& node, const AddedToken& token, std::optional<std::uint32_t> known,
+                              std::uint32_t next) const {
   const auto name = fmt::format("the added token '{}' ", token.content.substr(0, 100));
   if (token.content.empty()) node.fail("an added token without text");
   if (by_content_.contains(token.content)) node.fail(name + "is given twice");

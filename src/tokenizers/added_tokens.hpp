@@ -78,8 +78,8 @@ struct AddedTokens {
   bool is_special(const AddedToken& token) const noexcept;
 
  private:
-  void check(const Node& node, const AddedToken& token, std::optional<std::uint32_t> known,
-             std::uint32_t next) const;
+  void check_token(const Node& node, const AddedToken& token, std::optional<std::uint32_t> known,
+                   std::uint32_t next) const;
   void fill(bool special);
 
   std::unordered_map<std::uint32_t, std::size_t> by_id_;

@@ -38,8 +38,8 @@ void BertNormalizer::normalize(std::string_view text, std::uint32_t first, Norma
   if (normalize_ascii(text, result)) return;
   result.clear();
   std::uint32_t number = first;
-  for (std::size_t place = 0; place < text.size(); ++number) {
-    if (!append(next_character(text, place), number, result))
+  for (std::size_t position = 0; position < text.size(); ++number) {
+    if (!append(next_character(text, position), number, result))
       return Normalizer::normalize(text, first, result);
   }
 }
@@ -47,10 +47,10 @@ void BertNormalizer::normalize(std::string_view text, std::uint32_t first, Norma
 /// The most frequent case: every byte becomes one byte.
 bool BertNormalizer::normalize_ascii(std::string_view text, NormalizedString& result) const {
   result.text.resize(text.size());
-  for (std::size_t place = 0; place < text.size(); ++place) {
-    const auto byte = static_cast<unsigned char>(text[place]);
+  for (std::size_t position = 0; position < text.size(); ++position) {
+    const auto byte = static_cast<unsigned char>(text[position]);
     if (byte >= ascii_.size() || ascii_[byte] == kRemoved) return false;
-    result.text[place] = static_cast<char>(ascii_[byte]);
+    result.text[position] = static_cast<char>(ascii_[byte]);
   }
   result.plain = true;
   return true;

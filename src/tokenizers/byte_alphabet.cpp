@@ -35,8 +35,8 @@ const std::array<char32_t, 256>& byte_characters() {
 std::optional<std::string> bytes_of_token(std::string_view token) {
   static const auto bytes = character_bytes();
   std::string result;
-  for (std::size_t place = 0; place < token.size();) {
-    const auto code = next_character(token, place);
+  for (std::size_t position = 0; position < token.size();) {
+    const auto code = next_character(token, position);
     if (code >= bytes.size() || bytes[code] == kNone) return std::nullopt;
     result.push_back(static_cast<char>(bytes[code]));
   }

@@ -30,10 +30,10 @@ class ByteTrie {
   template <class Found>
   void for_each_prefix(std::string_view text, const Found& found) const {
     std::uint32_t node = 0;
-    for (std::size_t place = 0; place < text.size(); ++place) {
-      node = edges_[slot(key(node, text[place]))].child;
+    for (std::size_t position = 0; position < text.size(); ++position) {
+      node = edges_[slot(key(node, text[position]))].child;
       if (node == 0) break;
-      if (values_[node] != kNothing) found(place + 1, values_[node]);
+      if (values_[node] != kNothing) found(position + 1, values_[node]);
     }
   }
 
@@ -58,9 +58,10 @@ class ByteTrie {
 
   /// The slot of the edge, or the free one for it.
   std::size_t slot(std::uint64_t key) const noexcept {
-    auto place = (key * 0x9E3779B97F4A7C15ULL) >> shift_;
-    while (edges_[place].child != 0 && edges_[place].key != key) place = (place + 1) & (edges_.size() - 1);
-    return place;
+    auto position = (key * 0x9E3779B97F4A7C15ULL) >> shift_;
+    while (edges_[position].child != 0 && edges_[position].key != key)
+      position = (position + 1) & (edges_.size() - 1);
+    return position;
   }
 
   std::uint32_t grow(std::uint32_t node, char byte) {

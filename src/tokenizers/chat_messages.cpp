@@ -71,14 +71,14 @@ std::string mark_final_message(Json& messages) {
 }
 
 std::string cut_at_mark(const std::string& rendered, const std::string& final_text) {
-  const auto place = rendered.rfind(jinja::strip_space(kMark));
-  if (place == std::string::npos || rendered.find(jinja::strip_space(final_text)) == std::string::npos) {
+  const auto position = rendered.rfind(jinja::strip_space(kMark));
+  if (position == std::string::npos || rendered.find(jinja::strip_space(final_text)) == std::string::npos) {
     throw DataError(
         "continue_final_message: the template leaves out the last message, or parts of it: it cannot be "
         "continued.");
   }
-  const auto text = rendered.substr(0, place);
-  if (rendered.compare(place, kMark.size(), kMark) == 0) return text;
+  const auto text = rendered.substr(0, position);
+  if (rendered.compare(position, kMark.size(), kMark) == 0) return text;
   return std::string(jinja::strip_space(text, jinja::Ends::right));
 }
 

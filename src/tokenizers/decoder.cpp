@@ -15,8 +15,9 @@ namespace lockstep::tokenizer {
 namespace {
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
-  for (auto place = text.find(what); place != std::string::npos; place = text.find(what, place + by.size())) {
-    text.replace(place, what.size(), by);
+  for (auto position = text.find(what); position != std::string::npos;
+       position = text.find(what, position + by.size())) {
+    text.replace(position, what.size(), by);
   }
 }
 
@@ -54,12 +55,12 @@ Decoder ctc(const Node& node) {
 
 Decoder word_piece(const std::string& prefix, bool cleanup) {
   return [=](std::vector<std::string>& tokens) {
-    for (std::size_t place = 0; place < tokens.size(); ++place) {
+    for (std::size_t position = 0; position < tokens.size(); ++position) {
       // Token by token, like the Python package: patterns across two tokens are not cleaned up.
-      auto& token = tokens[place];
-      if (place > 0 && token.starts_with(prefix)) {
+      auto& token = tokens[position];
+      if (position > 0 && token.starts_with(prefix)) {
         token.erase(0, prefix.size());
-      } else if (place > 0) {
+      } else if (position > 0) {
         token.insert(0, 1, ' ');
       }
       if (cleanup) clean_up(token);
@@ -137,16 +138,16 @@ Decoder metaspace(const Node& node) {
   std::string replacement;
   append_utf8(replacement, node.character("replacement", U'\u2581'));
   return [replacement, prepended = read_prepend_scheme(node) != PrependScheme::never](auto& tokens) {
-    for (std::size_t place = 0; place < tokens.size(); ++place)
-      replace_all(tokens[place], replacement, place == 0 && prepended ? "" : " ");
+    for (std::size_t position = 0; position < tokens.size(); ++position)
+      replace_all(tokens[position], replacement, position == 0 && prepended ? "" : " ");
   };
 }
 
 /// Replaces the end-of-word suffix by a space, and removes it from the last token.
 Decoder suffix(const std::string& text) {
   return [=](std::vector<std::string>& tokens) {
-    for (std::size_t place = 0; place < tokens.size() && !text.empty(); ++place)
-      replace_all(tokens[place], text, place + 1 == tokens.size() ? "" : " ");
+    for (std::size_t position = 0; position < tokens.size() && !text.empty(); ++position)
+      replace_all(tokens[position], text, position + 1 == tokens.size() ? "" : " ");
   };
 }
 
@@ -176,7 +177,7 @@ void clean_up_text(std::string& text) {
 }
 
 void join_by_spaces(std::vector<std::string>& tokens) {
-  for (std::size_t place = 1; place < tokens.size(); ++place) tokens[place].insert(0, 1, ' ');
+  for (std::size_t position = 1; position < tokens.size(); ++position) tokens[position].insert(0, 1, ' ');
 }
 
 Decoder make_decoder(const Node& node) {

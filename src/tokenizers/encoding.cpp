@@ -74,7 +74,7 @@ std::vector<Part> parts_of(std::size_t count, std::size_t length, const Truncati
   }
 }
 
-Draft cut(const Draft& draft, const Part& part) {
+Draft cut_part(const Draft& draft, const Part& part) {
   // Texts of tokens and blanks are not always there.
   const auto cut_list = [&](auto& to, const auto& from) {
     if (!from.empty()) to.assign(from.data() + part.begin, from.data() + part.end);
@@ -168,9 +168,9 @@ void truncate(Draft& draft, std::size_t length, const Truncation& truncation) {
         truncation.stride, length));
   }
   const auto parts = parts_of(draft.size(), length, truncation);
-  auto kept = cut(draft, parts.front());
-  for (std::size_t place = 1; place < parts.size(); ++place) {
-    kept.overflowing.push_back(cut(draft, parts[place]));
+  auto kept = cut_part(draft, parts.front());
+  for (std::size_t index = 1; index < parts.size(); ++index) {
+    kept.overflowing.push_back(cut_part(draft, parts[index]));
   }
   draft = std::move(kept);
 }
@@ -205,13 +205,13 @@ void parallel_for(std::size_t count, int threads,
 }
 
 void at_input(std::size_t number, const std::function<void()>& work) {
-  const auto place = [number] { return fmt::format("input {} of the batch (from 0): ", number); };
+  const auto location = [number] { return fmt::format("input {} of the batch (from 0): ", number); };
   try {
     work();
   } catch (const DataError& error) {
-    throw DataError(place() + error.what());
+    throw DataError(location() + error.what());
   } catch (const UsageError& error) {
-    throw UsageError(place() + error.what());
+    throw UsageError(location() + error.what());
   }
 }
 

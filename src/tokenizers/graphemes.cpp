@@ -75,16 +75,16 @@ class Cluster {
 
 }  // namespace
 
-std::size_t grapheme_end(const Characters& text, std::size_t place) {
+std::size_t grapheme_end(const Characters& text, std::size_t position) {
   const auto& unicode = Unicode::get();
   const auto class_at = [&](std::size_t at) { return unicode.grapheme_class(text[at].code); };
-  const auto kind = class_at(place);
-  auto end = place + 1;
+  const auto kind = class_at(position);
+  auto end = position + 1;
   if (end == text.size()) return end;
   const auto next = text[end].code;
   // Fast path for most text: no Hangul, Indic consonants or marks.
   if (kind == GraphemeClass::other && class_at(end) == GraphemeClass::other && next < 0xAC00) return end;
-  Cluster cluster(text[place].code, kind);
+  Cluster cluster(text[position].code, kind);
   while (end < text.size() && cluster.takes(text[end].code, class_at(end))) {
     cluster.add(text[end].code, class_at(end));
     ++end;

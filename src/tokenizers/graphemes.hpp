@@ -4,7 +4,7 @@
 
 namespace lockstep::tokenizer {
 
-/// The end of the grapheme cluster that begins at `place` (Unicode Standard Annex 29, extended clusters).
-std::size_t grapheme_end(const Characters& text, std::size_t place);
+/// The end of the grapheme cluster that begins at `position` (Unicode Standard Annex 29, extended clusters).
+std::size_t grapheme_end(const Characters& text, std::size_t position);
 
 }  // namespace lockstep::tokenizer

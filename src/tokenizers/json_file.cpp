@@ -52,7 +52,7 @@ Node Node::operator[](const std::string& field) const {
 }
 
 Node Node::value(const json& json, const std::string& name) const {
-  return {json, file_, place_ + (place_.empty() ? "" : ".") + name};
+  return {json, file_, location_ + (location_.empty() ? "" : ".") + name};
 }
 
 std::optional<Node> Node::find(const std::string& field) const {
@@ -68,7 +68,7 @@ std::size_t Node::size() const {
 }
 
 Node Node::element(std::size_t index) const {
-  return {(*json_)[index], file_, fmt::format("{}[{}]", place_, index)};
+  return {(*json_)[index], file_, fmt::format("{}[{}]", location_, index)};
 }
 
 std::vector<Node> Node::elements() const {
@@ -140,13 +140,14 @@ char32_t Node::character(const std::string& field, char32_t otherwise) const {
 }
 
 void Node::fail(const std::string& what) const {
-  const auto place = place_.empty() ? "the document" : "'" + place_.substr(0, json_tree::kNameShown) + "'";
+  const auto location =
+      location_.empty() ? "the document" : "'" + location_.substr(0, json_tree::kNameShown) + "'";
   throw DataError(
-      fmt::format("'{}' is not a tokenizer file that can be read: at {}: {}.", file_, place, what));
+      fmt::format("'{}' is not a tokenizer file that can be read: at {}: {}.", file_, location, what));
 }
 
-std::string Node::place() const {
-  return fmt::format("'{}' at '{}'", file_, place_.substr(0, json_tree::kNameShown));
+std::string Node::location() const {
+  return fmt::format("'{}' at '{}'", file_, location_.substr(0, json_tree::kNameShown));
 }
 
 }  // namespace lockstep::tokenizer

@@ -63,15 +63,15 @@ class Node {
   [[noreturn]] void fail(const std::string& what) const;
   const std::string& file() const { return file_; }
   /// The file and this path, for later errors.
-  std::string place() const;
+  std::string location() const;
 
  private:
-  Node(const nlohmann::json& json, std::string file, std::string place)
-      : json_(&json), file_(std::move(file)), place_(std::move(place)) {}
+  Node(const nlohmann::json& json, std::string file, std::string location)
+      : json_(&json), file_(std::move(file)), location_(std::move(location)) {}
 
   const nlohmann::json* json_;
   std::string file_;
-  std::string place_;
+  std::string location_;
 };
 
 }  // namespace lockstep::tokenizer

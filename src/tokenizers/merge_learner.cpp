@@ -78,18 +78,18 @@ class Learner {
   };
 
   std::uint32_t id_of(const std::string& token) {
-    const auto [place, is_new] = ids_.try_emplace(token, static_cast<std::uint32_t>(tokens_.size()));
+    const auto [entry, is_new] = ids_.try_emplace(token, static_cast<std::uint32_t>(tokens_.size()));
     if (is_new) tokens_.push_back(token);
-    return place->second;
+    return entry->second;
   }
 
   void add_alphabet(const std::vector<CountedWord>& words) {
     std::unordered_map<char32_t, std::uint64_t> counts;
     for (const auto& [text, count] : words)
-      for (std::size_t place = 0; place < text.size();) counts[next_character(text, place)] += count;
+      for (std::size_t position = 0; position < text.size();) counts[next_character(text, position)] += count;
     for (const auto& text : options_.initial_alphabet) {
-      std::size_t place = 0;
-      if (!text.empty()) counts[next_character(text, place)] = std::numeric_limits<std::uint64_t>::max();
+      std::size_t position = 0;
+      if (!text.empty()) counts[next_character(text, position)] = std::numeric_limits<std::uint64_t>::max();
     }
     std::vector<std::pair<char32_t, std::uint64_t>> kept(counts.begin(), counts.end());
     if (options_.limit_alphabet && kept.size() > *options_.limit_alphabet) {
@@ -110,15 +110,15 @@ class Learner {
   /// Skips characters that are not in the alphabet.
   void add_word(std::string_view text, std::int64_t count) {
     std::vector<Symbol> symbols;
-    for (std::size_t place = 0; place < text.size();) {
-      const bool is_first = place == 0;
-      const auto begin = place;
-      next_character(text, place);
-      std::string token(text.substr(begin, place - begin));
+    for (std::size_t position = 0; position < text.size();) {
+      const bool is_first = position == 0;
+      const auto begin = position;
+      next_character(text, position);
+      std::string token(text.substr(begin, position - begin));
       if (!ids_.contains(token)) continue;
       if (!is_first && options_.continuing_subword_prefix)
         token = *options_.continuing_subword_prefix + token;
-      if (place == text.size() && options_.end_of_word_suffix) token += *options_.end_of_word_suffix;
+      if (position == text.size() && options_.end_of_word_suffix) token += *options_.end_of_word_suffix;
       symbols.push_back({id_of(token), 1});
     }
     words_.push_back(std::move(symbols));

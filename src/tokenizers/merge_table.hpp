@@ -41,11 +41,11 @@ class MergeTable {
     return std::uint64_t{left} << 32 | right;
   }
   std::size_t slot(std::uint64_t key) const noexcept {
-    auto place = (key * 0x9E3779B97F4A7C15ULL) >> shift_;
-    while (slots_[place].merge.rank != kNever && slots_[place].key != key) {
-      place = (place + 1) & (slots_.size() - 1);
+    auto position = (key * 0x9E3779B97F4A7C15ULL) >> shift_;
+    while (slots_[position].merge.rank != kNever && slots_[position].key != key) {
+      position = (position + 1) & (slots_.size() - 1);
     }
-    return place;
+    return position;
   }
 
   std::vector<Slot> slots_;

@@ -40,12 +40,12 @@ void WordPiece::tokenize(std::string_view word, Tokens& tokens) const {
   const auto whole = static_cast<std::uint32_t>(word.size());
   tokens.clear();
   if (is_too_long(word)) return tokens.push_back({unknown_, 0, whole});
-  for (std::size_t place = 0; place < word.size();) {
-    const auto match = (place == 0 ? first_ : further_).longest(word.substr(place));
+  for (std::size_t position = 0; position < word.size();) {
+    const auto match = (position == 0 ? first_ : further_).longest(word.substr(position));
     if (match.length == 0) return tokens.assign(1, {unknown_, 0, whole});
-    const auto begin = static_cast<std::uint32_t>(place);
-    place += match.length;
-    tokens.push_back({match.value, begin, static_cast<std::uint32_t>(place)});
+    const auto begin = static_cast<std::uint32_t>(position);
+    position += match.length;
+    tokens.push_back({match.value, begin, static_cast<std::uint32_t>(position)});
   }
 }
 

@@ -77,7 +77,7 @@ void show_bytes(Characters& text) {
 
 std::u32string code_points(std::string_view text) {
   std::u32string codes;
-  for (std::size_t place = 0; place < text.size();) codes += next_character(text, place);
+  for (std::size_t position = 0; position < text.size();) codes += next_character(text, position);
   return codes;
 }
 
@@ -118,31 +118,33 @@ class Replace final : public Normalizer {
       return;
     }
     std::string bytes;
-    std::vector<std::uint32_t> places;
+    std::vector<std::uint32_t> positions;
     for (const auto& character : text) {
-      places.push_back(static_cast<std::uint32_t>(bytes.size()));
+      positions.push_back(static_cast<std::uint32_t>(bytes.size()));
       append_utf8(bytes, character.code);
     }
     ByteRanges matches;
     pattern_.find_all(bytes, matches);
-    if (!matches.empty()) replace(text, first, places, matches);
+    if (!matches.empty()) replace(text, first, positions, matches);
   }
 
  private:
-  /// `places` are the characters' first bytes. The source of text inserted at the beginning is the empty
+  /// `positions` are the characters' first bytes. The source of text inserted at the beginning is the empty
   /// range before the given text, even if an earlier normalizer removed its first characters.
-  void replace(Characters& text, std::uint32_t first, const std::vector<std::uint32_t>& places,
+  void replace(Characters& text, std::uint32_t first, const std::vector<std::uint32_t>& positions,
                const ByteRanges& matches) const {
     Characters result;
-    std::size_t place = 0;
-    const auto before = [&](std::uint32_t byte) { return place < text.size() && places[place] < byte; };
+    std::size_t position = 0;
+    const auto before = [&](std::uint32_t byte) {
+      return position < text.size() && positions[position] < byte;
+    };
     for (const auto& match : matches) {
-      while (before(match.begin)) result.push_back(text[place++]);
-      while (before(match.end)) ++place;
-      const auto source = place > 0 ? text[place - 1] : Character{0, first, first};
+      while (before(match.begin)) result.push_back(text[position++]);
+      while (before(match.end)) ++position;
+      const auto source = position > 0 ? text[position - 1] : Character{0, first, first};
       for (const auto code : codes_) result.push_back(with_code(source, code));
     }
-    result.insert(result.end(), text.begin() + static_cast<std::ptrdiff_t>(place), text.end());
+    result.insert(result.end(), text.begin() + static_cast<std::ptrdiff_t>(position), text.end());
     text = std::move(result);
   }
 
@@ -214,8 +216,8 @@ void Normalizer::normalize(std::string_view text, std::uint32_t first, Normalize
   Characters characters;
   characters.reserve(text.size());
   std::uint32_t number = first;
-  for (std::size_t place = 0; place < text.size(); ++number) {
-    characters.push_back({next_character(text, place), number, number + 1});
+  for (std::size_t position = 0; position < text.size(); ++number) {
+    characters.push_back({next_character(text, position), number, number + 1});
   }
   apply(characters, first);
   result.clear();

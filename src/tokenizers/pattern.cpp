@@ -14,23 +14,23 @@ ByteRange range(std::size_t begin, std::size_t end) {
 /// between all characters.
 void find_literal(std::string_view text, std::string_view wanted, ByteRanges& matches) {
   if (wanted.empty()) {
-    for (std::size_t place = 0; place < text.size(); place += sequence_length(text[place])) {
-      matches.push_back(range(place, place));
+    for (std::size_t position = 0; position < text.size(); position += sequence_length(text[position])) {
+      matches.push_back(range(position, position));
     }
     if (!text.empty()) matches.push_back(range(text.size(), text.size()));
     return;
   }
-  for (auto place = text.find(wanted); place != std::string_view::npos;
-       place = text.find(wanted, place + wanted.size())) {
-    matches.push_back(range(place, place + wanted.size()));
+  for (auto position = text.find(wanted); position != std::string_view::npos;
+       position = text.find(wanted, position + wanted.size())) {
+    matches.push_back(range(position, position + wanted.size()));
   }
 }
 
 void find_property(std::string_view text, Property property, ByteRanges& matches) {
   const auto& unicode = Unicode::get();
-  for (std::size_t place = 0; place < text.size();) {
-    const auto begin = place;
-    if (unicode.is(next_character(text, place), property)) matches.push_back(range(begin, place));
+  for (std::size_t position = 0; position < text.size();) {
+    const auto begin = position;
+    if (unicode.is(next_character(text, position), property)) matches.push_back(range(begin, position));
   }
 }
 
@@ -41,7 +41,7 @@ Pattern::Pattern(const Node& node) {
     what_ = literal->text();
   } else {
     const auto expression = node["Regex"];
-    what_ = std::make_shared<const Regex>(expression.text(), expression.place());
+    what_ = std::make_shared<const Regex>(expression.text(), expression.location());
   }
 }
 

@@ -22,9 +22,11 @@ std::uint16_t capped(std::size_t count) {
 /// The number of blanks at both ends of a token's text.
 Draft::Blanks blanks_of(std::string_view text) {
   std::size_t leading = 0;
-  for (std::size_t place = 0; place < text.size() && is_blank(next_character(text, place));) ++leading;
+  for (std::size_t position = 0; position < text.size() && is_blank(next_character(text, position));)
+    ++leading;
   std::size_t trailing = 0;
-  for (std::size_t place = text.size(); place > 0 && is_blank(previous_character(text, place));) ++trailing;
+  for (std::size_t position = text.size(); position > 0 && is_blank(previous_character(text, position));)
+    ++trailing;
   return {capped(leading), capped(trailing)};
 }
 

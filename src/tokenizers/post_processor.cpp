@@ -8,11 +8,11 @@ namespace {
 /// Excludes the blanks of each token from its offsets. A single blank before the first token is kept if it
 /// was added, because it has no character in the text.
 void trim(Draft& draft, bool add_prefix_space) {
-  for (std::size_t place = 0; place < draft.size(); ++place) {
-    auto& offsets = draft.encoding.offsets[place];
-    std::uint32_t leading = draft.blanks[place].leading;
-    const std::uint32_t trailing = draft.blanks[place].trailing;
-    const bool is_first = place == 0 || offsets.begin == 0;
+  for (std::size_t position = 0; position < draft.size(); ++position) {
+    auto& offsets = draft.encoding.offsets[position];
+    std::uint32_t leading = draft.blanks[position].leading;
+    const std::uint32_t trailing = draft.blanks[position].trailing;
+    const bool is_first = position == 0 || offsets.begin == 0;
     if (leading == 1 && is_first && add_prefix_space) leading = 0;
     offsets.begin = leading > 0 ? std::min(offsets.begin + leading, offsets.end) : offsets.begin;
     if (trailing > 0 && offsets.end >= trailing) {

@@ -69,7 +69,7 @@ void replace(Pieces& pieces, std::size_t replaced, std::string_view text) {
 
 }  // namespace
 
-Precompiled::Precompiled(const Node& node) : location_(node.place()) {
+Precompiled::Precompiled(const Node& node) : location_(node.location()) {
   const auto map = node["precompiled_charsmap"];
   const auto bytes = decode_base64(map);
   std::uint32_t size = 0;

@@ -21,10 +21,10 @@ class Kinds {
   Kinds() {
     for (char32_t code = 0; code < 128; ++code) ascii_[code] = classify(Unicode::get().properties(code));
   }
-  /// The kind of the character at `place`, which is advanced past it.
-  Kind next(std::string_view text, std::size_t& place) const {
-    if (is_ascii(text[place])) return ascii_[static_cast<unsigned char>(text[place++])];
-    return classify(Unicode::get().properties(next_character(text, place)));
+  /// The kind of the character at `position`, which is advanced past it.
+  Kind next(std::string_view text, std::size_t& position) const {
+    if (is_ascii(text[position])) return ascii_[static_cast<unsigned char>(text[position++])];
+    return classify(Unicode::get().properties(next_character(text, position)));
   }
 
  private:
@@ -55,9 +55,9 @@ void split_by_kind(std::string_view text, Words& words) {
     if (current != Kind::space)
       words.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
   };
-  for (std::size_t place = 0; place < text.size();) {
-    const auto at = place;
-    const auto kind = kinds.next(text, place);
+  for (std::size_t position = 0; position < text.size();) {
+    const auto at = position;
+    const auto kind = kinds.next(text, position);
     if (kind == current && kind != Kind::alone) continue;
     finish(at);
     current = kind;
@@ -86,9 +86,9 @@ void split_spaces(std::string_view text, Words& words) { split_by_kind<space_kin
 void split_scripts(std::string_view text, Words& words) {
   unsigned current = 0;
   const auto first = words.size();
-  for (std::size_t place = 0; place < text.size();) {
-    const auto begin = static_cast<std::uint32_t>(place);
-    const auto script = script_of(next_character(text, place));
+  for (std::size_t position = 0; position < text.size();) {
+    const auto begin = static_cast<std::uint32_t>(position);
+    const auto script = script_of(next_character(text, position));
     if (script == 0 || script == current) continue;
     if (words.size() > first) words.back().end = begin;
     words.push_back({begin, static_cast<std::uint32_t>(text.size())});

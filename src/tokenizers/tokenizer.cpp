@@ -31,7 +31,7 @@ Tokenizer& Tokenizer::operator=(const Tokenizer&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::with_truncation(std::optional<tokenizer::Truncation> truncation) const {
-  if (truncation) tokenizer::check(*truncation, *parts_->pipeline);
+  if (truncation) tokenizer::check_truncation(*truncation, *parts_->pipeline);
   auto parts = std::make_shared<Parts>(*parts_);
   parts->truncation = truncation;
   return Tokenizer(std::move(parts));
@@ -100,9 +100,9 @@ std::vector<Encoding> Tokenizer::encode_batch(const std::vector<TextInput>& inpu
   std::vector<Encoding> encodings(inputs.size());
   tokenizer::parallel_for(inputs.size(), options.threads, [&](std::size_t begin, std::size_t end) {
     const tokenizer::WorkspacePool::Lease workspace(*parts_->workspaces);
-    for (auto place = begin; place < end; ++place) {
-      tokenizer::at_input(place,
-                          [&] { encodings[place] = encode_input(inputs[place], options, *workspace); });
+    for (auto position = begin; position < end; ++position) {
+      tokenizer::at_input(position,
+                          [&] { encodings[position] = encode_input(inputs[position], options, *workspace); });
     }
   });
   if (parts_->padding) tokenizer::pad(encodings, *parts_->padding, options.return_tokens);

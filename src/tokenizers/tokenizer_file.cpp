@@ -86,7 +86,7 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
   parts->truncation = tokenizer::read_truncation(document);
   parts->padding = tokenizer::read_padding(document);
   try {
-    if (parts->truncation) tokenizer::check(*parts->truncation, *parts->pipeline);
+    if (parts->truncation) tokenizer::check_truncation(*parts->truncation, *parts->pipeline);
   } catch (const UsageError& error) {
     document.fail(error.what());
   }

@@ -6,7 +6,7 @@
 
 namespace lockstep::tokenizer {
 
-void check(const Truncation& truncation, const Pipeline& pipeline) {
+void check_truncation(const Truncation& truncation, const Pipeline& pipeline) {
   const auto added = pipeline.post_processor.added(false);
   const auto given =
       fmt::format(" (max_length {}, of which {} are special tokens)", truncation.max_length, added);

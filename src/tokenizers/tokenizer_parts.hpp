@@ -26,7 +26,7 @@ struct Tokenizer::Parts {
 namespace tokenizer {
 
 /// Throws UsageError if the special tokens leave no room, or if overflowing pieces would have no new tokens.
-void check(const Truncation& truncation, const Pipeline& pipeline);
+void check_truncation(const Truncation& truncation, const Pipeline& pipeline);
 
 }  // namespace tokenizer
 }  // namespace lockstep

@@ -22,11 +22,11 @@ constexpr char32_t kSyllableCount = kLeadCount * kVowelCount * kTailCount;
 bool is_syllable(char32_t code) { return code >= kSyllables && code < kSyllables + kSyllableCount; }
 
 CodePair syllable_parts(char32_t code) {
-  const char32_t place = code - kSyllables;
-  const char32_t tail = place % kTailCount;
+  const char32_t position = code - kSyllables;
+  const char32_t tail = position % kTailCount;
   if (tail != 0) return {code - tail, kTails + tail};
-  const char32_t vowel = place / kTailCount % kVowelCount;
-  return {kLeads + place / (kTailCount * kVowelCount), kVowels + vowel};
+  const char32_t vowel = position / kTailCount % kVowelCount;
+  return {kLeads + position / (kTailCount * kVowelCount), kVowels + vowel};
 }
 
 /// The syllable of the two, or 0.
@@ -126,9 +126,9 @@ void Unicode::fold(const std::vector<std::uint32_t>& flat) {
   for (std::size_t block = 0; block < index_.size(); ++block) {
     const auto begin = flat.begin() + static_cast<std::ptrdiff_t>(block * kBlock);
     const std::vector<std::uint32_t> rows(begin, begin + kBlock);
-    const auto [place, is_new] = known.try_emplace(rows, static_cast<std::uint32_t>(blocks_.size()));
+    const auto [entry, is_new] = known.try_emplace(rows, static_cast<std::uint32_t>(blocks_.size()));
     if (is_new) blocks_.insert(blocks_.end(), rows.begin(), rows.end());
-    index_[block] = place->second;
+    index_[block] = entry->second;
   }
 }
 

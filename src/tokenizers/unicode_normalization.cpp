@@ -35,11 +35,11 @@ void append_parts(Pieces& pieces, char32_t code, bool is_first) {
 void order_marks(Pieces& pieces) {
   const auto is_mark = [](const Piece& piece) { return piece.combining_class != 0; };
   const auto before = [](const Piece& a, const Piece& b) { return a.combining_class < b.combining_class; };
-  for (auto place = pieces.begin(); place != pieces.end();) {
-    const auto begin = std::find_if(place, pieces.end(), is_mark);
+  for (auto position = pieces.begin(); position != pieces.end();) {
+    const auto begin = std::find_if(position, pieces.end(), is_mark);
     const auto end = std::find_if_not(begin, pieces.end(), is_mark);
     std::stable_sort(begin, end, before);
-    place = end;
+    position = end;
   }
 }
 
@@ -121,12 +121,12 @@ void realign(Characters& text, const Pieces& pieces) {
   if (text.empty()) return;
   Characters result;
   result.reserve(pieces.size());
-  std::size_t place = 0;
+  std::size_t position = 0;
   for (const auto& piece : pieces) {
-    const std::size_t from = piece.change > 0 && place > 0 ? place - 1 : place;
+    const std::size_t from = piece.change > 0 && position > 0 ? position - 1 : position;
     const auto& source = text[std::min(from, text.size() - 1)];
     result.push_back({piece.code, source.begin, source.end});
-    if (piece.change <= 0) place += 1 + static_cast<std::size_t>(-piece.change);
+    if (piece.change <= 0) position += 1 + static_cast<std::size_t>(-piece.change);
   }
   text = std::move(result);
 }

@@ -21,15 +21,15 @@ std::size_t ill_formed_length(std::string_view text) {
   return 1;
 }
 
-/// The number of ASCII bytes at `place`, in steps of eight.
-std::size_t ascii_run(std::string_view text, std::size_t place) noexcept {
-  const std::size_t begin = place;
-  for (; place + 8 <= text.size(); place += 8) {
+/// The number of ASCII bytes at `position`, in steps of eight.
+std::size_t ascii_run(std::string_view text, std::size_t position) noexcept {
+  const std::size_t begin = position;
+  for (; position + 8 <= text.size(); position += 8) {
     std::uint64_t bytes = 0;
-    std::memcpy(&bytes, text.data() + place, sizeof bytes);
+    std::memcpy(&bytes, text.data() + position, sizeof bytes);
     if ((bytes & 0x8080808080808080ULL) != 0) break;
   }
-  return place - begin;
+  return position - begin;
 }
 
 }  // namespace

@@ -35,25 +35,25 @@ inline constexpr std::size_t sequence_length(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// The character at `place` of valid text; `place` is advanced past it.
-inline char32_t next_character(std::string_view text, std::size_t& place) {
-  const auto byte = [&](std::size_t more) { return static_cast<unsigned char>(text[place + more]); };
-  const std::size_t length = sequence_length(text[place]);
+/// The character at `position` of valid text; `position` is advanced past it.
+inline char32_t next_character(std::string_view text, std::size_t& position) {
+  const auto byte = [&](std::size_t more) { return static_cast<unsigned char>(text[position + more]); };
+  const std::size_t length = sequence_length(text[position]);
   char32_t code = byte(0);
   if (length == 2) code = (byte(0) & 0x1FU) << 6 | (byte(1) & 0x3FU);
   if (length == 3) code = (byte(0) & 0x0FU) << 12 | (byte(1) & 0x3FU) << 6 | (byte(2) & 0x3FU);
   if (length == 4) {
     code = (byte(0) & 0x07U) << 18 | (byte(1) & 0x3FU) << 12 | (byte(2) & 0x3FU) << 6 | (byte(3) & 0x3FU);
   }
-  place += length;
+  position += length;
   return code;
 }
 
-/// The character that ends before `place`; `place` is moved to its beginning.
-inline char32_t previous_character(std::string_view text, std::size_t& place) {
-  do --place;
-  while (is_tail(text[place]));
-  std::size_t again = place;
+/// The character that ends before `position`; `position` is moved to its beginning.
+inline char32_t previous_character(std::string_view text, std::size_t& position) {
+  do --position;
+  while (is_tail(text[position]));
+  std::size_t again = position;
   return next_character(text, again);
 }
 

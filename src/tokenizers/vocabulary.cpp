@@ -23,12 +23,12 @@ std::optional<std::string> Vocabulary::add(std::string token, std::uint32_t id, 
   if (const auto* other = this->token(id); other != nullptr) {
     return fmt::format("the tokens {} and {} have the same id {}", in_quotes(*other), in_quotes(token), id);
   }
-  const auto [place, is_new] = ids_.emplace(std::move(token), id);
+  const auto [entry, is_new] = ids_.emplace(std::move(token), id);
   if (!is_new) {
-    return fmt::format("the token {} has two ids, {} and {}", in_quotes(place->first), place->second, id);
+    return fmt::format("the token {} has two ids, {} and {}", in_quotes(entry->first), entry->second, id);
   }
   if (id >= tokens_.size()) tokens_.resize(id + std::size_t{1});
-  tokens_[id] = &place->first;
+  tokens_[id] = &entry->first;
   return std::nullopt;
 }
 

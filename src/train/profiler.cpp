@@ -40,7 +40,7 @@ Action action_of(const ProfileSchedule& schedule, std::int64_t step) {
 
 bool records(Action action) { return action == Action::record || action == Action::record_and_save; }
 
-void check(const ProfileSchedule& schedule) {
+void check_schedule(const ProfileSchedule& schedule) {
   const bool negative =
       schedule.skip_first < 0 || schedule.wait < 0 || schedule.warmup < 0 || schedule.repeat < 0;
   if (negative || schedule.active < 1) {
@@ -60,7 +60,7 @@ class Profiler::Impl {
         rank_(rank),
         config_(ProfilerState::KINETO, options_.record_shapes, options_.profile_memory, /*with_stack=*/false,
                 options_.with_flops) {
-    check(options_.schedule_option);
+    check_schedule(options_.schedule_option);
     if (torch::profiler::impl::profilerEnabled())
       throw UsageError("this thread already has a profiler: end it before starting another.");
     if (cuda_device_count() > 0) {

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "lockstep/core/checksum.hpp"
+#include "lockstep/core/atomic_file.hpp"
 
 namespace lockstep {
 

@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string_view>
 
-#include "lockstep/core/checksum.hpp"
-
 namespace lockstep {
+
+/// A file's size, and its CRC-32C (RFC 3720).
+struct FileDigest {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32c = 0;
+};
 
 /// A file that appears under its name complete, or not at all.
 ///
@@ -51,7 +56,7 @@ class AtomicFile {
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   std::size_t written_ = 0;
-  Crc32c checksum_;
+  std::uint32_t checksum_ = 0;
   int descriptor_ = -1;
 };
 

@@ -77,11 +77,11 @@ class StreamShard {
     if (options_.drop_last && piece_.size() < wanted) piece_.clear();
   }
 
-  Row row(std::int64_t place) const {
+  Row row(std::int64_t position) const {
     const auto held = static_cast<std::int64_t>(piece_.size());
-    if (place < held) return {piece_[static_cast<std::size_t>(place)], begin_ + place, true};
+    if (position < held) return {piece_[static_cast<std::size_t>(position)], begin_ + position, true};
     const auto& head = first_.empty() ? piece_ : first_;
-    const auto filler = (place - held) % static_cast<std::int64_t>(head.size());
+    const auto filler = (position - held) % static_cast<std::int64_t>(head.size());
     return {head[static_cast<std::size_t>(filler)], filler, false};
   }
 

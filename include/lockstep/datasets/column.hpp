@@ -90,7 +90,7 @@ class ColumnData {
     /// The column's row that corresponds to the beginning of the buffers.
     std::int64_t zero;
   };
-  struct Place {
+  struct Location {
     std::size_t chunk;
     /// Row in the chunk's buffers, which may begin before the chunk (arrow::Array::offset).
     std::int64_t row;
@@ -115,7 +115,7 @@ class ColumnData {
   const Raw& raw(std::size_t chunk) const noexcept { return raw_[chunk]; }
   /// The position of row `row`, 0 <= row < size(). A chunk is verified on the first access; throws DataError,
   /// naming the location in the file, if it is damaged.
-  Place locate(std::int64_t row) const {
+  Location locate(std::int64_t row) const {
     auto chunk = first_[static_cast<std::size_t>(row >> shift_)];
     while (starts_[chunk + 1] <= row) ++chunk;
     if (unchecked_ && unchecked_[chunk].load(std::memory_order_relaxed)) check(chunk);
@@ -240,24 +240,24 @@ class ColumnView {
 
   /// The value of a row. Throws UsageError for a row out of range and for a null (use is_null or get).
   T operator[](std::int64_t row) const {
-    const auto place = locate(row);
-    const auto& raw = data_->raw(place.chunk);
-    if (null_at(raw, place.row)) table::fail_null(row);
-    return table::Reader<T>::read(data_->type(), raw, place.row);
+    const auto location = locate(row);
+    const auto& raw = data_->raw(location.chunk);
+    if (null_at(raw, location.row)) table::fail_null(row);
+    return table::Reader<T>::read(data_->type(), raw, location.row);
   }
 
   /// The value, or nothing for a null. Throws UsageError for a row out of range.
   std::optional<T> get(std::int64_t row) const {
-    const auto place = locate(row);
-    const auto& raw = data_->raw(place.chunk);
-    if (null_at(raw, place.row)) return std::nullopt;
-    return table::Reader<T>::read(data_->type(), raw, place.row);
+    const auto location = locate(row);
+    const auto& raw = data_->raw(location.chunk);
+    if (null_at(raw, location.row)) return std::nullopt;
+    return table::Reader<T>::read(data_->type(), raw, location.row);
   }
 
   /// Throws UsageError for a row out of range.
   bool is_null(std::int64_t row) const {
-    const auto place = locate(row);
-    return null_at(data_->raw(place.chunk), place.row);
+    const auto location = locate(row);
+    return null_at(data_->raw(location.chunk), location.row);
   }
 
   /// All values in order. Throws UsageError for a null.
@@ -269,7 +269,7 @@ class ColumnView {
   }
 
  private:
-  ColumnData::Place locate(std::int64_t row) const {
+  ColumnData::Location locate(std::int64_t row) const {
     if (row < 0 || row >= rows_.size()) table::fail_row(row, rows_.size());
     return data_->locate(rows_[row]);
   }

@@ -26,18 +26,19 @@ struct StageOptions {
 
 /// Copies the files of `source` (and nothing else) to each node's local disk, once per node, and returns the
 /// folder from which this rank should read: `destination`, or `source` if there is too little space, with a
-/// line on standard error. See stage_files() for how files are copied, and plan_staging() for which ones.
+/// line on standard error. Each file is copied under a hidden name, compared with its checksum where the
+/// cache knows one, and renamed.
 ///
 ///     const auto folder = stage("/scratch/cache/8f3a...", "", {.ranks = distributed_context(world, group)});
 ///     const auto train = ArrowDataset::load(folder);
 ///
-/// An empty `destination` means default_staging_folder(): in $SLURM_TMPDIR, otherwise $TMPDIR, otherwise
+/// An empty `destination` means a folder in $SLURM_TMPDIR, otherwise $TMPDIR, otherwise
 /// /tmp. The copies have the bytes of the source, so ArrowDataset::fingerprint() does not change, and results
 /// that were computed from the source are found for the copy too. Files that are already there are not copied
 /// again.
 ///
 /// *Collective* over StageOptions::ranks. Ranks wait through the store without a time limit, and log from
-/// time to time for whom they wait. Throws as plan_staging() and stage_files() on the rank that copies;
+/// time to time for whom they wait. Throws DataError and Error, naming the file, on the rank that copies;
 /// RemoteError with the same text on all others.
 std::filesystem::path stage(const std::filesystem::path& source,
                             const std::filesystem::path& destination = {}, const StageOptions& options = {});

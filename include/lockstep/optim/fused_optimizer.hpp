@@ -94,9 +94,9 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// The state of a parameter; a new one is empty.
   template <class State>
   State& state_of(const at::Tensor& parameter) {
-    auto& place = state_[parameter.unsafeGetTensorImpl()];
-    if (place == nullptr) place = std::make_unique<State>();
-    return static_cast<State&>(*place);
+    auto& entry = state_[parameter.unsafeGetTensorImpl()];
+    if (entry == nullptr) entry = std::make_unique<State>();
+    return static_cast<State&>(*entry);
   }
 
  private:

@@ -28,7 +28,7 @@ class ReplicaLinks {
   ReplicaLinks& operator=(ReplicaLinks&&) noexcept;
 
   /// Throws UsageError, which names the first one, if a tensor of the source is not on `device`.
-  static void check_place(const Tensors& source, const at::Device& device);
+  static void check_device(const Tensors& source, const at::Device& device);
 
   /// Copies the parameters that have changed since the last call, and all buffers, to replica number
   /// `replica` (from 0, the source not counted). A parameter counts as changed if its version differs, or if
@@ -111,7 +111,7 @@ class Replicas {
   /// device or has other tensors than before.
   std::vector<Module>& ready(std::size_t count) {
     const auto source = tensors_of(modules_.front());
-    ReplicaLinks::check_place(source, devices_.front());
+    ReplicaLinks::check_device(source, devices_.front());
     std::vector<ReplicaLinks::Tensors> others;
     for (std::size_t i = 1; i < count; ++i) {
       others.push_back(tensors_of(modules_[i]));

@@ -152,6 +152,32 @@ auto through(Block& unit, Body body, const Inputs&... inputs) {
   return hooks ? parallel::call_between(*hooks, run, inputs...) : run(inputs...);
 }
 
+/// Makes a unit of a block of an existing class, with the same parameter names:
+///
+///     using Layer = lockstep::UnitOf<torch::nn::TransformerEncoderLayerImpl>;
+///     layers.push_back(register_module("layer", std::make_shared<Layer>(options)));
+///     states = layers.back()->forward(states);
+///
+/// `Block`: a `torch::nn` module class that is not final, not its holder. forward has the block's arguments
+/// and result. It is a template, so `torch::nn::Sequential` cannot contain such a block. *Local*;
+/// *Collective* in a fully sharded model.
+template <class Block>
+class UnitOf : public Block, public Unit {
+ public:
+  using Block::Block;
+
+  template <class... Inputs>
+  auto forward(const Inputs&... inputs) {
+    return through(*this, &UnitOf::template body<Inputs...>, inputs...);
+  }
+
+ private:
+  template <class... Inputs>
+  auto body(const Inputs&... inputs) {
+    return Block::forward(inputs...);
+  }
+};
+
 /// Enables or disables activation checkpointing of all units of a model; transformers'
 /// gradient_checkpointing_enable() and _disable(). Before or after wrapping for data parallelism. *Local*,
 /// and ranks may differ. Throws UsageError if the model has no units.

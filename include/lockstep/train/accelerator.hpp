@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "lockstep/checkpoint/checkpoint_info.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/data_loader.hpp"

@@ -46,16 +46,16 @@ void check_in_time() {
   if (at::detail::getCUDAHooks().hasCUDART()) return;
   throw UsageError(
       "a CUDA device was requested too late: this process used LibTorch before Lockstep's CUDA library was "
-      "loaded, and LibTorch has settled that there is no CUDA. The library is loaded at the start of the "
-      "program where NVIDIA's driver shows (/dev/nvidiactl or /dev/dxg) and CUDA_VISIBLE_DEVICES names a "
-      "device. Let the program see a device, or start it with LOCKSTEP_CUDA=on, or use the CPU");
+      "loaded, and LibTorch has decided that CUDA is not available. The library is loaded at startup if "
+      "NVIDIA's driver is present (/dev/nvidiactl or /dev/dxg) and CUDA_VISIBLE_DEVICES does not hide all "
+      "devices. Let the program see a device, start it with LOCKSTEP_CUDA=on, or use the CPU");
 }
 
 const CudaPlugin* load() {
   // After an error c10d's watchdog waits four times as long for the dumps of other ranks: 10 s instead of 60.
   set_default_variable("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500");
-  // NCCL would exchange the buffers of collectives that are recorded in a CUDA graph among the ranks of a host,
-  // which do not all record at the same time.
+  // NCCL would exchange the buffers of collectives that are recorded in a CUDA graph among the ranks of a
+  // host, which do not all record at the same time.
   set_default_variable("NCCL_GRAPH_REGISTER", "0");
   const std::string path = library_path();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);

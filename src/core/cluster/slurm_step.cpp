@@ -45,7 +45,7 @@ bool inherited(const Environment& environment, const SlurmStep& step) {
   return step.rank == 0 && step.ranks_here == std::vector<int>{0} && step.tasks_here > 1;
 }
 
-void read_place(const Environment& environment, SlurmStep& step) {
+void read_node_position(const Environment& environment, SlurmStep& step) {
   const auto nodes = static_cast<int>(step.nodes.size());
   step.node_id = scheduler_integer(environment, "SLURM_NODEID", 0, nodes - 1);
   const auto tasks =
@@ -98,7 +98,7 @@ std::optional<SlurmStep> slurm_step(const Environment& environment) {
   step.tasks = scheduler_integer(environment, "SLURM_STEP_NUM_TASKS", 1);
   step.rank = scheduler_integer(environment, "SLURM_PROCID", 0);
   step.ranks_here = ranks_here(environment);
-  read_place(environment, step);
+  read_node_position(environment, step);
   if (inherited(environment, step)) return std::nullopt;
   if (step.tasks > 1 && step.tasks_here > 1 && in_interactive_shell(environment)) return std::nullopt;
   if (step.rank >= step.tasks) {

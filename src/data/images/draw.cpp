@@ -16,7 +16,7 @@ double draw_ratio(const Range& ratio, RandomBits& random) {
   return std::exp(random.uniform(std::log(ratio[0]), std::log(ratio[1])));
 }
 
-int draw_place(int room, RandomBits& random) { return static_cast<int>(random.below(room + 1)); }
+int draw_offset(int room, RandomBits& random) { return static_cast<int>(random.below(room + 1)); }
 
 }  // namespace
 
@@ -28,8 +28,8 @@ Region draw_resized_crop(int width, int height, const Range& scale, const Range&
     const int w = rounded(std::sqrt(target * aspect));
     const int h = rounded(std::sqrt(target / aspect));
     if (w < 1 || w > width || h < 1 || h > height) continue;
-    const int top = draw_place(height - h, random);
-    return {draw_place(width - w, random), top, w, h};
+    const int top = draw_offset(height - h, random);
+    return {draw_offset(width - w, random), top, w, h};
   }
   const double own = static_cast<double>(width) / height;
   int w = width, h = height;
@@ -49,8 +49,8 @@ std::optional<Region> draw_erasing(int width, int height, const Range& scale, co
     const int h = rounded(std::sqrt(target * aspect));
     const int w = rounded(std::sqrt(target / aspect));
     if (h >= height || w >= width) continue;
-    const int top = draw_place(height - h, random);
-    return Region{draw_place(width - w, random), top, w, h};
+    const int top = draw_offset(height - h, random);
+    return Region{draw_offset(width - w, random), top, w, h};
   }
   return std::nullopt;
 }

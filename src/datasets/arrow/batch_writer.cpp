@@ -37,7 +37,7 @@ class SinkStream final : public arrow::io::OutputStream {
     return arrow::Status::OK();
   }
 
-  void check(const arrow::Status& status) const {
+  void check_status(const arrow::Status& status) const {
     if (failure_) std::rethrow_exception(failure_);
     if (!status.ok()) throw Error("cannot write the rows: " + status.message() + ".");
   }
@@ -59,7 +59,7 @@ class ArrowWriter final : public BatchWriter {
   ArrowWriter(Sink sink, std::shared_ptr<arrow::Schema> schema, const Open& open)
       : stream_(std::make_shared<SinkStream>(std::move(sink))), schema_(std::move(schema)) {
     auto writer = open(stream_, schema_);
-    stream_->check(writer.status());
+    stream_->check_status(writer.status());
     writer_ = *std::move(writer);
   }
 
@@ -68,10 +68,10 @@ class ArrowWriter final : public BatchWriter {
     const auto batch = arrow::RecordBatch::Make(schema_, rows, arrays);
     // Each batch is a row group: one that takes several keeps them in memory.
     if constexpr (std::is_same_v<Writer, parquet::arrow::FileWriter>)
-      stream_->check(writer_->NewBufferedRowGroup());
-    stream_->check(writer_->WriteRecordBatch(*batch));
+      stream_->check_status(writer_->NewBufferedRowGroup());
+    stream_->check_status(writer_->WriteRecordBatch(*batch));
   }
-  void finish() override { stream_->check(writer_->Close()); }
+  void finish() override { stream_->check_status(writer_->Close()); }
 
  private:
   std::shared_ptr<SinkStream> stream_;

@@ -64,8 +64,8 @@ inline constexpr std::array kKnown = {
 };
 
 constexpr bool in_order() {
-  for (std::size_t place = 0; place < kKnown.size(); ++place) {
-    if (static_cast<std::size_t>(kKnown[place].kind) != place) return false;
+  for (std::size_t index = 0; index < kKnown.size(); ++index) {
+    if (static_cast<std::size_t>(kKnown[index].kind) != index) return false;
   }
   return true;
 }

@@ -42,9 +42,9 @@ std::int64_t measure(const arrow::ArrayData& lists, std::int64_t row, std::span<
 template <typename T>
 void widen(const arrow::ArrayData& elements, std::int64_t begin, std::int64_t count, char* to) {
   const auto* from = elements.GetValues<T>(1) + begin;
-  for (std::int64_t place = 0; place < count; ++place, to += sizeof(std::int64_t)) {
-    if constexpr (sizeof(T) == sizeof(std::int64_t)) check_int64(from[place]);
-    const auto number = static_cast<std::int64_t>(from[place]);
+  for (std::int64_t position = 0; position < count; ++position, to += sizeof(std::int64_t)) {
+    if constexpr (sizeof(T) == sizeof(std::int64_t)) check_int64(from[position]);
+    const auto number = static_cast<std::int64_t>(from[position]);
     std::memcpy(to, &number, sizeof number);
   }
 }
@@ -107,10 +107,10 @@ std::int64_t number_width(const Column& column) {
 }
 
 /// The array that contains a row, and the row's index in it.
-std::pair<const arrow::ArrayData*, std::int64_t> found(const Column& column, std::int64_t row) {
-  const auto place = column.data()->locate(column.rows()[row]);
-  const auto& array = *column.data()->chunks()[place.chunk].array;
-  return {array.data().get(), place.row - array.offset()};
+std::pair<const arrow::ArrayData*, std::int64_t> find_row(const Column& column, std::int64_t row) {
+  const auto location = column.data()->locate(column.rows()[row]);
+  const auto& array = *column.data()->chunks()[location.chunk].array;
+  return {array.data().get(), location.row - array.offset()};
 }
 
 }  // namespace
@@ -132,24 +132,24 @@ void check_int64(std::uint64_t number) {
 }
 
 void copy_row(const Column& column, std::int64_t row, char* to) {
-  const auto [array, place] = found(column, row);
-  copy_numbers(*array, place, 1, to);
+  const auto [array, position] = find_row(column, row);
+  copy_numbers(*array, position, 1, to);
 }
 
 std::int64_t measure_lists(const Column& column, std::int64_t row, std::span<std::int64_t> lengths) {
-  const auto [lists, place] = found(column, row);
-  return measure(*lists, place, lengths);
+  const auto [lists, position] = find_row(column, row);
+  return measure(*lists, position, lengths);
 }
 
 void copy_lists(const Column& column, std::int64_t row, std::span<const std::int64_t> lengths, char* to) {
-  const auto [lists, place] = found(column, row);
-  copy(*lists, place, lengths, number_width(column), to);
+  const auto [lists, position] = find_row(column, row);
+  copy(*lists, position, lengths, number_width(column), to);
 }
 
 void append_lists(const Column& column, std::int64_t row, std::span<std::vector<std::int64_t>> ends,
                   std::vector<char>& bytes) {
-  const auto [lists, place] = found(column, row);
-  append(*lists, place, ends, number_width(column), bytes);
+  const auto [lists, position] = find_row(column, row);
+  append(*lists, position, ends, number_width(column), bytes);
 }
 
 }  // namespace lockstep::arrow_file

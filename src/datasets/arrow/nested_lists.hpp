@@ -31,7 +31,7 @@ void copy_row(const Column& column, std::int64_t row, char* to);
 /// Raises each of `lengths` to the longest list of that level in the row. Returns the row's number of values.
 std::int64_t measure_lists(const Column& column, std::int64_t row, std::span<std::int64_t> lengths);
 
-/// Copies the numbers of a row to their places in a block of these lengths; leaves the others unchanged.
+/// Copies the numbers of a row to their indices in a block of these lengths; leaves the others unchanged.
 void copy_lists(const Column& column, std::int64_t row, std::span<const std::int64_t> lengths, char* to);
 
 /// Appends the numbers of a row to `bytes`, and the ends of its lists to each level of `ends`. Each level

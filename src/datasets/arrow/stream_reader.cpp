@@ -82,20 +82,20 @@ class Reader {
 
  private:
   bool add(const arrow::Result<BatchPointer>& read, std::int64_t number) {
-    const Location place(*file_, fmt::format("record batch {}", number));
-    if (!read.ok()) fail(place, number, read.status().message());
+    const Location location(*file_, fmt::format("record batch {}", number));
+    if (!read.ok()) fail(location, number, read.status().message());
     const auto& batch = *read;
     if (batch == nullptr) return false;
     if (batch->num_rows() < 0 || batch->num_rows() > kMostRows)
-      place.fail(fmt::format("it claims {} rows", batch->num_rows()));
-    for (int column = 0; column < batch->num_columns(); ++column) add(*batch, column, number, place);
+      location.fail(fmt::format("it claims {} rows", batch->num_rows()));
+    for (int column = 0; column < batch->num_columns(); ++column) add(*batch, column, number, location);
     table_.rows += batch->num_rows();
     return true;
   }
 
-  void add(const arrow::RecordBatch& batch, int column, std::int64_t number, const Location& place) {
+  void add(const arrow::RecordBatch& batch, int column, std::int64_t number, const Location& location) {
     const auto& name = table_.schema.fields[static_cast<std::size_t>(column)].name;
-    const auto at = place.within(fmt::format("column '{}'", name.substr(0, 100)));
+    const auto at = location.within(fmt::format("column '{}'", name.substr(0, 100)));
     const auto& data = batch.column_data(column);
     if (data->length != batch.num_rows())
       at.fail(fmt::format("it has {} rows, but the batch has {}", data->length, batch.num_rows()));
@@ -106,7 +106,7 @@ class Reader {
   }
 
   /// Arrow's errors name no column: names the first one that cannot be read alone, unless none can.
-  [[noreturn]] void fail(const Location& place, std::int64_t batch, const std::string& what) const {
+  [[noreturn]] void fail(const Location& location, std::int64_t batch, const std::string& what) const {
     std::string damaged;
     bool any_whole = false;
     for (std::size_t column = 0; column < table_.schema.fields.size(); ++column) {
@@ -114,8 +114,8 @@ class Reader {
       any_whole = any_whole || whole;
       if (!whole && damaged.empty()) damaged = table_.schema.fields[column].name.substr(0, 100);
     }
-    if (any_whole && !damaged.empty()) place.within(fmt::format("column '{}'", damaged)).fail(what);
-    place.fail(what);
+    if (any_whole && !damaged.empty()) location.within(fmt::format("column '{}'", damaged)).fail(what);
+    location.fail(what);
   }
 
   BufferPointer bytes_;

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/checksum.hpp"
 #include "core/input_file.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -96,11 +96,11 @@ std::string manifest_text(const CacheManifest& manifest) {
   return json_text(all, 2) + "\n";
 }
 
-CacheManifest parse_manifest(const std::string& text, const std::string& place) {
+CacheManifest parse_manifest(const std::string& text, const std::string& path) {
   try {
     return manifest_from(json::parse(text));
   } catch (const std::exception& error) {
-    throw DataError("'" + place + "' is not a manifest of a cache entry: " + error.what() +
+    throw DataError("'" + path + "' is not a manifest of a cache entry: " + error.what() +
                     ". Remove its folder; the result is then computed again.");
   }
 }

@@ -59,10 +59,10 @@ struct CacheManifest {
   std::uint64_t bytes() const;
 };
 
-/// Converts to JSON text, and back; `place` is the file's name in errors. Throws DataError, naming the file
+/// Converts to JSON text, and back; `path` is the file's name in errors. Throws DataError, naming the file
 /// and the problem, if the text is not a manifest of this version.
 std::string manifest_text(const CacheManifest& manifest);
-CacheManifest parse_manifest(const std::string& text, const std::string& place);
+CacheManifest parse_manifest(const std::string& text, const std::string& path);
 
 /// Reads `<entry>/manifest.json`; nothing if it does not exist. Throws DataError as parse_manifest().
 /// *Local*.

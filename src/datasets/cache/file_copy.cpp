@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <vector>
 
+#include "core/checksum.hpp"
 #include "core/file_system.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -12,6 +12,7 @@
 
 #include "core/atomic_directory.hpp"
 #include "core/byte_size.hpp"
+#include "core/checksum.hpp"
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
 #include "core/lease.hpp"
@@ -19,7 +20,6 @@
 #include "core/processors.hpp"
 #include "datasets/cache/file_copy.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <numeric>
 
+#include "core/checksum.hpp"
 #include "datasets/cache/cache_entry.hpp"
 #include "datasets/cache/file_stamp.hpp"
 #include "datasets/cache/saved_folder.hpp"
 #include "datasets/cache/staging.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -45,14 +45,14 @@ Features checked_features(const Columns& columns, const std::optional<Features>&
 using Items = std::vector<std::pair<std::string, Feature>>;
 
 /// The columns at these indices, in this order.
-ArrowDataset picked(const ArrowDataset& dataset, const std::vector<std::size_t>& places) {
+ArrowDataset select_columns_at(const ArrowDataset& dataset, const std::vector<std::size_t>& positions) {
   auto fresh = DatasetAccess::copy(dataset);
   const auto& from = DatasetAccess::state(dataset);
   fresh->columns.clear();
   Items items;
-  for (const auto place : places) {
-    fresh->columns.push_back(from.columns[place]);
-    items.push_back(from.features.items()[place]);
+  for (const auto position : positions) {
+    fresh->columns.push_back(from.columns[position]);
+    items.push_back(from.features.items()[position]);
   }
   fresh->features = Features(std::move(items));
   return DatasetAccess::make(std::move(fresh));
@@ -194,29 +194,29 @@ bool ArrowDataset::has_indices() const noexcept {
 }
 
 ArrowDataset ArrowDataset::select_columns(std::span<const std::string> names) const {
-  std::vector<std::size_t> places;
-  for (const auto& name : names) places.push_back(DatasetAccess::find(*this, name));
-  return picked(*this, places);
+  std::vector<std::size_t> positions;
+  for (const auto& name : names) positions.push_back(DatasetAccess::find(*this, name));
+  return select_columns_at(*this, positions);
 }
 
 ArrowDataset ArrowDataset::remove_columns(std::span<const std::string> names) const {
   std::set<std::size_t> gone;
   for (const auto& name : names) gone.insert(DatasetAccess::find(*this, name));
-  std::vector<std::size_t> places;
-  for (std::size_t place = 0; place < state_->columns.size(); ++place) {
-    if (!gone.contains(place)) places.push_back(place);
+  std::vector<std::size_t> positions;
+  for (std::size_t position = 0; position < state_->columns.size(); ++position) {
+    if (!gone.contains(position)) positions.push_back(position);
   }
-  return picked(*this, places);
+  return select_columns_at(*this, positions);
 }
 
 ArrowDataset ArrowDataset::rename_column(std::string_view from, std::string to) const {
-  const auto place = DatasetAccess::find(*this, from);
+  const auto position = DatasetAccess::find(*this, from);
   if (from != to && has_column(to))
     throw UsageError("there is a column '" + to + "' already: remove or rename it first.");
   auto fresh = DatasetAccess::copy(*this);
   auto items = fresh->features.items();
-  items[place].first = to;
-  fresh->columns[place].first = std::move(to);
+  items[position].first = to;
+  fresh->columns[position].first = std::move(to);
   fresh->features = Features(std::move(items));
   return ArrowDataset(std::move(fresh));
 }

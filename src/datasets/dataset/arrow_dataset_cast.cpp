@@ -90,7 +90,7 @@ ArrowDataset ArrowDataset::cast_column(std::string_view name, const Feature& fea
 }
 
 ArrowDataset ArrowDataset::class_encode_column(std::string_view name) const {
-  const auto place = DatasetAccess::find(*this, name);
+  const auto index = DatasetAccess::find(*this, name);
   // Its numbers would become the names.
   if (features()[name].kind() == Feature::Kind::class_label)
     throw UsageError("the column '" + std::string(name) + "' is a ClassLabel already.");
@@ -105,9 +105,9 @@ ArrowDataset ArrowDataset::class_encode_column(std::string_view name) const {
   const auto feature = Feature::class_label({names.begin(), names.end()});
   auto fresh = DatasetAccess::copy(*this);
   auto items = features().items();
-  items[place].second = feature;
+  items[index].second = feature;
   fresh->features = Features(std::move(items));
-  fresh->columns[place].second = table::converted_column(texts, feature, name);
+  fresh->columns[index].second = table::converted_column(texts, feature, name);
   return ArrowDataset(std::move(fresh));
 }
 

@@ -84,17 +84,17 @@ std::optional<Feature> unified_in_files(std::span<const ArrowDataset> files, con
 /// The columns of all data sets. Those of a data set without rows do not count beside others.
 Features all_features(std::span<const ArrowDataset> datasets, Paths files, WholeNumbers& whole) {
   std::vector<std::pair<std::string, Feature>> items;
-  std::map<std::string, std::size_t, std::less<>> places;
+  std::map<std::string, std::size_t, std::less<>> indices;
   for (std::size_t number = 0; number < datasets.size(); ++number) {
     const auto& features = datasets[number].features();
     if (datasets[number].num_rows() == 0 || features.items() == items) continue;
     for (const auto& [name, feature] : features.items()) {
-      const auto [place, fresh] = places.try_emplace(name, items.size());
-      if (fresh) {
+      const auto [entry, is_new] = indices.try_emplace(name, items.size());
+      if (is_new) {
         items.emplace_back(name, feature);
         continue;
       }
-      auto& before = items[place->second].second;
+      auto& before = items[entry->second].second;
       if (!files.empty() && before.type().is_integer() && feature.type().is_floating()) {
         if (auto integers = as_integers(datasets[number].column(name), before, name)) {
           whole.emplace(std::pair(number, name), *std::move(integers));

@@ -15,8 +15,8 @@ std::shared_ptr<ArrowDataset::State> DatasetAccess::copy(const ArrowDataset& dat
 
 std::size_t DatasetAccess::find(const ArrowDataset& dataset, std::string_view name) {
   const auto& columns = state(dataset).columns;
-  for (std::size_t place = 0; place < columns.size(); ++place) {
-    if (columns[place].first == name) return place;
+  for (std::size_t index = 0; index < columns.size(); ++index) {
+    if (columns[index].first == name) return index;
   }
   // Throws, listing the existing columns.
   static_cast<void>(state(dataset).features[name]);

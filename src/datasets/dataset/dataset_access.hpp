@@ -45,9 +45,9 @@ struct DatasetAccess {
     fresh->rows = count;
     RowMap last;
     RowMap changed;
-    for (std::size_t place = 0; place < fresh->columns.size(); ++place) {
-      auto& column = fresh->columns[place].second;
-      if (place == 0 || !column.rows().is_same(last)) {
+    for (std::size_t position = 0; position < fresh->columns.size(); ++position) {
+      auto& column = fresh->columns[position].second;
+      if (position == 0 || !column.rows().is_same(last)) {
         last = column.rows();
         changed = change(last);
       }

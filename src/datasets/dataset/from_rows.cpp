@@ -37,15 +37,15 @@ ArrowDataset from_rows(std::span<const Value> rows, const std::optional<Features
   ColumnBuilder builder(whole.type());
   for (const auto& row : rows) {
     try {
-      builder.append(converted(row, whole));
+      builder.append(convert_value(row, whole));
     } catch (const UsageError& error) {
       fail(first + (&row - rows.data()), error);
     }
   }
   const auto fields = arrow_file::fields_of(*builder.finish().flatten());
   std::vector<std::pair<std::string, Column>> columns;
-  for (std::size_t place = 0; place < wanted.size(); ++place) {
-    columns.emplace_back(wanted.items()[place].first, Column(fields[place]));
+  for (std::size_t index = 0; index < wanted.size(); ++index) {
+    columns.emplace_back(wanted.items()[index].first, Column(fields[index]));
   }
   return ArrowDataset::from_columns(std::move(columns), wanted);
 }

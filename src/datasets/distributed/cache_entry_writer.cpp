@@ -15,11 +15,11 @@
 #include <numeric>
 #include <system_error>
 
+#include "core/checksum.hpp"
 #include "core/file_system.hpp"
 #include "datasets/cache/cache_folder.hpp"
 #include "datasets/cache/file_stamp.hpp"
 #include "lockstep/core/atomic_file.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "net/file_descriptor.hpp"
 
@@ -37,7 +37,7 @@ constexpr char kChecked[] = "checked";
 void rename_into_place(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) == 0) return;
   const int error = errno;
-  throw Error("cannot give '" + to.string() + "' its name: " + reason(error) +
+  throw Error("cannot rename a file to '" + to.string() + "': " + reason(error) +
               (error == ENOENT ? ". Was the entry removed meanwhile?" : "."));
 }
 
@@ -45,7 +45,7 @@ void sync_file(const fs::path& path) {
   const net::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file && uninterrupted([&] { return ::fsync(file.get()); }) == 0) return;
   const int error = errno;
-  throw Error("cannot bring '" + path.string() + "' to the disk: " + reason(error) + ".");
+  throw Error("cannot flush '" + path.string() + "' to disk: " + reason(error) + ".");
 }
 
 bool has_sizes(const fs::path& entry, const CacheManifest& manifest) {
@@ -184,11 +184,11 @@ void CacheEntryWriter::remove_if_empty() const {
 
 std::vector<std::size_t> CacheEntryWriter::missing() const {
   const auto finished = finished_shards(entry_);
-  std::vector<std::size_t> places;
-  for (std::size_t place = 0; place < work_.tasks.size(); ++place) {
-    if (!finished.contains(work_.tasks[place].number)) places.push_back(place);
+  std::vector<std::size_t> indices;
+  for (std::size_t index = 0; index < work_.tasks.size(); ++index) {
+    if (!finished.contains(work_.tasks[index].number)) indices.push_back(index);
   }
-  return places;
+  return indices;
 }
 
 std::int64_t CacheEntryWriter::rows_done() const {
@@ -217,12 +217,12 @@ void CacheEntryWriter::align(const Worker& worker) {
   for (const auto& [number, shard] : finished_shards(entry_)) files.push_back(entry_ / shard.file_name());
   if (files.size() != work_.tasks.size()) return;
   const WorkFolder folder(entry_, worker);
-  const auto replace = [&](std::size_t place, const std::function<std::uint64_t(const fs::path&)>& write) {
-    const auto& task = work_.tasks[place];
+  const auto replace = [&](std::size_t index, const std::function<std::uint64_t(const fs::path&)>& write) {
+    const auto& task = work_.tasks[index];
     const fs::path file = folder.file_of(task);
     commit(task, file, write(file));
     std::error_code ignored;
-    fs::remove(files[place], ignored);
+    fs::remove(files[index], ignored);
   };
   try {
     work_.align(files, replace);

@@ -193,19 +193,19 @@ class CachedRun {
   }
 
   /// Claims the next shard; null if none is left.
-  const ShardTask* claim(const std::vector<std::size_t>& places) {
+  const ShardTask* claim(const std::vector<std::size_t>& indices) {
     const auto turn = static_cast<std::size_t>(session_.store().add(key("claimed"), 1) - 1);
-    if (turn >= places.size()) return nullptr;
+    if (turn >= indices.size()) return nullptr;
     session_.store().set(claim_key(turn), std::to_string(ranks_.rank));
-    return &work_.tasks[places[turn]];
+    return &work_.tasks[indices[turn]];
   }
 
-  void serve(const Worker& worker, const std::vector<std::size_t>& places, const std::atomic<bool>& stop) {
+  void serve(const Worker& worker, const std::vector<std::size_t>& indices, const std::atomic<bool>& stop) {
     ShardFunction compute;
     std::optional<WorkFolder> folder;
     // The worker computes the next shard while earlier ones are committed.
     std::deque<std::future<void>> committing;
-    while (const ShardTask* task = stop ? nullptr : claim(places)) {
+    while (const ShardTask* task = stop ? nullptr : claim(indices)) {
       if (!compute) {
         folder.emplace(entry_, worker);
         compute = work_.start(worker);
@@ -234,10 +234,10 @@ class CachedRun {
     session_.store().add(key("shards"), 1);
   }
 
-  void work_on(const std::vector<std::size_t>& places, const Lease* lease) {
+  void work_on(const std::vector<std::size_t>& indices, const Lease* lease) {
     const auto workers = make_workers(ranks_, options_.threads, options_.devices);
     ThreadPool pool(workers.size(), [&](std::size_t thread, const std::atomic<bool>& stop) {
-      serve(workers[thread], places, stop);
+      serve(workers[thread], indices, stop);
     });
     auto look_at = Clock::now() + kLookInterval;
     while (!pool.wait_for(kLongestRunPause)) {
@@ -268,21 +268,21 @@ class CachedRun {
                 "': this one had been stopped for too long.");
   }
 
-  void wait_for_the_others(const std::vector<std::size_t>& places) {
+  void wait_for_the_others(const std::vector<std::size_t>& indices) {
     session_.wait_until(
         [&] {
           show_progress();
-          return count("shards") == static_cast<std::int64_t>(places.size());
+          return count("shards") == static_cast<std::int64_t>(indices.size());
         },
-        [&] { return "for the other ranks: " + progress_text(); }, [&] { return busy_ranks(places); });
+        [&] { return "for the other ranks: " + progress_text(); }, [&] { return busy_ranks(indices); });
   }
 
   /// The ranks that have claimed a shard and not finished it.
-  std::vector<int> busy_ranks(const std::vector<std::size_t>& places) const {
+  std::vector<int> busy_ranks(const std::vector<std::size_t>& indices) const {
     std::set<int> ranks;
-    for (std::size_t turn = 0; turn < places.size(); ++turn) {
+    for (std::size_t turn = 0; turn < indices.size(); ++turn) {
       auto& store = session_.store();
-      if (!store.contains(done_key(work_.tasks[places[turn]])) && store.contains(claim_key(turn)))
+      if (!store.contains(done_key(work_.tasks[indices[turn]])) && store.contains(claim_key(turn)))
         ranks.insert(std::stoi(store.get(claim_key(turn))));
     }
     return {ranks.begin(), ranks.end()};

@@ -33,7 +33,7 @@ using ShardFunction = std::function<std::uint64_t(const ShardTask& task, const s
 /// Replaces the shard with this index in ShardedWork::tasks: `write` writes the new file and returns its
 /// number of rows.
 using ReplaceShard = std::function<void(
-    std::size_t place, const std::function<std::uint64_t(const std::filesystem::path& file)>& write)>;
+    std::size_t position, const std::function<std::uint64_t(const std::filesystem::path& file)>& write)>;
 
 /// Work whose result is cached.
 struct ShardedWork {

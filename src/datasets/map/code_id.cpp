@@ -23,7 +23,7 @@ struct Search {
   std::uintptr_t base = 0;
 };
 
-std::size_t rounded(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
+std::size_t round_to_words(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
 
 /// The build id in the notes of a segment, as bytes; empty if there is none.
 std::string id_among(const char* note, const char* end) {
@@ -31,8 +31,8 @@ std::string id_among(const char* note, const char* end) {
     ElfW(Nhdr) header;
     std::memcpy(&header, note, sizeof header);
     const char* name = note + sizeof header;
-    const char* text = name + rounded(header.n_namesz);
-    note = text + rounded(header.n_descsz);
+    const char* text = name + round_to_words(header.n_namesz);
+    note = text + round_to_words(header.n_descsz);
     if (note > end) break;
     if (header.n_type == NT_GNU_BUILD_ID && header.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0)
       return std::string(text, header.n_descsz);

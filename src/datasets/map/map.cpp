@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/parallel_for.hpp"
+#include "core/prepared_list.hpp"
 #include "core/processors.hpp"
 #include "datasets/cache/cache_folder.hpp"
 #include "datasets/distributed/cached_run.hpp"
@@ -13,7 +14,6 @@
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/datasets/prepare.hpp"
 
 namespace lockstep {
 namespace {
@@ -24,18 +24,18 @@ using mapping::Start;
 
 constexpr char kRowColumn[] = "row";
 
-/// Rethrows the current exception as the same type, with `place` before its text.
-[[noreturn]] void rethrow_at(const std::string& place) {
+/// Rethrows the current exception as the same type, with `location` before its text.
+[[noreturn]] void rethrow_at(const std::string& location) {
   try {
     throw;
   } catch (const UsageError& error) {
-    throw UsageError(place + error.what());
+    throw UsageError(location + error.what());
   } catch (const DataError& error) {
-    throw DataError(place + error.what());
+    throw DataError(location + error.what());
   } catch (const std::exception& error) {
-    throw Error(place + error.what());
+    throw Error(location + error.what());
   } catch (...) {
-    throw Error(place + "an exception of unknown type was thrown.");
+    throw Error(location + "an exception of unknown type was thrown.");
   }
 }
 
@@ -84,7 +84,7 @@ class MapJob {
  private:
   std::string what() const { return operation_ + " '" + options_.name + "'"; }
 
-  std::string place(const MapBatch& batch, const Worker& worker) const {
+  std::string location(const MapBatch& batch, const Worker& worker) const {
     return fmt::format("{}, {} (worker {} of {}): ", what(), rows_text(batch), worker.rank, worker.count);
   }
 
@@ -106,7 +106,7 @@ class MapJob {
       }
       return made;
     } catch (...) {
-      rethrow_at(place(batch, worker));
+      rethrow_at(location(batch, worker));
     }
   }
 
@@ -125,7 +125,7 @@ class MapJob {
       try {
         take(std::move(columns));
       } catch (...) {
-        rethrow_at(place(batch, worker));
+        rethrow_at(location(batch, worker));
       }
     }
   }
@@ -238,7 +238,8 @@ class MapJob {
 
 Columns kept_rows(const MapBatch& batch, const std::vector<bool>& keep) {
   if (static_cast<std::int64_t>(keep.size()) != batch.size()) {
-    throw UsageError(fmt::format("the function returned {} answers for {} rows.", keep.size(), batch.size()));
+    throw UsageError(fmt::format("the function returned {} values for {} rows: expected one per row.",
+                                 keep.size(), batch.size()));
   }
   std::vector<std::int64_t> rows;
   for (std::size_t i = 0; i < keep.size(); ++i) {

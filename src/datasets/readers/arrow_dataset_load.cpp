@@ -155,14 +155,14 @@ std::vector<std::string> alternatives(const std::string& inside) {
 /// The names that the braces of a pattern expand to; the last braces vary fastest.
 std::vector<std::string> spelled_out(const std::string& pattern) {
   std::vector<std::string> names{""};
-  for (std::size_t place = 0; place < pattern.size();) {
-    const auto open = pattern.find('{', place);
+  for (std::size_t index = 0; index < pattern.size();) {
+    const auto open = pattern.find('{', index);
     const auto close = open == std::string::npos ? open : pattern.find('}', open);
     const auto end = close == std::string::npos ? pattern.size() : close + 1;
-    const auto before = pattern.substr(place, std::min(open, end) - place);
+    const auto before = pattern.substr(index, std::min(open, end) - index);
     auto parts = close == std::string::npos ? std::vector<std::string>{}
                                             : alternatives(pattern.substr(open + 1, close - open - 1));
-    if (parts.empty()) parts = {pattern.substr(place + before.size(), end - place - before.size())};
+    if (parts.empty()) parts = {pattern.substr(index + before.size(), end - index - before.size())};
     if (names.size() * parts.size() > kMostNames)
       throw UsageError("the pattern '" + pattern + "' names more than a million files.");
     std::vector<std::string> longer;
@@ -170,7 +170,7 @@ std::vector<std::string> spelled_out(const std::string& pattern) {
       for (const auto& part : parts) longer.push_back(name + before + part);
     }
     names = std::move(longer);
-    place = end;
+    index = end;
   }
   return names;
 }

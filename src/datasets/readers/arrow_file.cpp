@@ -47,10 +47,10 @@ ArrowDataset dataset_of(arrow_file::FileTable table, const std::string& name, co
   auto state = std::make_shared<DatasetAccess::State>();
   state->features = features_of(table.schema, name);
   state->rows = table.rows;
-  for (std::size_t place = 0; place < table.columns.size(); ++place) {
-    const auto& field = table.schema.fields[place];
+  for (std::size_t index = 0; index < table.columns.size(); ++index) {
+    const auto& field = table.schema.fields[index];
     const table::SourceFiles source_files{{{file, field.name}}};
-    auto data = std::make_shared<const ColumnData>(field.type, std::move(table.columns[place]),
+    auto data = std::make_shared<const ColumnData>(field.type, std::move(table.columns[index]),
                                                    std::make_shared<const table::SourceFiles>(source_files));
     state->columns.emplace_back(field.name, Column(std::move(data)));
   }
@@ -164,9 +164,9 @@ OrderedJson stored_features(const arrow_file::FileSchema& schema, const std::str
 Features features_of(const arrow_file::FileSchema& schema, const std::string& name, bool is_parquet) try {
   const auto stored = stored_features(schema, name);
   std::vector<std::pair<std::string, Feature>> items;
-  for (std::size_t place = 0; place < schema.fields.size(); ++place) {
-    const auto& field = schema.fields[place];
-    const auto& own = *schema.arrow->field(static_cast<int>(place));
+  for (std::size_t index = 0; index < schema.fields.size(); ++index) {
+    const auto& field = schema.fields[index];
+    const auto& own = *schema.arrow->field(static_cast<int>(index));
     items.emplace_back(field.name, feature_of(field, own, stored, is_parquet));
   }
   return Features(std::move(items));

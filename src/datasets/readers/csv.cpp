@@ -130,19 +130,19 @@ std::vector<std::string> header_names(const Cells& cells) {
     if (!cell.text.empty()) order.push_back(names.size());
     names.push_back(cell.text.empty() ? fmt::format("Unnamed: {}", names.size()) : cell.text);
   }
-  for (std::size_t place = 0; place < cells.size(); ++place) {
-    if (cells[place].text.empty()) order.push_back(place);
+  for (std::size_t index = 0; index < cells.size(); ++index) {
+    if (cells[index].text.empty()) order.push_back(index);
   }
   std::map<std::string, std::size_t> counts;
-  for (const auto place : order) {
-    const auto given = names[place];
+  for (const auto index : order) {
+    const auto given = names[index];
     auto name = given;
     for (auto count = counts[name]; count > 0;) {
       counts[given] = count + 1;
       name = fmt::format("{}.{}", given, count);
       count = std::find(names.begin(), names.end(), name) != names.end() ? count + 1 : counts[name];
     }
-    names[place] = name;
+    names[index] = name;
     ++counts[name];
   }
   return names;
@@ -156,8 +156,8 @@ class Table {
     refuse_utf16();
     if (!parser_.next(cells_)) fail(name_, "it is empty");
     if (options.header) names_ = header_names(cells_);
-    for (std::size_t place = 0; !options.header && place < cells_.size(); ++place)
-      names_.push_back(std::to_string(place));
+    for (std::size_t index = 0; !options.header && index < cells_.size(); ++index)
+      names_.push_back(std::to_string(index));
     if (!options.column_names.empty()) names_ = options.column_names;
     check_names();
     check_width();
@@ -196,19 +196,19 @@ class Table {
   }
 
   [[noreturn]] void fail_at(std::size_t column, const std::string& what) const {
-    fail(name_, fmt::format("{}, column '{}': {}", place(), names_[column], what));
+    fail(name_, fmt::format("{}, column '{}': {}", location(), names_[column], what));
   }
 
   /// Says once that the cell's integer is rounded.
   void warn(std::size_t column, double number) const {
-    warn_rounded(name_, fmt::format("{} of '{}'", place(), name_), names_[column], trim_blanks(text(column)),
-                 number);
+    warn_rounded(name_, fmt::format("{} of '{}'", location(), name_), names_[column],
+                 trim_blanks(text(column)), number);
   }
 
  private:
   std::string_view text() const { return file_.text(); }
   /// Rows are counted from 0.
-  std::string place() const {
+  std::string location() const {
     return fmt::format("row {} (line {})", std::max<std::int64_t>(row_, 0), parser_.line());
   }
 
@@ -229,10 +229,10 @@ class Table {
 
   void check_width() const {
     if (parser_.is_careful() && cells_.size() != names_.size())
-      fail(name_, fmt::format("{} is a part of the broken row before it, or not complete", place()));
+      fail(name_, fmt::format("{} is a part of the broken row before it, or not complete", location()));
     if (cells_.size() <= names_.size()) return;
     fail(name_,
-         fmt::format("{} has {} cells, but there are {} columns", place(), cells_.size(), names_.size()));
+         fmt::format("{} has {} cells, but there are {} columns", location(), cells_.size(), names_.size()));
   }
 
   arrow_file::MappedFile file_;
@@ -277,7 +277,7 @@ class CsvRows final : public RowSource {
         types_(types),
         take_bad_(file.take_bad),
         table_(file, options_),
-        features_(known(file, features)),
+        features_(find_features(file, features)),
         pieces_(features_) {}
 
   const Features& features() const override { return features_; }
@@ -312,7 +312,7 @@ class CsvRows final : public RowSource {
   }
 
   /// The given features; for the file's other columns, inferred ones.
-  Features known(const TextFile& file, const std::optional<Features>& given) try {
+  Features find_features(const TextFile& file, const std::optional<Features>& given) try {
     const auto found = types_of_cells(file, options_, types_);
     std::vector<std::pair<std::string, Feature>> items;
     for (std::size_t column = 0; column < found.size(); ++column) {
@@ -369,7 +369,7 @@ class CsvRows final : public RowSource {
 
   void add_given(ColumnBuilder& builder, std::size_t column, const Feature& feature) const {
     try {
-      builder.append(table::converted(cell_value(table_.text(column), feature), feature));
+      builder.append(table::convert_value(cell_value(table_.text(column), feature), feature));
     } catch (const UsageError& error) {
       table_.fail_at(column, error.what());
     }

@@ -56,11 +56,11 @@ TextFacts facts_of(std::string_view text) {
   int depth = 0;
   bool in_text = false;
   std::size_t digits = 0;
-  for (std::size_t place = 0; place < text.size(); ++place) {
-    const char one = text[place];
+  for (std::size_t index = 0; index < text.size(); ++index) {
+    const char one = text[index];
     if (one == '\n' && (in_text || depth != 0)) return facts;
     if (in_text) {
-      if (one == '\\') ++place;
+      if (one == '\\') ++index;
       in_text = one != '"';
       continue;
     }
@@ -182,13 +182,13 @@ class JsonTypes {
   bool add_by_arrow(const JsonBlock& block) {
     const auto batch = parse_by_arrow(block.text, nullptr).batch;
     if (!batch) return false;
-    const arrow_file::Location place(file_.name, "its columns");
+    const arrow_file::Location location(file_.name, "its columns");
     auto found = finder_;
     try {
       // Text that looks like a time stays text: whether all rows look like that is not known at the
       // beginning.
-      const auto type =
-          table::with_times_as_text(DataType::struct_(arrow_file::schema_of(*batch->schema(), place).fields));
+      const auto type = table::with_times_as_text(
+          DataType::struct_(arrow_file::schema_of(*batch->schema(), location).fields));
       found.add(type);
     } catch (const UsageError&) {
       return false;
@@ -311,7 +311,7 @@ class JsonRows final : public RowSource {
     const auto first = ready_.size();
     ready_.resize(first + some.size());
     parallel_for(some.size(), 1, threads_,
-                 [&](std::size_t place, std::size_t) { ready_[first + place] = piece_of(some[place]); });
+                 [&](std::size_t index, std::size_t) { ready_[first + index] = piece_of(some[index]); });
     if (failure) ready_.push_back({.failure = failure});
     return !ready_.empty();
   }
@@ -334,10 +334,10 @@ class JsonRows final : public RowSource {
   }
 
   std::vector<ArrayPointer> columns_of(const arrow::RecordBatch& batch) const {
-    const arrow_file::Location place(blocks_.name(), "its columns");
+    const arrow_file::Location location(blocks_.name(), "its columns");
     std::vector<ArrayPointer> columns;
     for (const auto& [name, feature] : features_.items())
-      columns.push_back(arrow_file::plain_array(batch.GetColumnByName(name)->data(), place));
+      columns.push_back(arrow_file::plain_array(batch.GetColumnByName(name)->data(), location));
     return columns;
   }
 
@@ -392,18 +392,18 @@ class JsonRows final : public RowSource {
     require_object(row, where);
     const auto& items = features_.items();
     table::NameFinder columns(items.size(),
-                              [&](std::size_t place) -> std::string_view { return items[place].first; });
+                              [&](std::size_t index) -> std::string_view { return items[index].first; });
     Value::Fields fields;
     fields.reserve(row.fields().size());
     try {
       for (const auto& [name, field] : row.fields()) {
-        const auto place = columns.find(name);
+        const auto found = columns.find(name);
         const auto warn = [&, column = &name](std::string_view integer, double number) {
           warn_rounded(file_.name, where, *column, integer, number);
         };
-        fields.emplace_back(name, place ? settled_json(field, items[*place].second, warn) : field);
+        fields.emplace_back(name, found ? settled_json(field, items[*found].second, warn) : field);
       }
-      return table::converted(Value(std::move(fields)), whole_);
+      return table::convert_value(Value(std::move(fields)), whole_);
     } catch (const UsageError& error) {
       fail_at(where, error.what());
     }

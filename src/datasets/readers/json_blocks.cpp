@@ -98,7 +98,7 @@ std::optional<JsonBlock> JsonBlocks::next() {
   return next_rows([&](JsonBlock&, std::string& rows) { return add_element(rows); });
 }
 
-std::string JsonBlocks::place_of(std::int64_t number) const {
+std::string JsonBlocks::location_of(std::int64_t number) const {
   return fmt::format("{} {} of '{}'", layout_ == Layout::list ? "element" : "line", number, name_);
 }
 
@@ -138,7 +138,7 @@ std::optional<JsonBlock> JsonBlocks::next_rows(const Add& add) {
 /// Appends a row on one line: a line break between its values becomes a space.
 void JsonBlocks::add_row(std::string& rows, std::string_view row, std::int64_t number) const {
   if (has_broken_text(row))
-    throw DataError(place_of(number) + ": a text in it goes over a line's end, which JSON writes as \\n.");
+    throw DataError(location_of(number) + ": a string contains a line break, which JSON writes as \\n.");
   const auto begin = rows.insert(rows.end(), row.begin(), row.end());
   std::replace(begin, rows.end(), '\n', ' ');
   rows += '\n';
@@ -150,11 +150,11 @@ bool JsonBlocks::add_object(JsonBlock& block, std::string& rows) {
                       text().begin() + static_cast<std::ptrdiff_t>(begin), '\n');
   position_ = begin;
   if (position_ == text().size()) return false;
-  if (text()[position_] != '{') throw DataError(place_of(line_) + ": it does not begin an object.");
+  if (text()[position_] != '{') throw DataError(location_of(line_) + ": it does not begin an object.");
   const auto end = object_end(position_);
   if (end == std::string_view::npos) {
-    static_cast<void>(parse_json(text().substr(position_), place_of(line_)));
-    throw DataError(place_of(line_) + ": its object does not end.");
+    static_cast<void>(parse_json(text().substr(position_), location_of(line_)));
+    throw DataError(location_of(line_) + ": its object does not end.");
   }
   const auto object = text().substr(position_, end - position_);
   add_row(rows, object, line_);
@@ -173,7 +173,7 @@ bool JsonBlocks::add_element(std::string& rows) {
   const auto end = element_end();
   const auto element = text().substr(position_, end - position_);
   if (is_blank_json(element)) {
-    if (text()[end] != ']' || elements_ > 0) static_cast<void>(parse_json(element, place_of(elements_)));
+    if (text()[end] != ']' || elements_ > 0) static_cast<void>(parse_json(element, location_of(elements_)));
   } else {
     add_row(rows, element, elements_);
     ++elements_;
@@ -188,7 +188,7 @@ std::size_t JsonBlocks::element_end() const {
     return depth == 0 && (text()[position] == ',' || text()[position] == ']');
   });
   if (end < text().size()) return end;
-  static_cast<void>(parse_json(text().substr(position_), place_of(elements_)));
+  static_cast<void>(parse_json(text().substr(position_), location_of(elements_)));
   throw DataError("'" + name_ + "': it is not valid JSON: its list does not end.");
 }
 

@@ -49,7 +49,7 @@ class JsonBlocks {
       const auto row = block.text.substr(begin, end - begin);
       begin = end + 1;
       if (!block.numbers.empty()) number = block.numbers[count];
-      if (row.find_first_not_of(" \t\r") != std::string_view::npos) take(row, number, place_of(number));
+      if (row.find_first_not_of(" \t\r") != std::string_view::npos) take(row, number, location_of(number));
     }
   }
 
@@ -59,7 +59,7 @@ class JsonBlocks {
   enum class Layout { lines, list, objects };
 
   std::string_view text() const { return file_.text(); }
-  std::string place_of(std::int64_t number) const;
+  std::string location_of(std::int64_t number) const;
 
   bool has_object_over_lines(std::size_t position) const;
   std::size_t object_end(std::size_t position) const;

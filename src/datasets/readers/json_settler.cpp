@@ -19,7 +19,7 @@ class Settler {
  public:
   explicit Settler(const Rounded& rounded) : rounded_(rounded) {}
 
-  Value settled(const Value& value, const Feature& feature) const {
+  Value settle(const Value& value, const Feature& feature) const {
     const auto& type = feature.type();
     const auto& variant = value.variant();
     if (const auto* digits = std::get_if<Bytes>(&variant)) return long_integer(digits->data, type);
@@ -54,7 +54,7 @@ class Settler {
     if (feature.kind() != Feature::Kind::list) return Value(list);
     Value::List elements;
     elements.reserve(list.size());
-    for (const auto& element : list) elements.push_back(settled(element, feature.children().front()));
+    for (const auto& element : list) elements.push_back(settle(element, feature.children().front()));
     return Value(std::move(elements));
   }
 
@@ -63,12 +63,12 @@ class Settler {
     if (feature.kind() != Feature::Kind::struct_) return Value(fields);
     const auto& names = feature.type().fields();
     table::NameFinder known(names.size(),
-                            [&](std::size_t place) -> std::string_view { return names[place].name; });
+                            [&](std::size_t index) -> std::string_view { return names[index].name; });
     Value::Fields inner;
     inner.reserve(fields.size());
     for (const auto& [name, field] : fields) {
-      const auto place = known.find(name);
-      inner.emplace_back(name, place ? settled(field, feature.children()[*place]) : field);
+      const auto index = known.find(name);
+      inner.emplace_back(name, index ? settle(field, feature.children()[*index]) : field);
     }
     return Value(std::move(inner));
   }
@@ -97,7 +97,7 @@ class Settler {
 }  // namespace
 
 Value settled_json(const Value& value, const Feature& feature, const Rounded& rounded) {
-  return Settler(rounded).settled(value, feature);
+  return Settler(rounded).settle(value, feature);
 }
 
 }  // namespace lockstep::readers

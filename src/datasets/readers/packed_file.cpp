@@ -197,7 +197,7 @@ std::size_t PackedFile::read(std::span<char> first, std::span<char> second) {
   const auto count = file_system::uninterrupted(
       [&] { return ::readv(file_.descriptor(), parts.data(), static_cast<int>(parts.size())); });
   if (count < 0) fail(reason(errno));
-  place_ += static_cast<std::uint64_t>(count);
+  offset_ += static_cast<std::uint64_t>(count);
   return static_cast<std::size_t>(count);
 }
 
@@ -212,8 +212,8 @@ std::size_t PackedFile::unpack(std::span<char> to) {
 bool PackedFile::skip(std::uint64_t bytes) {
   if (!unpacker_) {
     if (::lseek(file_.descriptor(), static_cast<off_t>(bytes), SEEK_CUR) < 0) fail(reason(errno));
-    place_ += bytes;
-    return place_ <= file_.size();
+    offset_ += bytes;
+    return offset_ <= file_.size();
   }
   std::vector<char> piece(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kPiece)));
   while (bytes > 0) {
@@ -226,7 +226,7 @@ bool PackedFile::skip(std::uint64_t bytes) {
 
 std::optional<std::uint64_t> PackedFile::left() const {
   if (unpacker_) return std::nullopt;
-  return file_.size() - std::min(file_.size(), place_);
+  return file_.size() - std::min(file_.size(), offset_);
 }
 
 std::uint64_t UnpackedFile::whole_lines(std::uint64_t bytes) const {

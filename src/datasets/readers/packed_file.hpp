@@ -54,7 +54,7 @@ class PackedFile {
   std::filesystem::path path_;
   InputFile file_;
   std::unique_ptr<Unpacker> unpacker_;
-  std::uint64_t place_ = 0;
+  std::uint64_t offset_ = 0;
 };
 
 /// A plain file itself, or the content of a compressed one in an unnamed file in TMPDIR, which exists as long

@@ -81,7 +81,7 @@ bool has_dictionary(const std::shared_ptr<arrow::Field>& field) {
 class ParquetRows final : public RowSource {
  public:
   ParquetRows(const std::filesystem::path& path, const std::vector<std::string>& columns)
-      : place_(path.string(), "its rows") {
+      : location_(path.string(), "its rows") {
     // InputFile's errors for a missing file are clearer than the library's.
     static_cast<void>(InputFile(path));
     guarded([&] {
@@ -94,7 +94,7 @@ class ParquetRows final : public RowSource {
       file_->set_batch_size(piece_rows(*file_->parquet_reader()->metadata(), leaves_));
       batches_ = value(file_->GetRecordBatchReader(groups, leaves_));
       // Parquet knows neither seconds nor date64: the columns are of other types than what was written.
-      features_ = features_of(arrow_file::schema_of(*batches_->schema(), place_), path.string(), true);
+      features_ = features_of(arrow_file::schema_of(*batches_->schema(), location_), path.string(), true);
       // Each row group has its own dictionary, and the library joins none inside of a list or a structure.
       const auto& fields = batches_->schema()->fields();
       if (std::any_of(fields.begin(), fields.end(), has_dictionary)) {
@@ -125,7 +125,7 @@ class ParquetRows final : public RowSource {
  private:
   ArrayPointer column_of(const arrow::RecordBatch& batch, int column) const {
     const auto& [name, feature] = features_.items()[static_cast<std::size_t>(column)];
-    const auto array = arrow_file::plain_array(batch.column_data(column), place_);
+    const auto array = arrow_file::plain_array(batch.column_data(column), location_);
     const auto damage = arrow_file::damage_of(*array->data());
     if (!damage.empty()) fail(fmt::format("column '{}': {}", name, damage));
     const auto& type = feature.type();
@@ -138,7 +138,7 @@ class ParquetRows final : public RowSource {
   }
 
   [[noreturn]] void fail(const std::string& why) const {
-    throw DataError(fmt::format("'{}' cannot be read as Parquet: {}.", place_.file(), why));
+    throw DataError(fmt::format("'{}' cannot be read as Parquet: {}.", location_.file(), why));
   }
 
   template <typename T>
@@ -159,7 +159,7 @@ class ParquetRows final : public RowSource {
     }
   }
 
-  arrow_file::Location place_;
+  arrow_file::Location location_;
   std::unique_ptr<FileReader> file_;
   std::vector<int> leaves_;
   std::shared_ptr<arrow::RecordBatchReader> batches_;

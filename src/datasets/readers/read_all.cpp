@@ -31,15 +31,15 @@ ArrowDataset read_all(const OpenRows& open) {
     features = found;
     chunks.assign(features.size(), {});
     return [&](std::vector<ArrayPointer> columns, std::int64_t) {
-      for (std::size_t place = 0; place < columns.size(); ++place)
-        chunks[place].push_back({std::move(columns[place])});
+      for (std::size_t index = 0; index < columns.size(); ++index)
+        chunks[index].push_back({std::move(columns[index])});
     };
   });
   std::vector<std::pair<std::string, Column>> columns;
-  for (std::size_t place = 0; place < features.size(); ++place) {
-    const auto& [name, feature] = features.items()[place];
+  for (std::size_t index = 0; index < features.size(); ++index) {
+    const auto& [name, feature] = features.items()[index];
     columns.emplace_back(
-        name, Column(std::make_shared<const ColumnData>(feature.type(), std::move(chunks[place]))));
+        name, Column(std::make_shared<const ColumnData>(feature.type(), std::move(chunks[index]))));
   }
   return ArrowDataset::from_columns(std::move(columns), features);
 }

@@ -23,7 +23,7 @@ class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual const Features& features() const = 0;
-  /// The columns of the next rows; empty at the end. Throws DataError, with the file and the place in it.
+  /// The columns of the next rows; empty at the end. Throws DataError, with the file and the location in it.
   virtual std::vector<ArrayPointer> next() = 0;
 };
 
@@ -82,7 +82,7 @@ class PieceBuilder {
     for (const auto& item : features.items()) columns_.emplace_back(item.second.type());
   }
 
-  ColumnBuilder& column(std::size_t place) { return columns_[place]; }
+  ColumnBuilder& column(std::size_t index) { return columns_[index]; }
 
   /// Limits the size of record batches: reading one row accesses one of them.
   bool is_full() const {

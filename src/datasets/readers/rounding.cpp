@@ -31,16 +31,15 @@ bool is_exact(std::string_view integer, double number) {
   return fmt::format("{:.0f}", minus ? -number : number) == (integer.empty() ? "0" : integer);
 }
 
-void warn_rounded(const std::string& file, const std::string& place, const std::string& column,
+void warn_rounded(const std::string& file, const std::string& location, const std::string& column,
                   std::string_view integer, double number) {
   if (!is_first(file, column)) return;
   std::cerr
       << fmt::format(
-             "lockstep: warning: {}, column '{}': the integer {} has become {:.0f}: the column is of "
-             "floating numbers (float64), which have 53 bits for digits. If all digits count, give it "
-             "another type in LoadOptions::features, such as int64, uint64 or string. (Said once for each "
-             "column.)\n",
-             place, column, integer, number)
+             "lockstep: warning: {}, column '{}': the integer {} was rounded to {:.0f}, because the column "
+             "is float64, which has 53 significant bits. To keep all digits, set a type such as int64, "
+             "uint64 or string in LoadOptions::features. (Reported once per column.)\n",
+             location, column, integer, number)
       << std::flush;
 }
 

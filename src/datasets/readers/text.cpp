@@ -24,11 +24,11 @@ class TextRows final : public RowSource {
 
   std::vector<ArrayPointer> next() override {
     const auto text = file_.text();
-    while (place_ < text.size() && !pieces_.is_full() && !failure_) {
+    while (position_ < text.size() && !pieces_.is_full() && !failure_) {
       const auto end = line_end();
       ++line_;
-      add(text.substr(place_, end - place_), end < text.size());
-      place_ = end + (text.substr(end).starts_with("\r\n") ? 2 : 1);
+      add(text.substr(position_, end - position_), end < text.size());
+      position_ = end + (text.substr(end).starts_with("\r\n") ? 2 : 1);
     }
     auto arrays = pieces_.take();
     // The lines before what cannot be read come first.
@@ -40,8 +40,8 @@ class TextRows final : public RowSource {
   /// The end of the current line: "\n", "\r\n" or "\r", as in Python.
   std::size_t line_end() {
     const auto text = file_.text();
-    if (place_ == 0 || newline_ < place_) newline_ = std::min(text.find('\n', place_), text.size());
-    return std::min(text.substr(0, newline_).find('\r', place_), newline_);
+    if (position_ == 0 || newline_ < position_) newline_ = std::min(text.find('\n', position_), text.size());
+    return std::min(text.substr(0, newline_).find('\r', position_), newline_);
   }
 
   void add(std::string_view line, bool has_end) {
@@ -68,8 +68,8 @@ class TextRows final : public RowSource {
   bool keep_linebreaks_;
   Features features_{{{"text", Feature(DataType(TypeKind::utf8))}}};
   PieceBuilder pieces_;
-  std::size_t place_ = 0;
-  /// The first "\n" from place_ on.
+  std::size_t position_ = 0;
+  /// The first "\n" from position_ on.
   std::size_t newline_ = 0;
   std::int64_t line_ = 0;
   std::exception_ptr failure_;

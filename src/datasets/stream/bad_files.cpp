@@ -4,7 +4,7 @@
 
 namespace lockstep::stream {
 
-BadFiles::Known& BadFiles::known(const std::filesystem::path& file) {
+BadFiles::Known& BadFiles::record_of(const std::filesystem::path& file) {
   const auto found =
       std::find_if(files_.begin(), files_.end(), [&](const Known& known) { return known.file.path == file; });
   return found != files_.end() ? *found : files_.emplace_back(Known{{.path = file}});
@@ -12,7 +12,7 @@ BadFiles::Known& BadFiles::known(const std::filesystem::path& file) {
 
 void BadFiles::add(const std::filesystem::path& file, const std::string& reason) {
   const std::lock_guard guard(lock_);
-  auto& entry = known(file).file;
+  auto& entry = record_of(file).file;
   if (entry.is_abandoned) return;
   entry.is_abandoned = true;
   entry.reason = reason;
@@ -20,7 +20,7 @@ void BadFiles::add(const std::filesystem::path& file, const std::string& reason)
 
 void BadFiles::add_line(const std::filesystem::path& file, std::int64_t line, const std::string& reason) {
   const std::lock_guard guard(lock_);
-  auto& entry = known(file);
+  auto& entry = record_of(file);
   if (line <= entry.last_line) return;
   entry.last_line = line;
   if (entry.file.bad_lines++ == 0 && !entry.file.is_abandoned) entry.file.reason = reason;

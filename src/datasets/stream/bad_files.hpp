@@ -25,7 +25,7 @@ class BadFiles {
     BadFile file;
     std::int64_t last_line = -1;
   };
-  Known& known(const std::filesystem::path& file);
+  Known& record_of(const std::filesystem::path& file);
 
   mutable std::mutex lock_;
   std::vector<Known> files_;

@@ -74,8 +74,8 @@ struct Part {
       if (operation.count && operation.divided) operation.count = share(*operation.count);
     }
     std::vector<std::int64_t> mine;
-    for (auto place = index; place < std::ssize(shards); place += parts)
-      mine.push_back(shards[static_cast<std::size_t>(place)]);
+    for (auto offset = index; offset < std::ssize(shards); offset += parts)
+      mine.push_back(shards[static_cast<std::size_t>(offset)]);
     shards = std::move(mine);
   }
 };
@@ -130,8 +130,8 @@ struct IterableDataset::Plan {
   }
 
   /// take() and skip() after a shuffle need the same rows in every epoch.
-  std::int64_t shuffle_epoch(std::size_t place, std::int64_t epoch) const {
-    const auto begin = operations.begin() + static_cast<std::ptrdiff_t>(place);
+  std::int64_t shuffle_epoch(std::size_t offset, std::int64_t epoch) const {
+    const auto begin = operations.begin() + static_cast<std::ptrdiff_t>(offset);
     const auto counts_rows = [](const Operation& operation) { return operation.count.has_value(); };
     return std::any_of(begin, operations.end(), counts_rows) ? 0 : epoch;
   }
@@ -140,10 +140,10 @@ struct IterableDataset::Plan {
   std::vector<std::int64_t> order(std::int64_t epoch) const {
     std::vector<std::int64_t> order(static_cast<std::size_t>(shards));
     std::iota(order.begin(), order.end(), 0);
-    for (std::size_t place = 0; place < operations.size() && !operations[place].count; ++place) {
-      const auto seed = operations[place].seed;
+    for (std::size_t offset = 0; offset < operations.size() && !operations[offset].count; ++offset) {
+      const auto seed = operations[offset].seed;
       if (!seed) continue;
-      RandomBits bits(mix_bits(*seed, static_cast<std::uint64_t>(shuffle_epoch(place, epoch))));
+      RandomBits bits(mix_bits(*seed, static_cast<std::uint64_t>(shuffle_epoch(offset, epoch))));
       for (auto left = std::ssize(order); left > 1; --left)
         std::swap(order[static_cast<std::size_t>(left - 1)],
                   order[static_cast<std::size_t>(bits.below(left))]);
@@ -160,12 +160,12 @@ struct IterableDataset::Plan {
     auto pass = stream::shards_pass(std::move(part.shards), open, take_bad, name);
     // A worker without shards has no rows, whatever the operations are.
     if (is_empty) return pass;
-    for (std::size_t place = 0; place < operations.size(); ++place) {
+    for (std::size_t offset = 0; offset < operations.size(); ++offset) {
       // Ranks that each keep some of the same rows must read them in the same order.
       const auto share =
           static_cast<std::uint64_t>(by_shards ? rank : 0) << 32 | static_cast<std::uint64_t>(worker);
-      const auto shuffled = static_cast<std::uint64_t>(shuffle_epoch(place, epoch));
-      const auto& operation = part.operations[place];
+      const auto shuffled = static_cast<std::uint64_t>(shuffle_epoch(offset, epoch));
+      const auto& operation = part.operations[offset];
       pass = operation.apply(std::move(pass), operation.count.value_or(0), mix_bits(share, shuffled));
     }
     return by_shards ? std::move(pass) : stream::step_pass(std::move(pass), world_size, rank);

@@ -292,11 +292,11 @@ class ShufflePass final : public RowPass {
     for (auto& slot : buffer_) wanted[slot.number] = &slot.row;
     for (auto number = from; number < read; ++number) {
       if (number >= positions_.back().first + interval()) positions_.emplace_back(number, source_->state());
-      const auto place = wanted.find(number);
-      if (place == wanted.end()) {
+      const auto found = wanted.find(number);
+      if (found == wanted.end()) {
         source_->skip(1);
       } else if (auto row = source_->next()) {
-        *place->second = *std::move(row);
+        *found->second = *std::move(row);
       }
     }
   }

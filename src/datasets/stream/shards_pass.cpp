@@ -45,10 +45,10 @@ class ShardsPass final : public RowPass {
     return done;
   }
 
-  Json state() const override { return {{"shard", place_}, {"row", row_}}; }
+  Json state() const override { return {{"shard", index_}, {"row", row_}}; }
 
   void load(const Json& state) override {
-    place_ = static_cast<std::size_t>(number_in(state, "shard", std::ssize(shards_)));
+    index_ = static_cast<std::size_t>(number_in(state, "shard", std::ssize(shards_)));
     row_ = number_in(state, "row");
   }
 
@@ -56,20 +56,20 @@ class ShardsPass final : public RowPass {
   /// Calls `work` with one shard after another until it returns true.
   template <typename Work>
   void each_shard(const Work& work) {
-    while (place_ < shards_.size()) {
+    while (index_ < shards_.size()) {
       try {
         if (!rows_) {
-          rows_ = open_(shards_[place_]);
+          rows_ = open_(shards_[index_]);
           pass_over_read();
         }
         if (work(*rows_)) return;
       } catch (const DataError& error) {
         if (!take_bad_) throw;
-        take_bad_(shards_[place_], error.what());
+        take_bad_(shards_[index_], error.what());
       }
       rows_.reset();
       row_ = 0;
-      ++place_;
+      ++index_;
     }
   }
 
@@ -78,7 +78,7 @@ class ShardsPass final : public RowPass {
     if (found == row_) return;
     throw DataError(fmt::format(
         "{} has {} rows, but {} of it were read when the position was saved: it has become shorter since.",
-        name_(shards_[place_]), found, row_));
+        name_(shards_[index_]), found, row_));
   }
 
   std::vector<std::int64_t> shards_;
@@ -86,7 +86,7 @@ class ShardsPass final : public RowPass {
   TakeBad take_bad_;
   NameShard name_;
   std::unique_ptr<ShardRows> rows_;
-  std::size_t place_ = 0;
+  std::size_t index_ = 0;
   std::int64_t row_ = 0;
 };
 

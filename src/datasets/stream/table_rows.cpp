@@ -82,8 +82,8 @@ class TableRows final : public ShardRows {
     if (arrays.empty()) return std::nullopt;
     const auto& features = source_->features();
     std::vector<std::pair<std::string, Column>> columns;
-    for (std::size_t place = 0; place < arrays.size(); ++place)
-      columns.emplace_back(features.items()[place].first, Column(arrays[place]));
+    for (std::size_t index = 0; index < arrays.size(); ++index)
+      columns.emplace_back(features.items()[index].first, Column(arrays[index]));
     return ArrowDataset::from_columns(std::move(columns), features);
   }
 

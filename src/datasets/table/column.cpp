@@ -24,7 +24,7 @@ Value list_value(const ListArray& array, std::int64_t row) {
   const auto begin = array.value_offset(row);
   const auto end = begin + array.value_length(row);
   list.reserve(static_cast<std::size_t>(end - begin));
-  for (auto place = begin; place < end; ++place) list.push_back(value_of(elements, place));
+  for (auto index = begin; index < end; ++index) list.push_back(value_of(elements, index));
   return Value(std::move(list));
 }
 
@@ -152,16 +152,16 @@ std::int64_t Column::null_count() const {
 
 bool Column::is_null(std::int64_t row) const {
   check_row(row, size());
-  const auto place = data_->locate(rows_[row]);
-  const auto& array = *data_->chunks()[place.chunk].array;
-  return array.IsNull(place.row - array.offset());
+  const auto location = data_->locate(rows_[row]);
+  const auto& array = *data_->chunks()[location.chunk].array;
+  return array.IsNull(location.row - array.offset());
 }
 
 Value Column::value(std::int64_t row) const {
   check_row(row, size());
-  const auto place = data_->locate(rows_[row]);
-  const auto& array = *data_->chunks()[place.chunk].array;
-  return value_of(array, place.row - array.offset());
+  const auto location = data_->locate(rows_[row]);
+  const auto& array = *data_->chunks()[location.chunk].array;
+  return value_of(array, location.row - array.offset());
 }
 
 Column Column::slice(std::int64_t start, std::int64_t count) const {

@@ -39,7 +39,7 @@ namespace {
 /// Refuses a structure with a field that the type does not have.
 void require_fields(const DataType& type, const Value::Fields& fields) {
   const auto& own = type.fields();
-  table::NameFinder known(own.size(), [&](std::size_t place) -> std::string_view { return own[place].name; });
+  table::NameFinder known(own.size(), [&](std::size_t index) -> std::string_view { return own[index].name; });
   for (const auto& field : fields) {
     if (!known.find(field.first)) refuse(type, "a structure with the field '" + field.first + "'");
   }
@@ -47,7 +47,7 @@ void require_fields(const DataType& type, const Value::Fields& fields) {
 
 bool holds_integers(const DataType& type) { return type.is_integer() || type.is_temporal(); }
 
-void check(const arrow::Status& status, const DataType& type) {
+void check_status(const arrow::Status& status, const DataType& type) {
   if (status.ok()) return;
   if (!status.IsCapacityError())
     throw Error(fmt::format("cannot add to a column of the type {}: {}.", type.text(), status.message()));
@@ -98,7 +98,7 @@ struct NumbersAppender {
 }  // namespace
 
 ColumnBuilder::ColumnBuilder(DataType type) : node_(std::make_unique<Node>()) {
-  check(arrow::MakeBuilder(arrow::default_memory_pool(), type.arrow(), &node_->own), type);
+  check_status(arrow::MakeBuilder(arrow::default_memory_pool(), type.arrow(), &node_->own), type);
   begin(std::move(type), *node_->own);
 }
 ColumnBuilder::ColumnBuilder(DataType type, arrow::ArrayBuilder& builder) : node_(std::make_unique<Node>()) {
@@ -112,14 +112,14 @@ void ColumnBuilder::begin(DataType type, arrow::ArrayBuilder& builder) {
   node_->type = std::move(type);
   node_->builder = &builder;
   const auto& fields = node_->type.fields();
-  for (std::size_t place = 0; place < fields.size(); ++place) {
+  for (std::size_t index = 0; index < fields.size(); ++index) {
     auto& child = node_->type.kind() == TypeKind::struct_
-                      ? *node_->as<arrow::StructBuilder>().field_builder(static_cast<int>(place))
+                      ? *node_->as<arrow::StructBuilder>().field_builder(static_cast<int>(index))
                   : node_->type.kind() == TypeKind::list ? *node_->as<arrow::ListBuilder>().value_builder()
                   : node_->type.kind() == TypeKind::large_list
                       ? *node_->as<arrow::LargeListBuilder>().value_builder()
                       : *node_->as<arrow::FixedSizeListBuilder>().value_builder();
-    node_->children.push_back(ColumnBuilder(fields[place].type, child));
+    node_->children.push_back(ColumnBuilder(fields[index].type, child));
   }
 }
 
@@ -140,11 +140,11 @@ std::size_t ColumnBuilder::bytes() const noexcept {
   return count;
 }
 
-void ColumnBuilder::append_null() { check(node_->builder->AppendNull(), type()); }
+void ColumnBuilder::append_null() { check_status(node_->builder->AppendNull(), type()); }
 
 void ColumnBuilder::append(bool value) {
   if (type().kind() != TypeKind::boolean) refuse(type(), value ? "the value true" : "the value false");
-  check(node_->as<arrow::BooleanBuilder>().Append(value), type());
+  check_status(node_->as<arrow::BooleanBuilder>().Append(value), type());
 }
 
 template <typename Number>
@@ -160,7 +160,7 @@ void ColumnBuilder::append_integer(Number value) {
   }
   if (!holds_integers(type())) refuse(type(), fmt::format("the number {}", value));
   IntegerAppender<Number> appender{*node_->builder, value};
-  check(arrow::VisitTypeInline(*node_->builder->type(), &appender), type());
+  check_status(arrow::VisitTypeInline(*node_->builder->type(), &appender), type());
   if (!appender.fits) refuse(type(), fmt::format("the number {}, which is out of its range", value));
 }
 
@@ -181,7 +181,7 @@ void ColumnBuilder::append(double value) {
       return node_->as<arrow::FloatBuilder>().Append(static_cast<float>(value));
     return node_->as<arrow::HalfFloatBuilder>().Append(arrow::util::Float16(value).bits());
   };
-  check(add(), type());
+  check_status(add(), type());
 }
 
 void ColumnBuilder::append(std::string_view value) {
@@ -196,7 +196,7 @@ void ColumnBuilder::append(std::string_view value) {
     if (kind == TypeKind::fixed_size_binary) return node_->as<arrow::FixedSizeBinaryBuilder>().Append(value);
     refuse(type(), "the text '" + std::string(value.substr(0, 60)) + "'");
   };
-  check(add(), type());
+  check_status(add(), type());
 }
 
 void ColumnBuilder::append(const Value& value) {
@@ -218,24 +218,24 @@ void ColumnBuilder::append_fields(const Value::Fields& fields) {
   if (type().kind() != TypeKind::struct_) refuse(type(), "a structure");
   const auto& own = type().fields();
   table::NameFinder given(fields.size(),
-                          [&](std::size_t place) -> std::string_view { return fields[place].first; });
+                          [&](std::size_t index) -> std::string_view { return fields[index].first; });
   std::vector<const Value*> found(own.size(), nullptr);
   std::size_t used = 0;
-  for (std::size_t place = 0; place < own.size(); ++place) {
-    const auto at = given.find(own[place].name);
-    if (at) found[place] = &fields[*at].second;
+  for (std::size_t index = 0; index < own.size(); ++index) {
+    const auto at = given.find(own[index].name);
+    if (at) found[index] = &fields[*at].second;
     used += at ? 1 : 0;
   }
   if (used < fields.size()) require_fields(type(), fields);
-  for (std::size_t place = 0; place < own.size(); ++place) {
-    auto& child = node_->children[place];
-    if (found[place] != nullptr) {
-      child.append(*found[place]);
+  for (std::size_t index = 0; index < own.size(); ++index) {
+    auto& child = node_->children[index];
+    if (found[index] != nullptr) {
+      child.append(*found[index]);
     } else {
       child.append_null();
     }
   }
-  check(node_->as<arrow::StructBuilder>().Append(), type());
+  check_status(node_->as<arrow::StructBuilder>().Append(), type());
 }
 
 const DataType& ColumnBuilder::element_type() const {
@@ -254,21 +254,21 @@ void ColumnBuilder::begin_list(std::size_t count) {
       return node_->as<arrow::LargeListBuilder>().Append(true, length);
     return node_->as<arrow::FixedSizeListBuilder>().Append();
   };
-  check(add(), type());
+  check_status(add(), type());
 }
 
 void ColumnBuilder::append_elements(const void* values, std::size_t count) {
   begin_list(count);
   auto& child = *elements().node_->builder;
   NumbersAppender appender{child, values, static_cast<std::int64_t>(count)};
-  check(arrow::VisitTypeInline(*child.type(), &appender), type());
+  check_status(arrow::VisitTypeInline(*child.type(), &appender), type());
 }
 
 ColumnBuilder& ColumnBuilder::elements() { return node_->children.front(); }
 
 Column ColumnBuilder::finish() {
   ArrayPointer array;
-  check(node_->builder->Finish(&array), type());
+  check_status(node_->builder->Finish(&array), type());
   return Column(array);
 }
 

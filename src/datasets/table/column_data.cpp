@@ -14,16 +14,16 @@ namespace {
 
 using table::FileLocation;
 
-[[noreturn]] void fail(const FileLocation& place, const std::string& what) {
+[[noreturn]] void fail(const FileLocation& location, const std::string& what) {
   throw DataError(fmt::format("'{}' is not a valid Arrow file: record batch {}, column '{}': {}.",
-                              *place.file, place.record_batch, place.column.substr(0, 100), what));
+                              *location.file, location.record_batch, location.column.substr(0, 100), what));
 }
 
-const std::uint8_t* buffer_of(const arrow::ArrayData& array, std::size_t place) {
-  return place < array.buffers.size() && array.buffers[place] ? array.buffers[place]->data() : nullptr;
+const std::uint8_t* buffer_of(const arrow::ArrayData& array, std::size_t index) {
+  return index < array.buffers.size() && array.buffers[index] ? array.buffers[index]->data() : nullptr;
 }
 
-/// The values of types of fixed width. Text and lists have offsets in that place.
+/// The values of types of fixed width. Text and lists have offsets there.
 const std::uint8_t* values_of(const arrow::ArrayData& array, const DataType& type) {
   if (type.is_text_or_binary()) return buffer_of(array, 2);
   if (type.kind() == TypeKind::struct_ || type.is_list()) return nullptr;
@@ -54,8 +54,8 @@ RowMap RowMap::slice(std::int64_t start, std::int64_t count) const {
 
 RowMap RowMap::select(std::span<const std::int64_t> rows) const {
   bool range = true;
-  for (std::size_t place = 1; place < rows.size() && range; ++place)
-    range = rows[place] == rows[place - 1] + 1;
+  for (std::size_t index = 1; index < rows.size() && range; ++index)
+    range = rows[index] == rows[index - 1] + 1;
   if (range && (rows_ == nullptr || rows.empty())) {
     return {rows.empty() ? 0 : start_ + rows.front(), static_cast<std::int64_t>(rows.size())};
   }
@@ -90,9 +90,9 @@ ColumnData::ColumnData(DataType type, std::vector<table::Chunk> chunks,
 }
 
 void ColumnData::check(std::size_t chunk) const {
-  const auto& [array, place] = chunks_[chunk];
+  const auto& [array, location] = chunks_[chunk];
   const auto damage = arrow_file::damage_of(*array->data());
-  if (!damage.empty()) fail(*place, damage);
+  if (!damage.empty()) fail(*location, damage);
   unchecked_[chunk].store(false, std::memory_order_relaxed);
 }
 

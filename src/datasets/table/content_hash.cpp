@@ -94,11 +94,11 @@ Json note_of(const fs::path& path, const struct stat& status) {
   return {{"path", utf8_text(path.string())}, {"device", status.st_dev}, {"version", file_stamp(status)}};
 }
 
-std::optional<std::string> remembered(const fs::path& place, const Json& note) {
+std::optional<std::string> read_note(const fs::path& note_path, const Json& note) {
   std::error_code failure;
-  if (!fs::exists(place, failure)) return std::nullopt;
+  if (!fs::exists(note_path, failure)) return std::nullopt;
   try {
-    InputFile file(place);
+    InputFile file(note_path);
     std::string text(static_cast<std::size_t>(std::min(file.size(), kLargestNote)), '\0');
     file.read(text.data(), text.size());
     Json found = Json::parse(text);
@@ -120,26 +120,26 @@ void forget_old(const fs::path& folder) {
 }
 
 /// Written atomically, but not flushed to disk: a note that a crash has damaged is ignored.
-void write_note(const fs::path& place, const std::string& text) {
+void write_note(const fs::path& note_path, const std::string& text) {
   static std::atomic<std::uint64_t> count{0};
-  const fs::path aside = fmt::format("{}.{}-{}", place.string(), ::getpid(), count++);
+  const fs::path aside = fmt::format("{}.{}-{}", note_path.string(), ::getpid(), count++);
   std::ofstream file(aside, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
   std::error_code failure;
-  if (file) fs::rename(aside, place, failure);
+  if (file) fs::rename(aside, note_path, failure);
   if (!file || failure) fs::remove(aside, failure);
 }
 
 /// Errors are ignored: the file is then read again next time.
-void remember(const fs::path& place, Json note, const std::string& hash) {
+void remember(const fs::path& note_path, Json note, const std::string& hash) {
   note["hash"] = hash;
   std::error_code failure;
-  fs::create_directories(place.parent_path(), failure);
+  fs::create_directories(note_path.parent_path(), failure);
   if (failure) return;
-  write_note(place, json_text(note) + "\n");
+  write_note(note_path, json_text(note) + "\n");
   static std::once_flag once;
-  std::call_once(once, forget_old, place.parent_path());
+  std::call_once(once, forget_old, note_path.parent_path());
 }
 
 std::string hash_of(const arrow_file::MappedFile& file) { return content_hash(file.text()); }
@@ -168,13 +168,13 @@ std::string HashMemory::of(const arrow_file::MappedFile& file) const {
   const bool same = status && file.is_inode(status->st_dev, status->st_ino) && status->st_size == file.size();
   if (!same) return hash_of(file);
   const Json note = note_of(path, *status);
-  const fs::path place = folder_ / content_hash(path.string() + '\0' + std::to_string(status->st_dev));
-  if (auto hash = remembered(place, note)) return *hash;
+  const fs::path note_path = folder_ / content_hash(path.string() + '\0' + std::to_string(status->st_dev));
+  if (auto hash = read_note(note_path, note)) return *hash;
   const std::string hash = hash_of(file);
   const auto changed = std::max(nanoseconds(status->st_mtim), nanoseconds(status->st_ctim));
   const auto after = status_of(path);
   if (changed + options_.settled.count() < begin && after && note_of(path, *after) == note)
-    remember(place, note, hash);
+    remember(note_path, note, hash);
   return hash;
 }
 

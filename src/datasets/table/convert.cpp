@@ -111,13 +111,13 @@ Value as_list(const Value& value, const Feature& feature) {
   const auto* list = std::get_if<Value::List>(&value.variant());
   if (list == nullptr) refuse(value, feature.type());
   Value::List elements;
-  for (const auto& element : *list) elements.push_back(converted(element, feature.children().front()));
+  for (const auto& element : *list) elements.push_back(convert_value(element, feature.children().front()));
   return Value(std::move(elements));
 }
 
 /// Throws UsageError for a field that the features do not name.
 void require_known(const Value::Fields& fields, const std::vector<Field>& names) {
-  NameFinder known(names.size(), [&](std::size_t place) -> std::string_view { return names[place].name; });
+  NameFinder known(names.size(), [&](std::size_t index) -> std::string_view { return names[index].name; });
   for (const auto& field : fields) {
     if (!known.find(field.first))
       throw UsageError("it has the field '" + field.first + "', which the features do not name");
@@ -129,15 +129,15 @@ Value as_structure(const Value& value, const Feature& feature) {
   if (fields == nullptr) refuse(value, feature.type());
   const auto& names = feature.type().fields();
   NameFinder given(fields->size(),
-                   [&](std::size_t place) -> std::string_view { return (*fields)[place].first; });
+                   [&](std::size_t index) -> std::string_view { return (*fields)[index].first; });
   std::size_t used = 0;
   Value::Fields result;
   result.reserve(names.size());
-  for (std::size_t place = 0; place < names.size(); ++place) {
-    const auto found = given.find(names[place].name);
+  for (std::size_t index = 0; index < names.size(); ++index) {
+    const auto found = given.find(names[index].name);
     used += found ? 1 : 0;
-    result.emplace_back(names[place].name,
-                        found ? converted((*fields)[*found].second, feature.children()[place]) : Value());
+    result.emplace_back(names[index].name,
+                        found ? convert_value((*fields)[*found].second, feature.children()[index]) : Value());
   }
   if (used < fields->size()) require_known(*fields, names);
   return Value(std::move(result));
@@ -163,7 +163,7 @@ ArrayPointer converted_rows(const Column& column, std::int64_t start, std::int64
   ColumnBuilder builder(feature.type());
   for (std::int64_t row = start; row < start + count; ++row) {
     try {
-      builder.append(converted(column.value(row), feature));
+      builder.append(convert_value(column.value(row), feature));
     } catch (const UsageError& error) {
       fail_at(row, name, error.what());
     }
@@ -245,7 +245,7 @@ std::optional<bool> parse_boolean(std::string_view text) {
   return std::nullopt;
 }
 
-Value converted(const Value& value, const Feature& feature) {
+Value convert_value(const Value& value, const Feature& feature) {
   if (value.is_null()) return value;
   switch (feature.kind()) {
     case Feature::Kind::class_label:

@@ -9,7 +9,7 @@
 namespace lockstep::table {
 
 /// The value converted to the feature's type. Throws UsageError if it does not fit.
-Value converted(const Value& value, const Feature& feature);
+Value convert_value(const Value& value, const Feature& feature);
 
 /// A column's values converted to the feature's type; the column itself if it has that type already. Throws
 /// UsageError, with the row and `name`.

@@ -69,11 +69,11 @@ std::string fields_text(const std::vector<Field>& fields) {
 
 /// The unit's index in kUnits; null if the type does not have that unit.
 std::optional<arrow::TimeUnit::type> unit_of(TypeKind kind, const std::string& unit) {
-  const auto place = std::find(kUnits.begin(), kUnits.end(), unit) - kUnits.begin();
-  const bool coarse = place < 2;
-  if (place == 4 || (kind == TypeKind::time32 && !coarse) || (kind == TypeKind::time64 && coarse))
+  const auto position = std::find(kUnits.begin(), kUnits.end(), unit) - kUnits.begin();
+  const bool coarse = position < 2;
+  if (position == 4 || (kind == TypeKind::time32 && !coarse) || (kind == TypeKind::time64 && coarse))
     return std::nullopt;
-  return static_cast<arrow::TimeUnit::type>(place);
+  return static_cast<arrow::TimeUnit::type>(position);
 }
 
 template <typename Type>

@@ -7,8 +7,8 @@
 
 namespace lockstep::table {
 
-/// Finds places in a list by name. Names that are asked for in the list's order cost one comparison each;
-/// others a hash table, which is made for the first of them if the list is long. `name_at(place)` is a name
+/// Finds indices in a list by name. Names that are asked for in the list's order cost one comparison each;
+/// others a hash table, which is made for the first of them if the list is long. `name_at(index)` is a name
 /// of the list, which must outlive this; of equal names the first one counts.
 template <typename NameAt>
 class NameFinder {
@@ -26,8 +26,8 @@ class NameFinder {
   static constexpr std::size_t kFew = 16;
 
   std::optional<std::size_t> find_in_list(std::string_view name) const {
-    for (std::size_t place = 0; place < size_; ++place) {
-      if (std::string_view(name_at_(place)) == name) return place;
+    for (std::size_t index = 0; index < size_; ++index) {
+      if (std::string_view(name_at_(index)) == name) return index;
     }
     return std::nullopt;
   }
@@ -35,7 +35,7 @@ class NameFinder {
   std::optional<std::size_t> find_in_table(std::string_view name) {
     if (table_.empty()) {
       table_.reserve(size_);
-      for (std::size_t place = 0; place < size_; ++place) table_.try_emplace(name_at_(place), place);
+      for (std::size_t index = 0; index < size_; ++index) table_.try_emplace(name_at_(index), index);
     }
     const auto found = table_.find(name);
     return found == table_.end() ? std::nullopt : std::optional(found->second);

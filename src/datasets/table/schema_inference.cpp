@@ -35,7 +35,7 @@ void SchemaInference::widen(TypeKind found) {
   }
 }
 
-std::size_t SchemaInference::place_of(const std::string& name) {
+std::size_t SchemaInference::index_of(const std::string& name) {
   constexpr std::size_t kFew = 16;
   if (next_ < children_.size() && children_[next_].first == name) return next_;
   if (children_.size() <= kFew) {
@@ -43,17 +43,17 @@ std::size_t SchemaInference::place_of(const std::string& name) {
                                     [&](const auto& child) { return child.first == name; });
     return static_cast<std::size_t>(found - children_.begin());
   }
-  for (auto place = places_.size(); place < children_.size(); ++place)
-    places_.emplace(children_[place].first, place);
-  const auto known = places_.find(name);
-  return known == places_.end() ? children_.size() : known->second;
+  for (auto position = indices_.size(); position < children_.size(); ++position)
+    indices_.emplace(children_[position].first, position);
+  const auto known = indices_.find(name);
+  return known == indices_.end() ? children_.size() : known->second;
 }
 
 SchemaInference& SchemaInference::child(const std::string& name) {
-  const auto place = place_of(name);
-  if (place == children_.size()) children_.emplace_back(name, SchemaInference());
-  next_ = place + 1;
-  return children_[place].second;
+  const auto position = index_of(name);
+  if (position == children_.size()) children_.emplace_back(name, SchemaInference());
+  next_ = position + 1;
+  return children_[position].second;
 }
 
 template <typename Inner>
@@ -95,8 +95,8 @@ void SchemaInference::count(const arrow::ArrayData& array) {
   }
   if (kind_ != TypeKind::struct_) return;
   next_ = 0;
-  for (std::size_t place = 0; place < array.child_data.size(); ++place)
-    child(array.type->field(static_cast<int>(place))->name()).count(*array.child_data[place]);
+  for (std::size_t position = 0; position < array.child_data.size(); ++position)
+    child(array.type->field(static_cast<int>(position))->name()).count(*array.child_data[position]);
 }
 
 DataType SchemaInference::type() const {

@@ -36,7 +36,7 @@ class SchemaInference {
  private:
   void widen(TypeKind found);
   /// The place of the field in children_, or their number.
-  std::size_t place_of(const std::string& name);
+  std::size_t index_of(const std::string& name);
   SchemaInference& child(const std::string& name);
   template <typename Inner>
   void add_field(const std::string& name, const Inner& inner);
@@ -47,8 +47,8 @@ class SchemaInference {
   std::int64_t elements_ = 0;
   /// A list's element (one), or a struct's fields.
   std::vector<std::pair<std::string, SchemaInference>> children_;
-  /// The fields' places by name, if there are many.
-  std::unordered_map<std::string, std::size_t> places_;
+  /// The fields' indices by name, if there are many.
+  std::unordered_map<std::string, std::size_t> indices_;
   /// The field that comes next if they come in order.
   std::size_t next_ = 0;
 };

@@ -46,20 +46,20 @@ void write_json(std::string& text, const Value& value);
 
 void write_list(std::string& text, const Value::List& list) {
   text += '[';
-  for (std::size_t place = 0; place < list.size(); ++place) {
-    if (place > 0) text += ", ";
-    write_json(text, list[place]);
+  for (std::size_t position = 0; position < list.size(); ++position) {
+    if (position > 0) text += ", ";
+    write_json(text, list[position]);
   }
   text += ']';
 }
 
 void write_fields(std::string& text, const Value::Fields& fields) {
   text += '{';
-  for (std::size_t place = 0; place < fields.size(); ++place) {
-    if (place > 0) text += ", ";
-    add_text(text, fields[place].first);
+  for (std::size_t position = 0; position < fields.size(); ++position) {
+    if (position > 0) text += ", ";
+    add_text(text, fields[position].first);
     text += ": ";
-    write_json(text, fields[place].second);
+    write_json(text, fields[position].second);
   }
   text += '}';
 }

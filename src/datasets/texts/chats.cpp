@@ -195,7 +195,7 @@ class ChatTokenizer {
   Tokenizer tokenizer_;
 };
 
-void check(const ArrowDataset& rows, const ChatDataOptions& options) {
+void check_options(const ArrowDataset& rows, const ChatDataOptions& options) {
   if (options.max_length < 0) {
     throw UsageError(fmt::format(
         "tokenize_chats: max_length must be 0 (texts are not cut) or more, but is {}.", options.max_length));
@@ -248,7 +248,7 @@ std::string parameters_of(const ChatDataOptions& options) {
 
 ArrowDataset tokenize_chats(const ArrowDataset& rows, const ChatDataOptions& options,
                             MapOptions map_options) {
-  check(rows, options);
+  check_options(rows, options);
   map_options.name = "tokenize_chats";
   map_options.version = LOCKSTEP_TEXTS_VERSION;
   map_options.parameters = parameters_of(options);

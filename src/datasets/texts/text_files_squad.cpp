@@ -12,24 +12,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A place in the document, and its name in errors.
-class Place {
+/// A location in the document, and its name in errors.
+class JsonLocation {
  public:
-  Place(const Json& json, std::string name) : json_(json), name_(std::move(name)) {}
+  JsonLocation(const Json& json, std::string name) : json_(json), name_(std::move(name)) {}
 
-  Place operator[](const char* key) const {
+  JsonLocation operator[](const char* key) const {
     if (!json_.is_object()) fail("an object");
     const auto found = json_.find(key);
-    const Place place(found == json_.end() ? null() : *found, name_ + (name_.empty() ? "" : ".") + key);
-    return place;
+    const JsonLocation location(found == json_.end() ? null() : *found,
+                                name_ + (name_.empty() ? "" : ".") + key);
+    return location;
   }
 
-  std::vector<Place> elements() const {
+  std::vector<JsonLocation> elements() const {
     if (!json_.is_array()) fail("a list");
-    std::vector<Place> places;
+    std::vector<JsonLocation> locations;
     for (std::size_t i = 0; i < json_.size(); ++i)
-      places.emplace_back(json_[i], name_ + "[" + std::to_string(i) + "]");
-    return places;
+      locations.emplace_back(json_[i], name_ + "[" + std::to_string(i) + "]");
+    return locations;
   }
 
   const std::string& text() const {
@@ -65,14 +66,14 @@ class Place {
 /// The columns built so far.
 class Questions {
  public:
-  void add(const std::string& title, const std::string& context, const Place& question) {
+  void add(const std::string& title, const std::string& context, const JsonLocation& question) {
     id_.append(question["id"].key());
     title_.append(title);
     context_.append(context);
     question_.append(question["question"].text());
     std::vector<Value> texts, starts;
-    const Place answers = question["answers"];
-    for (const auto& answer : answers.is_missing() ? std::vector<Place>() : answers.elements()) {
+    const JsonLocation answers = question["answers"];
+    for (const auto& answer : answers.is_missing() ? std::vector<JsonLocation>() : answers.elements()) {
       texts.emplace_back(answer["text"].text());
       starts.emplace_back(answer["answer_start"].number());
     }
@@ -95,8 +96,8 @@ class Questions {
       {{"text", DataType::list(text())}, {"answer_start", DataType::list(DataType(TypeKind::int32))}})};
 };
 
-void add_article(Questions& questions, const Place& article) {
-  const Place title = article["title"];
+void add_article(Questions& questions, const JsonLocation& article) {
+  const JsonLocation title = article["title"];
   for (const auto& paragraph : article["paragraphs"].elements()) {
     for (const auto& question : paragraph["qas"].elements()) {
       questions.add(title.is_missing() ? "" : title.text(), paragraph["context"].text(), question);
@@ -110,7 +111,7 @@ ArrowDataset load_squad(const std::filesystem::path& path) {
   const Json document = read_json_document(path);
   Questions questions;
   try {
-    for (const auto& article : Place(document, "")["data"].elements()) add_article(questions, article);
+    for (const auto& article : JsonLocation(document, "")["data"].elements()) add_article(questions, article);
   } catch (const DataError& error) {
     throw DataError("'" + path.string() + "': " + error.what());
   }

@@ -122,19 +122,19 @@ void ArrowDataset::to_json(const std::filesystem::path& file) const {
 
 void ArrowDataset::to_csv(const std::filesystem::path& file) const {
   Lines lines(file);
-  const auto separate = [&](std::size_t place) {
-    if (place > 0) lines.text() += ',';
+  const auto separate = [&](std::size_t index) {
+    if (index > 0) lines.text() += ',';
   };
-  for (std::size_t place = 0; place < columns().size(); ++place) {
-    separate(place);
-    add_cell(lines.text(), columns()[place].first);
+  for (std::size_t index = 0; index < columns().size(); ++index) {
+    separate(index);
+    add_cell(lines.text(), columns()[index].first);
   }
   lines.end_line();
   each_row(*this, [&](const Row& row) {
     const auto value = row.value();
-    for (std::size_t place = 0; place < columns().size(); ++place) {
-      separate(place);
-      add_value(lines.text(), value.fields()[place].second, columns().size() == 1);
+    for (std::size_t index = 0; index < columns().size(); ++index) {
+      separate(index);
+      add_value(lines.text(), value.fields()[index].second, columns().size() == 1);
     }
     lines.end_line();
   });

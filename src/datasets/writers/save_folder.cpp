@@ -76,8 +76,8 @@ std::shared_ptr<arrow::Field> field_of(const std::string& name, const Feature& f
 std::shared_ptr<arrow::DataType> type_of(const Feature& feature) {
   const auto& type = feature.type();
   arrow::FieldVector fields;
-  for (std::size_t place = 0; place < feature.children().size(); ++place)
-    fields.push_back(field_of(type.fields()[place].name, feature.children()[place]));
+  for (std::size_t index = 0; index < feature.children().size(); ++index)
+    fields.push_back(field_of(type.fields()[index].name, feature.children()[index]));
   if (fields.empty()) return type.arrow();
   if (type.kind() == TypeKind::struct_) return arrow::struct_(fields);
   if (type.kind() == TypeKind::list) return arrow::list(fields.front());

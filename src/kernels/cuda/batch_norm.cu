@@ -9,7 +9,7 @@
 constexpr int kNormThreads = 256;
 
 /// The part of a matrix that a thread reads.
-struct NormPlace {
+struct NormSlice {
   /// Its first channel.
   i64 channel;
   /// Its first row, the one after the last, and the distance between them.
@@ -19,7 +19,7 @@ struct NormPlace {
 };
 
 template <int n>
-__device__ __forceinline__ NormPlace norm_place(i64 rows, int channels, int width) {
+__device__ __forceinline__ NormSlice norm_slice(i64 rows, int channels, int width) {
   const int column = threadIdx.x % width;
   const i64 channel = ((i64)blockIdx.y * width + column) * n;
   const i64 part = (rows + gridDim.x - 1) / gridDim.x, begin = part * blockIdx.x;
@@ -55,13 +55,13 @@ template <class T>
 __global__ void __launch_bounds__(256)
     batch_norm_sums(const T* x, float* partial, i64 rows, int channels, int width) {
   constexpr int n = kPack<T>;
-  const NormPlace place = norm_place<n>(rows, channels, width);
+  const NormSlice slice = norm_slice<n>(rows, channels, width);
   float sums[n] = {}, squares[n] = {};
-  if (place.inside) {
-    const Pack<T, n> pivot = load(x + place.channel);
+  if (slice.inside) {
+    const Pack<T, n> pivot = load(x + slice.channel);
 #pragma unroll 4
-    for (i64 row = place.begin; row < place.end; row += place.step) {
-      const Pack<T, n> pack = load(x + row * channels + place.channel);
+    for (i64 row = slice.begin; row < slice.end; row += slice.step) {
+      const Pack<T, n> pack = load(x + row * channels + slice.channel);
 #pragma unroll
       for (int i = 0; i < n; ++i) {
         const float value = to_float(pack.at[i]) - to_float(pivot.at[i]);
@@ -151,12 +151,12 @@ __global__ void __launch_bounds__(256)
     batch_norm_apply(const T* x, const T* residual, T* y, const float* mean, const float* inverse,
                      const float* weight, const float* bias, i64 rows, int channels, int width) {
   constexpr int n = kPack<T>;
-  const NormPlace place = norm_place<n>(rows, channels, width);
-  if (!place.inside) return;
-  const NormFactors<n> factors = norm_factors<n>(mean, inverse, weight, bias, place.channel);
+  const NormSlice slice = norm_slice<n>(rows, channels, width);
+  if (!slice.inside) return;
+  const NormFactors<n> factors = norm_factors<n>(mean, inverse, weight, bias, slice.channel);
 #pragma unroll 2
-  for (i64 row = place.begin; row < place.end; row += place.step) {
-    const i64 at = row * channels + place.channel;
+  for (i64 row = slice.begin; row < slice.end; row += slice.step) {
+    const i64 at = row * channels + slice.channel;
     Pack<T, n> pack = load(x + at), other;
     if (adds) other = load(residual + at);
 #pragma unroll
@@ -187,12 +187,12 @@ __global__ void __launch_bounds__(256, 4)
                              const float* inverse, const float* weight, const float* bias, float* partial,
                              i64 rows, int channels, int width) {
   constexpr int n = kPack<T>;
-  const NormPlace place = norm_place<n>(rows, channels, width);
+  const NormSlice slice = norm_slice<n>(rows, channels, width);
   float sums[n] = {}, products[n] = {};
-  if (place.inside) {
-    const NormFactors<n> factors = norm_factors<n>(mean, inverse, weight, bias, place.channel);
-    for (i64 row = place.begin; row < place.end; row += place.step) {
-      const i64 at = row * channels + place.channel;
+  if (slice.inside) {
+    const NormFactors<n> factors = norm_factors<n>(mean, inverse, weight, bias, slice.channel);
+    for (i64 row = slice.begin; row < slice.end; row += slice.step) {
+      const i64 at = row * channels + slice.channel;
       const Pack<T, n> pack = load(gradient + at), input = load(x + at);
       Pack<T, n> output = input;
       if (adds && relu) output = load(y + at);
@@ -231,17 +231,17 @@ __global__ void __launch_bounds__(256)
                          const float* weight, const float* bias, const float* mean_gradient,
                          const float* slope, T* of_x, T* of_residual, i64 rows, int channels, int width) {
   constexpr int n = kPack<T>;
-  const NormPlace place = norm_place<n>(rows, channels, width);
-  if (!place.inside) return;
-  const NormFactors<n> factors = norm_factors<n>(mean, inverse, weight, bias, place.channel);
+  const NormSlice slice = norm_slice<n>(rows, channels, width);
+  if (!slice.inside) return;
+  const NormFactors<n> factors = norm_factors<n>(mean, inverse, weight, bias, slice.channel);
   float middle[n], steep[n];
 #pragma unroll
   for (int i = 0; i < n; ++i) {
-    middle[i] = mean_gradient[place.channel + i];
-    steep[i] = slope[place.channel + i];
+    middle[i] = mean_gradient[slice.channel + i];
+    steep[i] = slope[slice.channel + i];
   }
-  for (i64 row = place.begin; row < place.end; row += place.step) {
-    const i64 at = row * channels + place.channel;
+  for (i64 row = slice.begin; row < slice.end; row += slice.step) {
+    const i64 at = row * channels + slice.channel;
     const Pack<T, n> pack = load(gradient + at), input = load(x + at);
     Pack<T, n> output = input, result, masked;
     if (adds && relu) output = load(y + at);

@@ -15,12 +15,12 @@ __device__ __forceinline__ ExpSum joined(const ExpSum& a, const ExpSum& b) {
 }
 
 /// A value and its place: of equal ones the first counts, and NaN above all, as in LibTorch.
-struct Place {
+struct Candidate {
   float value;
   int at;
 };
 
-__device__ __forceinline__ Place better(const Place& a, const Place& b) {
+__device__ __forceinline__ Candidate better(const Candidate& a, const Candidate& b) {
   const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
   if (a_is_nan != b_is_nan) return a_is_nan ? a : b;
   if (a_is_nan || a.value == b.value) return a.at < b.at ? a : b;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* label
   constexpr int n = kPack<T>;
   __shared__ float room[32];
   __shared__ ExpSum sums[32];
-  __shared__ Place places[32];
+  __shared__ Candidate candidates[32];
   const i64 row = blockIdx.x;
   T* const values = logits + row * stride;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* label
 
   const float none = -__int_as_float(0x7f800000);
   ExpSum mine = {none, 0.0f};
-  Place best = {none, words};
+  Candidate best = {none, words};
   float plain = 0.0f;
   for (int at = threadIdx.x * n; at < words; at += blockDim.x * n) {
     const Pack<T, n> pack = load(values + at);
@@ -89,13 +89,13 @@ __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* label
                           __shfl_xor_sync(kWholeWarp, mine.sum, offset)};
     mine = joined(mine, other);
     if (predictions == nullptr) continue;
-    const Place place = {__shfl_xor_sync(kWholeWarp, best.value, offset),
+    const Candidate candidate = {__shfl_xor_sync(kWholeWarp, best.value, offset),
                          __shfl_xor_sync(kWholeWarp, best.at, offset)};
-    best = better(best, place);
+    best = better(best, candidate);
   }
   if (lane == 0) {
     sums[warp] = mine;
-    places[warp] = best;
+    candidates[warp] = best;
   }
   __syncthreads();
   mine = sums[0];
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* label
     const float spread = smoothing > 0.0f ? smoothing * (mine.maximum - all / words + log_sum) : 0.0f;
     losses[row] = counts ? (1.0f - smoothing) * (mine.maximum - labelled + log_sum) + spread : 0.0f;
     if (predictions != nullptr) {
-      for (int i = 1; i < warps; ++i) best = better(best, places[i]);
+      for (int i = 1; i < warps; ++i) best = better(best, candidates[i]);
       predictions[row] = best.at;
     }
   }

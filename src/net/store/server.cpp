@@ -27,12 +27,12 @@ constexpr std::uint64_t kListener = 0, kWake = 1, kFirstClient = 2;
 constexpr Milliseconds kCheckPause{250};
 constexpr int kAcceptedAtOnce = 64;
 
-FileDescriptor checked(int descriptor, const char* what) {
+FileDescriptor check_descriptor(int descriptor, const char* what) {
   if (descriptor >= 0) return FileDescriptor(descriptor);
   throw Error(fmt::format("cannot start a store: {}: {}.", what, std::strerror(errno)));
 }
 
-FileDescriptor new_event() { return checked(open_event().release(), "eventfd"); }
+FileDescriptor new_event() { return check_descriptor(open_event().release(), "eventfd"); }
 
 FileDescriptor new_spare() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -55,7 +55,7 @@ class Server::Loop {
       : options_(std::move(options)),
         most_connections_(connections_allowed(options_.most_connections)),
         listener_(std::move(listener)),
-        poll_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
+        poll_(check_descriptor(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
         wake_(new_event()),
         events_(new_event()),
         spare_(new_spare()),

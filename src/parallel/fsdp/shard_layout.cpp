@@ -28,11 +28,11 @@ ShardLayout::ShardLayout(const std::vector<std::int64_t>& sizes, std::int64_t al
 Range ShardLayout::in_shard(std::size_t number, int rank) const {
   const Range whole = tensors_.at(number);
   const std::int64_t shard = shard_size_ * rank;
-  const auto place = [&](std::int64_t element) {
+  const auto offset_of = [&](std::int64_t element) {
     return std::clamp<std::int64_t>(element - shard, 0, shard_size_);
   };
-  const std::int64_t begin = place(whole.begin);
-  return {begin, place(whole.begin + whole.size) - begin};
+  const std::int64_t begin = offset_of(whole.begin);
+  return {begin, offset_of(whole.begin + whole.size) - begin};
 }
 
 Range ShardLayout::in_tensor(std::size_t number, int rank) const {

@@ -29,7 +29,7 @@ struct ParameterLocations {
   std::unordered_map<const void*, InitialLocation> known;
 };
 
-ParameterLocations& places() {
+ParameterLocations& known_locations() {
   static ParameterLocations all;
   return all;
 }
@@ -38,7 +38,7 @@ ParameterLocations& places() {
 std::optional<std::pair<std::shared_ptr<InitiallyShardedUnit>, InitialLocation>> find_location(
     const at::Tensor& parameter) {
   if (!ShardedParameters::contain(parameter)) return std::nullopt;
-  auto& [mutex, known] = places();
+  auto& [mutex, known] = known_locations();
   const std::lock_guard lock(mutex);
   const auto found = known.find(parameter.unsafeGetTensorImpl());
   if (found == known.end()) return std::nullopt;
@@ -58,7 +58,7 @@ void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
   check_agreement(active->all, {own, buffers, "a unit that was made", ""});
   const auto result = std::make_shared<InitiallyShardedUnit>(own, *active);
   unit.set_hooks(result);
-  auto& [mutex, known] = places();
+  auto& [mutex, known] = known_locations();
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& entry) { return entry.second.unit.expired(); });
   result->visit_parameters([&](const at::Tensor& parameter, std::size_t group, std::size_t number) {
@@ -76,11 +76,11 @@ void set_initial_values(const at::Tensor& parameter, const std::function<void(co
   const at::NoGradGuard no_grad;
   const auto found = find_location(parameter);
   if (!found) return give(parameter.detach());
-  const auto& [unit, place] = *found;
-  const at::Tensor whole = at::empty(unit->full_sizes(place.group, place.number), parameter.options());
+  const auto& [unit, location] = *found;
+  const at::Tensor whole = at::empty(unit->full_sizes(location.group, location.number), parameter.options());
   give(whole);
   unit->broadcast(whole);
-  parameter.detach().copy_(unit->take_part(place.group, place.number, whole));
+  parameter.detach().copy_(unit->take_part(location.group, location.number, whole));
 }
 
 }  // namespace parallel

@@ -26,14 +26,14 @@ Value missing(Budget& budget, const Value& object, const std::string& name) {
                                               type_name(object), name.substr(0, 100)));
 }
 
-/// The element at a place, which counts from the end if it is negative; nothing if there is none.
-std::optional<Value> element_at(Budget& budget, const Value& object, std::int64_t place) {
+/// The element at a position, which counts from the end if it is negative; nothing if there is none.
+std::optional<Value> element_at(Budget& budget, const Value& object, std::int64_t position) {
   const auto length = static_cast<std::int64_t>(length_of(object));
-  if (place < 0) place += length;
-  if (place < 0 || place >= length) return std::nullopt;
-  const auto at = static_cast<std::size_t>(place);
+  if (position < 0) position += length;
+  if (position < 0 || position >= length) return std::nullopt;
+  const auto at = static_cast<std::size_t>(position);
   if (object.is(Kind::range))
-    return Value::of(object.as<RangeObject>().start + place * object.as<RangeObject>().step);
+    return Value::of(object.as<RangeObject>().start + position * object.as<RangeObject>().step);
   if (!object.is(Kind::text)) return items_of(object)[at];
   const auto& text = text_of(object);
   if (!object.as<TextObject>().is_ascii()) budget.read(text.size());
@@ -76,49 +76,51 @@ std::int64_t bound_of(const Value& bound, std::int64_t otherwise) {
   return bound.integer;
 }
 
-/// The places of a slice: its first, its step and their number.
-struct Places {
+/// The positions of a slice: its first, its step and their number.
+struct Positions {
   std::int64_t first = 0;
   std::int64_t step = 1;
   std::size_t count = 0;
 };
 
-Places places_of(std::int64_t length, const Value& start, const Value& stop, const Value& step) {
-  Places places;
-  places.step = bound_of(step, 1);
-  if (places.step == 0) fail("the step of a slice cannot be zero.");
-  const bool forward = places.step > 0;
+Positions positions_of(std::int64_t length, const Value& start, const Value& stop, const Value& step) {
+  Positions positions;
+  positions.step = bound_of(step, 1);
+  if (positions.step == 0) fail("the step of a slice cannot be zero.");
+  const bool forward = positions.step > 0;
   const auto clip = [&](std::int64_t bound) {
     if (bound < 0) bound = bound + length < 0 ? (forward ? 0 : -1) : bound + length;
     return std::min(bound, forward ? length : length - 1);
   };
-  places.first = start.is(Kind::none) ? (forward ? 0 : length - 1) : clip(bound_of(start, 0));
+  positions.first = start.is(Kind::none) ? (forward ? 0 : length - 1) : clip(bound_of(start, 0));
   const auto end = stop.is(Kind::none) ? (forward ? length : -1) : clip(bound_of(stop, 0));
   RangeObject range;
-  range.start = places.first;
+  range.start = positions.first;
   range.stop = end;
-  range.step = places.step;
-  places.count = range.size();
-  return places;
+  range.step = positions.step;
+  positions.count = range.size();
+  return positions;
 }
 
-Value text_slice(Budget& budget, const Value& object, const Places& places) {
+Value text_slice(Budget& budget, const Value& object, const Positions& positions) {
   const auto& text = text_of(object);
   budget.read(text.size());
-  if (places.step == 1) {
+  if (positions.step == 1) {
     const auto is_ascii = object.as<TextObject>().is_ascii();
-    const auto first = static_cast<std::size_t>(places.first);
+    const auto first = static_cast<std::size_t>(positions.first);
     const auto begin = is_ascii ? first : byte_of_character(text, first);
     const auto rest = std::string_view(text).substr(std::min(begin, text.size()));
     return Value::text(
-        budget, std::string(rest.substr(0, is_ascii ? places.count : byte_of_character(rest, places.count))),
+        budget,
+        std::string(rest.substr(0, is_ascii ? positions.count : byte_of_character(rest, positions.count))),
         object.markup);
   }
   budget.make(text.size() * 4);
   const auto characters = characters_of(text);
   std::u32string taken;
-  for (std::size_t i = 0; i < places.count; ++i) {
-    taken += characters[static_cast<std::size_t>(places.first + static_cast<std::int64_t>(i) * places.step)];
+  for (std::size_t i = 0; i < positions.count; ++i) {
+    taken +=
+        characters[static_cast<std::size_t>(positions.first + static_cast<std::int64_t>(i) * positions.step)];
   }
   return Value::text(budget, text_of_characters(taken), object.markup);
 }
@@ -174,27 +176,27 @@ Value get_slice(Budget& budget, const Value& object, const Value& start, const V
   if (!object.is(Kind::text) && !object.is_sequence() && !object.is(Kind::range)) {
     fail(fmt::format("a value of type '{}' has no slices.", type_name(object)));
   }
-  const auto places = places_of(static_cast<std::int64_t>(length_of(object)), start, stop, step);
-  budget.step(places.count);
-  if (object.is(Kind::text)) return text_slice(budget, object, places);
+  const auto positions = positions_of(static_cast<std::int64_t>(length_of(object)), start, stop, step);
+  budget.step(positions.count);
+  if (object.is(Kind::text)) return text_slice(budget, object, positions);
   if (object.is(Kind::range)) {
     auto range = std::make_shared<RangeObject>();
     const auto& own = object.as<RangeObject>();
-    range->start = own.start + (places.count == 0 ? 0 : places.first * own.step);
+    range->start = own.start + (positions.count == 0 ? 0 : positions.first * own.step);
     std::int64_t length = 0;
-    if (__builtin_mul_overflow(own.step, places.step, &range->step) ||
-        __builtin_mul_overflow(static_cast<std::int64_t>(places.count), range->step, &length) ||
+    if (__builtin_mul_overflow(own.step, positions.step, &range->step) ||
+        __builtin_mul_overflow(static_cast<std::int64_t>(positions.count), range->step, &length) ||
         __builtin_add_overflow(range->start, length, &range->stop)) {
       fail("an integer is beyond 64 bits.");
     }
     return Value::of(Kind::range, std::move(range));
   }
-  budget.make(places.count * sizeof(Value));
+  budget.make(positions.count * sizeof(Value));
   Values items;
-  items.reserve(places.count);
-  for (std::size_t i = 0; i < places.count; ++i) {
+  items.reserve(positions.count);
+  for (std::size_t i = 0; i < positions.count; ++i) {
     items.push_back(items_of(
-        object)[static_cast<std::size_t>(places.first + static_cast<std::int64_t>(i) * places.step)]);
+        object)[static_cast<std::size_t>(positions.first + static_cast<std::int64_t>(i) * positions.step)]);
   }
   return make_list(budget, std::move(items), object.kind);
 }

@@ -13,36 +13,37 @@ Bound::Bound(std::string_view function, const Arguments& arguments,
   }
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
-    std::size_t place = 0;
+    std::size_t position = 0;
     for (const auto* parameter : parameters) {
       if (name == parameter) break;
-      ++place;
+      ++position;
     }
-    if (place == values_.size()) fail(fmt::format("{} takes no argument '{}'.", function, name));
-    if (values_[place]) fail(fmt::format("{} is given its argument '{}' twice.", function, name));
-    values_[place] = value;
+    if (position == values_.size()) fail(fmt::format("{} takes no argument '{}'.", function, name));
+    if (values_[position]) fail(fmt::format("{} is given its argument '{}' twice.", function, name));
+    values_[position] = value;
   }
   for (std::size_t i = 0; i < required; ++i) {
     if (!values_[i]) fail(fmt::format("{} lacks its argument '{}'.", function, *(parameters.begin() + i)));
   }
 }
 
-std::int64_t Bound::integer(std::size_t place, std::int64_t otherwise) const {
-  if (!has(place) || values_[place]->is(Kind::none)) return otherwise;
-  require_defined(*values_[place]);
-  if (!values_[place]->is_integer()) {
-    fail(
-        fmt::format("{} needs an integer, not a value of type '{}'.", function_, type_name(*values_[place])));
+std::int64_t Bound::integer(std::size_t position, std::int64_t otherwise) const {
+  if (!has(position) || values_[position]->is(Kind::none)) return otherwise;
+  require_defined(*values_[position]);
+  if (!values_[position]->is_integer()) {
+    fail(fmt::format("{} needs an integer, not a value of type '{}'.", function_,
+                     type_name(*values_[position])));
   }
-  return values_[place]->integer;
+  return values_[position]->integer;
 }
 
-const std::string& Bound::text(std::size_t place) const {
-  require_defined(*values_[place]);
-  if (!values_[place]->is(Kind::text)) {
-    fail(fmt::format("{} needs a string, not a value of type '{}'.", function_, type_name(*values_[place])));
+const std::string& Bound::text(std::size_t position) const {
+  require_defined(*values_[position]);
+  if (!values_[position]->is(Kind::text)) {
+    fail(fmt::format("{} needs a string, not a value of type '{}'.", function_,
+                     type_name(*values_[position])));
   }
-  return text_of(*values_[place]);
+  return text_of(*values_[position]);
 }
 
 }  // namespace lockstep::jinja

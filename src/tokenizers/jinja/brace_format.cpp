@@ -73,21 +73,21 @@ class BraceWriter {
       : text_(budget), format_(format), arguments_(arguments) {}
 
   std::string run() {
-    std::size_t place = 0;
-    while (place < format_.size()) {
-      const auto mark = std::min(format_.find_first_of("{}", place), format_.size());
-      text_.add(format_.substr(place, mark - place));
+    std::size_t position = 0;
+    while (position < format_.size()) {
+      const auto mark = std::min(format_.find_first_of("{}", position), format_.size());
+      text_.add(format_.substr(position, mark - position));
       if (mark == format_.size()) break;
-      place = mark + 1;
-      if (place < format_.size() && format_[place] == format_[mark]) {
-        text_.add(format_.substr(place++, 1));
+      position = mark + 1;
+      if (position < format_.size() && format_[position] == format_[mark]) {
+        text_.add(format_.substr(position++, 1));
         continue;
       }
       if (format_[mark] == '}') fail("format(): a '}' stands alone.");
-      const auto end = format_.find('}', place);
+      const auto end = format_.find('}', position);
       if (end == std::string_view::npos) fail("format(): a field is not closed.");
-      write_field(format_.substr(place, end - place));
-      place = end + 1;
+      write_field(format_.substr(position, end - position));
+      position = end + 1;
     }
     return text_.take();
   }
@@ -112,17 +112,17 @@ class BraceWriter {
     const auto end = std::min(name.find_first_of(".["), name.size());
     const auto first = name.substr(0, end);
     Value value;
-    auto place = number_in(first);
-    if (place || first.empty()) {
-      if (numbered_.value_or(place.has_value()) != place.has_value())
+    auto position = number_in(first);
+    if (position || first.empty()) {
+      if (numbered_.value_or(position.has_value()) != position.has_value())
         fail("format(): either all fields have numbers, or none.");
-      numbered_ = place.has_value();
+      numbered_ = position.has_value();
     }
-    if (first.empty()) place = next_++;
-    if (place) {
-      if (static_cast<std::size_t>(*place) >= arguments_.positional.size())
+    if (first.empty()) position = next_++;
+    if (position) {
+      if (static_cast<std::size_t>(*position) >= arguments_.positional.size())
         fail("format() has more fields than arguments.");
-      value = arguments_.positional[static_cast<std::size_t>(*place)];
+      value = arguments_.positional[static_cast<std::size_t>(*position)];
     } else {
       const auto found = std::find_if(arguments_.named.begin(), arguments_.named.end(),
                                       [&](const auto& one) { return one.first == first; });
@@ -143,8 +143,8 @@ class BraceWriter {
       if (is_attribute) {
         value = get_attribute(budget, value, name);
       } else {
-        const auto place = number_in(name);
-        value = get_item(budget, value, place ? Value::of(*place) : Value::text(budget, name));
+        const auto position = number_in(name);
+        value = get_item(budget, value, position ? Value::of(*position) : Value::text(budget, name));
       }
       path.remove_prefix(std::min(end + (is_attribute ? 0 : 1), path.size()));
     }

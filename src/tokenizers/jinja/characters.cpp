@@ -20,15 +20,15 @@ std::string_view strip_if(std::string_view text, Ends ends, const Strips& strips
   std::size_t begin = 0;
   std::size_t end = text.size();
   if (ends != Ends::right) {
-    for (std::size_t place = 0; place < text.size();) {
-      if (!strips(next_character(text, place))) break;
-      begin = place;
+    for (std::size_t position = 0; position < text.size();) {
+      if (!strips(next_character(text, position))) break;
+      begin = position;
     }
   }
   if (ends != Ends::left) {
-    for (std::size_t place = end; place > begin;) {
-      if (!strips(previous_character(text, place))) break;
-      end = place;
+    for (std::size_t position = end; position > begin;) {
+      if (!strips(previous_character(text, position))) break;
+      end = position;
     }
   }
   return text.substr(begin, end - begin);
@@ -49,8 +49,8 @@ bool is_cased(char32_t code) {
   return Unicode::get().is(code, tokenizer::kHasLowerCase) || !upper_case_of(code).empty();
 }
 
-/// Whether the sigma before `place` ends a word, where its lower case has a form of its own.
-bool ends_word(std::string_view text, std::size_t begin, std::size_t place) {
+/// Whether the sigma before `position` ends a word, where its lower case has a form of its own.
+bool ends_word(std::string_view text, std::size_t begin, std::size_t position) {
   const auto& unicode = Unicode::get();
   const auto skips = [&](char32_t code) {
     return code == U'\'' || code == U'.' || code == U':' || code == U'\u00AD' || code == U'\u2019' ||
@@ -64,7 +64,7 @@ bool ends_word(std::string_view text, std::size_t begin, std::size_t place) {
     break;
   }
   if (!before) return false;
-  for (auto at = place; at < text.size();) {
+  for (auto at = position; at < text.size();) {
     const auto code = next_character(text, at);
     if (!skips(code)) return !is_cased(code);
   }
@@ -106,9 +106,10 @@ std::string_view strip_characters(std::string_view text, std::string_view charac
 }
 
 std::size_t byte_of_character(std::string_view text, std::size_t character) {
-  std::size_t place = 0;
-  for (; character > 0 && place < text.size(); --character) place += tokenizer::sequence_length(text[place]);
-  return place;
+  std::size_t position = 0;
+  for (; character > 0 && position < text.size(); --character)
+    position += tokenizer::sequence_length(text[position]);
+  return position;
 }
 
 std::size_t count_characters(std::string_view text) {
@@ -118,7 +119,7 @@ std::size_t count_characters(std::string_view text) {
 
 std::u32string characters_of(std::string_view text) {
   std::u32string characters;
-  for (std::size_t place = 0; place < text.size();) characters += next_character(text, place);
+  for (std::size_t position = 0; position < text.size();) characters += next_character(text, position);
   return characters;
 }
 
@@ -130,8 +131,8 @@ std::string text_of_characters(std::u32string_view characters) {
 
 std::string to_upper(std::string_view text) {
   std::string upper;
-  for (std::size_t place = 0; place < text.size();) {
-    const auto code = next_character(text, place);
+  for (std::size_t position = 0; position < text.size();) {
+    const auto code = next_character(text, position);
     const auto own = upper_case_of(code);
     if (own.empty()) append_utf8(upper, code);
     for (const auto part : own) append_utf8(upper, part);
@@ -141,10 +142,10 @@ std::string to_upper(std::string_view text) {
 
 std::string to_lower(std::string_view text) {
   std::string lower;
-  for (std::size_t place = 0; place < text.size();) {
-    const auto begin = place;
-    const auto code = next_character(text, place);
-    if (code == U'\u03A3' && ends_word(text, begin, place)) {
+  for (std::size_t position = 0; position < text.size();) {
+    const auto begin = position;
+    const auto code = next_character(text, position);
+    if (code == U'\u03A3' && ends_word(text, begin, position)) {
       append_utf8(lower, U'\u03C2');
     } else {
       add_lower(lower, code);
@@ -155,8 +156,8 @@ std::string to_lower(std::string_view text) {
 
 std::string capitalize(std::string_view text) {
   if (text.empty()) return {};
-  std::size_t place = 0;
-  const auto first = next_character(text, place);
+  std::size_t position = 0;
+  const auto first = next_character(text, position);
   std::string capitalized;
   const auto title = title_case_of(first);
   if (title.empty()) append_utf8(capitalized, first);
@@ -171,13 +172,13 @@ std::string capitalize(std::string_view text) {
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;
   std::size_t begin = 0;
-  for (std::size_t place = 0; place < text.size();) {
-    const auto end = place;
-    const auto code = next_character(text, place);
+  for (std::size_t position = 0; position < text.size();) {
+    const auto end = position;
+    const auto code = next_character(text, position);
     if (!is_line_end(code)) continue;
-    if (code == U'\r' && place < text.size() && text[place] == '\n') ++place;
-    lines.push_back(text.substr(begin, (keep_ends ? place : end) - begin));
-    begin = place;
+    if (code == U'\r' && position < text.size() && text[position] == '\n') ++position;
+    lines.push_back(text.substr(begin, (keep_ends ? position : end) - begin));
+    begin = position;
   }
   if (begin < text.size()) lines.push_back(text.substr(begin));
   return lines;

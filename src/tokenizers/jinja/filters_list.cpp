@@ -157,17 +157,17 @@ Value unique_items(const FilterCall& call) {
   const Bound bound(call.title(), call.arguments, {"case_sensitive", "attribute"});
   const Path path(call.budget, bound.has(1) ? bound[1] : Value::none());
   Values seen;
-  std::unordered_multimap<std::size_t, std::size_t> places;
+  std::unordered_multimap<std::size_t, std::size_t> positions;
   Values kept;
   for (auto& item : elements_of(call.budget, call.value)) {
     auto key = path.of(call.budget, item);
     if (!bound.flag(0)) key = without_case(call.budget, key);
     const auto hash = hash_of(call.budget, key);
-    const auto [begin, end] = places.equal_range(hash);
+    const auto [begin, end] = positions.equal_range(hash);
     if (std::any_of(begin, end,
-                    [&](const auto& place) { return is_equal(call.budget, seen[place.second], key); }))
+                    [&](const auto& position) { return is_equal(call.budget, seen[position.second], key); }))
       continue;
-    places.emplace(hash, seen.size());
+    positions.emplace(hash, seen.size());
     seen.push_back(std::move(key));
     kept.push_back(std::move(item));
   }
@@ -267,8 +267,8 @@ Arguments rest_of(const Arguments& arguments, std::size_t count) {
   return rest;
 }
 
-const std::string& name_in(const FilterCall& call, std::size_t place) {
-  const auto& name = call.arguments.positional[place];
+const std::string& name_in(const FilterCall& call, std::size_t position) {
+  const auto& name = call.arguments.positional[position];
   if (!name.is(Kind::text))
     fail(fmt::format("{} needs the name of a filter or a test as a string.", call.title()));
   return text_of(name);

@@ -58,14 +58,14 @@ Value title_filter(const FilterCall& call) {
         to_upper(std::string_view(word).substr(0, first)) + to_lower(std::string_view(word).substr(first));
     word.clear();
   };
-  for (std::size_t place = 0; place < text.size();) {
-    const auto begin = place;
-    if (!begins_word(tokenizer::next_character(text, place))) {
-      word.append(text, begin, place - begin);
+  for (std::size_t position = 0; position < text.size();) {
+    const auto begin = position;
+    if (!begins_word(tokenizer::next_character(text, position))) {
+      word.append(text, begin, position - begin);
       continue;
     }
     end_word();
-    titled.append(text, begin, place - begin);
+    titled.append(text, begin, position - begin);
   }
   end_word();
   return call.text(std::move(titled));
@@ -138,8 +138,8 @@ Value count_words(const FilterCall& call) {
   const auto text = to_text(call.budget, call.value);
   std::int64_t words = 0;
   bool within = false;
-  for (std::size_t place = 0; place < text.size();) {
-    const auto code = tokenizer::next_character(text, place);
+  for (std::size_t position = 0; position < text.size();) {
+    const auto code = tokenizer::next_character(text, position);
     const bool is_word = is_letter(code) || is_digit(code) || code == U'_';
     words += is_word && !within ? 1 : 0;
     within = is_word;

@@ -30,9 +30,9 @@ std::string escape_character(char32_t code) {
 
 void add_string(Text& text, const std::string& string, bool ensure_ascii) {
   std::string quoted = "\"";
-  for (std::size_t place = 0; place < string.size();) {
-    const auto begin = place;
-    const auto code = tokenizer::next_character(string, place);
+  for (std::size_t position = 0; position < string.size();) {
+    const auto begin = position;
+    const auto code = tokenizer::next_character(string, position);
     switch (code) {
       case U'"':
         quoted += "\\\"";
@@ -59,7 +59,7 @@ void add_string(Text& text, const std::string& string, bool ensure_ascii) {
         if (code < 0x20 || (ensure_ascii && code > 0x7E)) {
           quoted += code == 0x7F ? "\x7F" : escape_character(code);
         } else {
-          quoted.append(string, begin, place - begin);
+          quoted.append(string, begin, position - begin);
         }
     }
   }

@@ -49,7 +49,7 @@ class Lexer {
   explicit Lexer(std::string_view source) : source_(normalize(source)), rest_(source_) {}
 
   std::vector<Token> run() {
-    while (place_ < rest_.size()) read_data();
+    while (position_ < rest_.size()) read_data();
     add(TokenType::end);
     return std::move(tokens_);
   }
@@ -60,28 +60,28 @@ class Lexer {
   void add(TokenType type, std::string_view text = {}) {
     tokens_.push_back({.type = type, .line = line_, .text = std::string(text)});
   }
-  bool sees(std::string_view text) const { return rest_.substr(place_, text.size()) == text; }
+  bool sees(std::string_view text) const { return rest_.substr(position_, text.size()) == text; }
   void advance(std::size_t to) {
-    line_ += static_cast<int>(std::count(rest_.begin() + static_cast<std::ptrdiff_t>(place_),
+    line_ += static_cast<int>(std::count(rest_.begin() + static_cast<std::ptrdiff_t>(position_),
                                          rest_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
-    place_ = to;
+    position_ = to;
   }
-  std::size_t after_space(std::size_t place) const {
-    return rest_.size() - strip_space(rest_.substr(place), Ends::left).size();
+  std::size_t after_space(std::size_t position) const {
+    return rest_.size() - strip_space(rest_.substr(position), Ends::left).size();
   }
 
   /// The data up to the next tag, and the tag.
   void read_data() {
-    auto tag = place_;
+    auto tag = position_;
     for (;; ++tag) {
       tag = rest_.find('{', tag);
       if (tag == std::string_view::npos || tag + 1 >= rest_.size()) {
-        add(TokenType::data, rest_.substr(place_));
+        add(TokenType::data, rest_.substr(position_));
         return advance(rest_.size());
       }
       if (rest_[tag + 1] == '{' || rest_[tag + 1] == '%' || rest_[tag + 1] == '#') break;
     }
-    const auto data = rest_.substr(place_, tag - place_);
+    const auto data = rest_.substr(position_, tag - position_);
     const char kind = rest_[tag + 1];
     auto begin = tag + 2;
     const char control =
@@ -109,13 +109,13 @@ class Lexer {
     if (!data.empty()) add(TokenType::data, data);
   }
 
-  /// Behind the end of a block or a comment, which starts at `place` with its control character, if any.
-  std::size_t after_end(std::size_t place) const {
-    const char control = rest_[place];
-    if (control == '-') return after_space(place + 3);
-    if (control == '+') return place + 3;
-    place += 2;
-    return place < rest_.size() && rest_[place] == '\n' ? place + 1 : place;
+  /// Behind the end of a block or a comment, which starts at `position` with its control character, if any.
+  std::size_t after_end(std::size_t position) const {
+    const char control = rest_[position];
+    if (control == '-') return after_space(position + 3);
+    if (control == '+') return position + 3;
+    position += 2;
+    return position < rest_.size() && rest_[position] == '\n' ? position + 1 : position;
   }
 
   void leave_tag(std::size_t end) {
@@ -124,15 +124,15 @@ class Lexer {
   }
 
   void skip_comment() {
-    auto end = rest_.find("#}", place_);
+    auto end = rest_.find("#}", position_);
     if (end == std::string_view::npos) fail_here("a comment is not closed: '#}' is missing");
-    if (end > place_ && (rest_[end - 1] == '-' || rest_[end - 1] == '+')) --end;
+    if (end > position_ && (rest_[end - 1] == '-' || rest_[end - 1] == '+')) --end;
     leave_tag(after_end(end));
   }
 
   /// Behind "raw %}", or 0 if the block is another one.
   std::size_t end_of_raw_begin() const {
-    const auto word = after_space(place_);
+    const auto word = after_space(position_);
     if (rest_.substr(word, 3) != "raw") return 0;
     const auto end = after_space(word + 3);
     if (rest_.substr(end, 3) == "-%}") return after_space(end + 3);
@@ -141,7 +141,7 @@ class Lexer {
 
   void read_raw(std::size_t begin) {
     leave_tag(begin);
-    for (auto tag = rest_.find("{%", place_); tag != std::string_view::npos;
+    for (auto tag = rest_.find("{%", position_); tag != std::string_view::npos;
          tag = rest_.find("{%", tag + 1)) {
       auto word = tag + 2;
       const char control =
@@ -152,7 +152,7 @@ class Lexer {
       const auto end = after_space(word + 6);
       if (rest_.substr(end, 2) != "%}" && rest_.substr(end, 3) != "-%}" && rest_.substr(end, 3) != "+%}")
         continue;
-      add_data(rest_.substr(place_, tag - place_), control, true);
+      add_data(rest_.substr(position_, tag - position_), control, true);
       return leave_tag(after_end(end));
     }
     fail_here("a raw block is not closed: '{% endraw %}' is missing");
@@ -163,13 +163,13 @@ class Lexer {
     const bool is_block = begin == TokenType::block_begin;
     const std::string_view close = is_block ? "%}" : "}}";
     open_.clear();
-    while (place_ < rest_.size()) {
+    while (position_ < rest_.size()) {
       if (open_.empty()) {
-        if (sees(close) || (sees("-") && rest_.substr(place_ + 1, 2) == close) ||
-            (is_block && sees("+") && rest_.substr(place_ + 1, 2) == close)) {
+        if (sees(close) || (sees("-") && rest_.substr(position_ + 1, 2) == close) ||
+            (is_block && sees("+") && rest_.substr(position_ + 1, 2) == close)) {
           add(end);
-          if (is_block) return leave_tag(after_end(place_));
-          return leave_tag(sees("-") ? after_space(place_ + 3) : place_ + 2);
+          if (is_block) return leave_tag(after_end(position_));
+          return leave_tag(sees("-") ? after_space(position_ + 3) : position_ + 2);
         }
       }
       read_token();
@@ -178,25 +178,25 @@ class Lexer {
   }
 
   void read_token() {
-    if (const auto behind = after_space(place_); behind != place_) return advance(behind);
-    const char first = rest_[place_];
+    if (const auto behind = after_space(position_); behind != position_) return advance(behind);
+    const char first = rest_[position_];
     if (is_decimal(first) && read_number()) return;
     if (first == '\'' || first == '"') return read_string(first);
-    auto end = place_;
+    auto end = position_;
     for (auto next = end; end < rest_.size(); end = next) {
       if (!is_name_character(tokenizer::next_character(rest_, next))) break;
     }
-    if (end != place_) {
+    if (end != position_) {
       if (is_decimal(first)) fail_here("a name begins with a digit");
-      add(TokenType::name, rest_.substr(place_, end - place_));
+      add(TokenType::name, rest_.substr(position_, end - position_));
       return advance(end);
     }
     for (const auto sign : kSigns) {
       if (sees(sign)) return read_sign(sign);
     }
-    auto next = place_;
+    auto next = position_;
     tokenizer::next_character(rest_, next);
-    fail_here(fmt::format("unexpected character '{}'", rest_.substr(place_, next - place_)));
+    fail_here(fmt::format("unexpected character '{}'", rest_.substr(position_, next - position_)));
   }
 
   void read_sign(std::string_view sign) {
@@ -211,24 +211,25 @@ class Lexer {
       open_.pop_back();
     }
     add(TokenType::sign, sign);
-    advance(place_ + sign.size());
+    advance(position_ + sign.size());
   }
 
   /// Digits with single underscores between them.
-  std::size_t after_digits(std::size_t place, int base = 10) const {
+  std::size_t after_digits(std::size_t position, int base = 10) const {
     const auto is_one = [&](std::size_t at) {
       if (at >= rest_.size()) return false;
       const char byte = rest_[at];
       if (base == 16 && ((byte >= 'a' && byte <= 'f') || (byte >= 'A' && byte <= 'F'))) return true;
       return byte >= '0' && byte < '0' + std::min(base, 10);
     };
-    while (is_one(place) || (place < rest_.size() && rest_[place] == '_' && is_one(place + 1))) ++place;
-    return place;
+    while (is_one(position) || (position < rest_.size() && rest_[position] == '_' && is_one(position + 1)))
+      ++position;
+    return position;
   }
 
   bool read_number() {
-    if (place_ == 0 || rest_[place_ - 1] != '.') {
-      const auto whole = after_digits(place_);
+    if (position_ == 0 || rest_[position_ - 1] != '.') {
+      const auto whole = after_digits(position_);
       auto end = whole;
       if (end < rest_.size() && rest_[end] == '.' && end + 1 < rest_.size() && is_decimal(rest_[end + 1]))
         end = after_digits(end + 1);
@@ -241,26 +242,26 @@ class Lexer {
       if (end != whole) return add_number(end, 0);
     }
     int base = 10;
-    if (rest_[place_] == '0' && place_ + 1 < rest_.size()) {
-      const char mark = rest_[place_ + 1];
+    if (rest_[position_] == '0' && position_ + 1 < rest_.size()) {
+      const char mark = rest_[position_ + 1];
       base = mark == 'b' || mark == 'B'   ? 2
              : mark == 'o' || mark == 'O' ? 8
              : mark == 'x' || mark == 'X' ? 16
                                           : 10;
-      if (base != 10 && after_digits(place_ + 2, base) == place_ + 2) base = 10;
-      if (base != 10) return add_number(after_digits(place_ + 2, base), base);
-      auto zeros = place_;
+      if (base != 10 && after_digits(position_ + 2, base) == position_ + 2) base = 10;
+      if (base != 10) return add_number(after_digits(position_ + 2, base), base);
+      auto zeros = position_;
       while (zeros < rest_.size() &&
              (rest_[zeros] == '0' || (rest_[zeros] == '_' && rest_.substr(zeros + 1, 1) == "0")))
         ++zeros;
       return add_number(zeros, 10);
     }
-    return add_number(after_digits(place_), 10);
+    return add_number(after_digits(position_), 10);
   }
 
   /// A number up to `end`; base 0 is for one with a point or an exponent.
   bool add_number(std::size_t end, int base) {
-    std::string text(rest_.substr(place_, end - place_));
+    std::string text(rest_.substr(position_, end - position_));
     std::erase(text, '_');
     Value number;
     if (base == 0) {
@@ -280,10 +281,10 @@ class Lexer {
   }
 
   void read_string(char quote) {
-    auto end = place_ + 1;
+    auto end = position_ + 1;
     while (end < rest_.size() && rest_[end] != quote) end += rest_[end] == '\\' ? 2 : 1;
     if (end >= rest_.size()) fail_here("a string is not closed");
-    const auto read = read_string_literal(rest_.substr(place_ + 1, end - place_ - 1));
+    const auto read = read_string_literal(rest_.substr(position_ + 1, end - position_ - 1));
     if (!read.error.empty()) fail_here(read.error);
     add(TokenType::string, read.text);
     advance(end + 1);
@@ -291,7 +292,7 @@ class Lexer {
 
   std::string source_;
   std::string_view rest_;
-  std::size_t place_ = 0;
+  std::size_t position_ = 0;
   int line_ = 1;
   bool line_starting_ = true;
   /// The closing signs of open brackets.

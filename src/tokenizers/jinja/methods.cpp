@@ -64,12 +64,12 @@ Value call_list_method(Budget& budget, const MethodObject& method, const Argumen
   }
   const Bound bound("index()", arguments, {"value", "start", "stop"}, 1);
   const auto size = static_cast<std::int64_t>(items.size());
-  const auto clip = [&](std::int64_t place) {
-    return std::clamp(place < 0 ? place + size : place, std::int64_t{0}, size);
+  const auto clip = [&](std::int64_t position) {
+    return std::clamp(position < 0 ? position + size : position, std::int64_t{0}, size);
   };
   const auto stop = clip(bound.integer(2, size));
-  for (auto place = clip(bound.integer(1, 0)); place < stop; ++place) {
-    if (is_equal(budget, items[static_cast<std::size_t>(place)], bound[0])) return Value::of(place);
+  for (auto position = clip(bound.integer(1, 0)); position < stop; ++position) {
+    if (is_equal(budget, items[static_cast<std::size_t>(position)], bound[0])) return Value::of(position);
   }
   fail("index(): the list has no such element.");
 }

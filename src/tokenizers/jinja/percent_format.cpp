@@ -20,10 +20,10 @@ class PercentWriter {
       : text_(budget), format_(format), values_(values) {}
 
   std::string run() {
-    while (place_ < format_.size()) {
-      const auto mark = std::min(format_.find('%', place_), format_.size());
-      text_.add(std::string_view(format_).substr(place_, mark - place_));
-      place_ = mark + 1;
+    while (position_ < format_.size()) {
+      const auto mark = std::min(format_.find('%', position_), format_.size());
+      text_.add(std::string_view(format_).substr(position_, mark - position_));
+      position_ = mark + 1;
       if (mark < format_.size()) write_field();
     }
     if (values_.is(Kind::tuple) ? taken_ < items_of(values_).size() : taken_ == 0 && !takes_any()) {
@@ -37,8 +37,8 @@ class PercentWriter {
   bool takes_any() const { return named_ || values_.is(Kind::dict) || values_.is(Kind::list); }
 
   char peek() const {
-    if (place_ >= format_.size()) fail("a format with '%' ends within a field.");
-    return format_[place_];
+    if (position_ >= format_.size()) fail("a format with '%' ends within a field.");
+    return format_[position_];
   }
 
   Value next_value() {
@@ -52,10 +52,10 @@ class PercentWriter {
 
   Value named_value() {
     if (!values_.is(Kind::dict)) fail("a format with '%(name)' needs a dictionary.");
-    const auto end = format_.find(')', place_);
+    const auto end = format_.find(')', position_);
     if (end == std::string::npos) fail("a format with '%' ends within a name.");
-    const auto name = format_.substr(place_ + 1, end - place_ - 1);
-    place_ = end + 1;
+    const auto name = format_.substr(position_ + 1, end - position_ - 1);
+    position_ = end + 1;
     named_ = true;
     const auto* found = find_key(text_.budget(), values_, name);
     if (found == nullptr) fail(fmt::format("a format with '%' needs the key '{}'.", name));
@@ -64,14 +64,14 @@ class PercentWriter {
 
   std::size_t read_count() {
     if (peek() == '*') {
-      ++place_;
+      ++position_;
       const auto value = next_value();
       if (!value.is_integer() || value.integer < 0) fail("a format with '%*' needs a positive integer.");
       return static_cast<std::size_t>(value.integer);
     }
     std::size_t count = 0;
     while (peek() >= '0' && peek() <= '9') {
-      count = count * 10 + static_cast<std::size_t>(format_[place_++] - '0');
+      count = count * 10 + static_cast<std::size_t>(format_[position_++] - '0');
       if (count > 1'000'000'000) fail("a format with '%' has too wide a field.");
     }
     return count;
@@ -81,7 +81,7 @@ class PercentWriter {
     FieldStyle style;
     std::optional<Value> value;
     if (peek() == '(') value = named_value();
-    for (; std::string_view("-+ #0").find(peek()) != std::string_view::npos; ++place_) {
+    for (; std::string_view("-+ #0").find(peek()) != std::string_view::npos; ++position_) {
       if (peek() == '-') style.align = '<';
       style.plus |= peek() == '+';
       style.blank |= peek() == ' ';
@@ -90,11 +90,11 @@ class PercentWriter {
     }
     style.width = read_count();
     if (peek() == '.') {
-      ++place_;
+      ++position_;
       style.precision = read_count();
     }
     style.type = peek();
-    ++place_;
+    ++position_;
     if (style.type == '%') return text_.add("%");
     write_value(value ? *value : next_value(), style);
   }
@@ -128,7 +128,7 @@ class PercentWriter {
   Text text_;
   const std::string& format_;
   const Value& values_;
-  std::size_t place_ = 0;
+  std::size_t position_ = 0;
   std::size_t taken_ = 0;
   bool named_ = false;
 };

@@ -139,9 +139,9 @@ void add_quoted(Text& text, const std::string& string) {
   const char quote =
       string.find('\'') != std::string::npos && string.find('"') == std::string::npos ? '"' : '\'';
   std::string quoted(1, quote);
-  for (std::size_t place = 0; place < string.size();) {
-    const auto begin = place;
-    const auto code = tokenizer::next_character(string, place);
+  for (std::size_t position = 0; position < string.size();) {
+    const auto begin = position;
+    const auto code = tokenizer::next_character(string, position);
     if (code == U'\\' || code == static_cast<char32_t>(quote)) {
       quoted += '\\';
       quoted += static_cast<char>(code);
@@ -152,7 +152,7 @@ void add_quoted(Text& text, const std::string& string) {
     } else if (code == U'\t') {
       quoted += "\\t";
     } else if (is_printable(code)) {
-      quoted += string.substr(begin, place - begin);
+      quoted += string.substr(begin, position - begin);
     } else if (code < 0x100) {
       quoted += fmt::format("\\x{:02x}", static_cast<std::uint32_t>(code));
     } else {

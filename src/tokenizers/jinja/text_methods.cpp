@@ -54,11 +54,11 @@ struct Window {
   bool is_empty_range = false;
 };
 
-Window window_of(const TextCall& call, const Bound& bound, std::size_t place) {
+Window window_of(const TextCall& call, const Bound& bound, std::size_t position) {
   const auto length = static_cast<std::int64_t>(length_of(call.self));
   const auto clip = [&](std::int64_t at) { return at < 0 ? std::max<std::int64_t>(at + length, 0) : at; };
-  const auto start = clip(bound.integer(place, 0));
-  const auto stop = std::min(clip(bound.integer(place + 1, length)), length);
+  const auto start = clip(bound.integer(position, 0));
+  const auto stop = std::min(clip(bound.integer(position + 1, length)), length);
   if (start > stop) return {.begin = 0, .end = 0, .is_empty_range = true};
   if (start == 0 && stop == length) return {.begin = 0, .end = call.text.size()};
   call.budget.read(call.text.size());
@@ -134,8 +134,8 @@ std::vector<std::string_view> split_at_space(std::string_view text, std::int64_t
       break;
     }
     std::size_t end = 0;
-    for (std::size_t place = 0; place < text.size(); end = place) {
-      if (is_space(tokenizer::next_character(text, place))) break;
+    for (std::size_t position = 0; position < text.size(); end = position) {
+      if (is_space(tokenizer::next_character(text, position))) break;
     }
     parts.push_back(text.substr(0, end));
     text = strip_space(text.substr(end), Ends::left);
@@ -152,8 +152,8 @@ std::vector<std::string_view> split_last_at_space(std::string_view text, std::in
       break;
     }
     auto begin = text.size();
-    for (auto place = begin; place > 0; begin = place) {
-      if (is_space(tokenizer::previous_character(text, place))) break;
+    for (auto position = begin; position > 0; begin = position) {
+      if (is_space(tokenizer::previous_character(text, position))) break;
     }
     parts.push_back(text.substr(begin));
     text = strip_space(text.substr(0, begin), Ends::right);
@@ -271,10 +271,10 @@ Value title(const TextCall& call) {
   call.budget.make(call.text.size());
   std::string titled;
   bool within = false;
-  for (std::size_t place = 0; place < call.text.size();) {
-    const auto begin = place;
-    const auto code = tokenizer::next_character(call.text, place);
-    const auto one = std::string_view(call.text).substr(begin, place - begin);
+  for (std::size_t position = 0; position < call.text.size();) {
+    const auto begin = position;
+    const auto code = tokenizer::next_character(call.text, position);
+    const auto one = std::string_view(call.text).substr(begin, position - begin);
     titled += within ? to_lower(one) : capitalize(one);
     within = is_letter(code);
   }
@@ -285,10 +285,10 @@ Value swap_case(const TextCall& call) {
   take_nothing(call);
   call.budget.make(call.text.size());
   std::string swapped;
-  for (std::size_t place = 0; place < call.text.size();) {
-    const auto begin = place;
-    tokenizer::next_character(call.text, place);
-    const auto one = std::string_view(call.text).substr(begin, place - begin);
+  for (std::size_t position = 0; position < call.text.size();) {
+    const auto begin = position;
+    tokenizer::next_character(call.text, position);
+    const auto one = std::string_view(call.text).substr(begin, position - begin);
     const auto upper = to_upper(one);
     swapped += upper == one ? to_lower(one) : upper;
   }
@@ -328,16 +328,16 @@ Value expand_tabs(const TextCall& call) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bound.integer(0, 8), 0));
   Text text(call.budget);
   std::size_t column = 0;
-  for (std::size_t place = 0; place < call.text.size();) {
-    const auto begin = place;
-    const auto code = tokenizer::next_character(call.text, place);
+  for (std::size_t position = 0; position < call.text.size();) {
+    const auto begin = position;
+    const auto code = tokenizer::next_character(call.text, position);
     if (code == U'\t') {
       const auto blanks = size == 0 ? 0 : size - column % size;
       text.add(blanks, " ");
       column += blanks;
       continue;
     }
-    text.add(std::string_view(call.text).substr(begin, place - begin));
+    text.add(std::string_view(call.text).substr(begin, position - begin));
     column = code == U'\n' || code == U'\r' ? 0 : column + 1;
   }
   return call.result(text.take());
@@ -347,8 +347,8 @@ template <class Test>
 Value all_are(const TextCall& call, const Test& test) {
   take_nothing(call);
   call.budget.read(call.text.size());
-  for (std::size_t place = 0; place < call.text.size();) {
-    if (!test(tokenizer::next_character(call.text, place))) return Value::of(false);
+  for (std::size_t position = 0; position < call.text.size();) {
+    if (!test(tokenizer::next_character(call.text, position))) return Value::of(false);
   }
   return Value::of(!call.text.empty() || call.name == "isascii" || call.name == "isprintable");
 }
@@ -453,24 +453,24 @@ std::string replace_text(Budget& budget, std::string_view text, std::string_view
                          std::int64_t count) {
   budget.read(text.size());
   Text replaced(budget);
-  std::size_t place = 0;
+  std::size_t position = 0;
   const auto may = [&] { return count < 0 || count-- > 0; };
   if (old.empty()) {
     while (may()) {
       replaced.add(by);
-      if (place == text.size()) return replaced.take();
-      const auto length = tokenizer::sequence_length(text[place]);
-      replaced.add(text.substr(place, length));
-      place += length;
+      if (position == text.size()) return replaced.take();
+      const auto length = tokenizer::sequence_length(text[position]);
+      replaced.add(text.substr(position, length));
+      position += length;
     }
   } else {
-    for (auto at = text.find(old); at != std::string_view::npos && may(); at = text.find(old, place)) {
-      replaced.add(text.substr(place, at - place));
+    for (auto at = text.find(old); at != std::string_view::npos && may(); at = text.find(old, position)) {
+      replaced.add(text.substr(position, at - position));
       replaced.add(by);
-      place = at + old.size();
+      position = at + old.size();
     }
   }
-  replaced.add(text.substr(place));
+  replaced.add(text.substr(position));
   return replaced.take();
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 /// Lists within lists, beyond which Python's own recursion ends too.
 constexpr std::size_t kDeepest = 200;
-/// A dictionary with more keys than this has places.
+/// A dictionary with more keys than this has positions.
 constexpr std::size_t kSmall = 12;
 
 std::size_t depth_of(const Value& value) {
@@ -30,15 +30,15 @@ std::size_t deeper(std::size_t depth, const Value& inner) {
   return all;
 }
 
-std::size_t place_of_key(Budget& budget, const DictObject& dict, const Value& key) {
-  if (dict.places.empty()) {
+std::size_t position_of_key(Budget& budget, const DictObject& dict, const Value& key) {
+  if (dict.positions.empty()) {
     (void)hash_of(budget, key);
     for (std::size_t i = 0; i < dict.entries.size(); ++i) {
       if (is_equal(budget, dict.entries[i].first, key)) return i;
     }
     return dict.entries.size();
   }
-  const auto [begin, end] = dict.places.equal_range(hash_of(budget, key));
+  const auto [begin, end] = dict.positions.equal_range(hash_of(budget, key));
   for (auto it = begin; it != end; ++it) {
     if (is_equal(budget, dict.entries[it->second].first, key)) return it->second;
   }
@@ -140,17 +140,17 @@ Value make_dict(Budget& budget, std::vector<std::pair<Value, Value>> entries) {
   auto object = std::make_shared<DictObject>();
   for (auto& [key, value] : entries) {
     object->depth = deeper(deeper(object->depth, key), value);
-    const auto place = place_of_key(budget, *object, key);
-    if (place < object->entries.size()) {
-      object->entries[place].second = std::move(value);
+    const auto position = position_of_key(budget, *object, key);
+    if (position < object->entries.size()) {
+      object->entries[position].second = std::move(value);
       continue;
     }
     object->entries.emplace_back(std::move(key), std::move(value));
     if (object->entries.size() == kSmall) {
       for (std::size_t i = 0; i < kSmall; ++i)
-        object->places.emplace(hash_of(budget, object->entries[i].first), i);
+        object->positions.emplace(hash_of(budget, object->entries[i].first), i);
     } else if (object->entries.size() > kSmall) {
-      object->places.emplace(hash_of(budget, object->entries.back().first), place);
+      object->positions.emplace(hash_of(budget, object->entries.back().first), position);
     }
   }
   return Value::of(Kind::dict, std::move(object));
@@ -158,13 +158,13 @@ Value make_dict(Budget& budget, std::vector<std::pair<Value, Value>> entries) {
 
 const Value* find_key(Budget& budget, const Value& dict, const Value& key) {
   const auto& object = dict.as<DictObject>();
-  const auto place = place_of_key(budget, object, key);
-  return place < object.entries.size() ? &object.entries[place].second : nullptr;
+  const auto position = position_of_key(budget, object, key);
+  return position < object.entries.size() ? &object.entries[position].second : nullptr;
 }
 
 const Value* find_key(Budget& budget, const Value& dict, std::string_view key) {
   const auto& object = dict.as<DictObject>();
-  if (object.places.empty()) {
+  if (object.positions.empty()) {
     for (const auto& [own, value] : object.entries) {
       if (own.is(Kind::text) && text_of(own) == key) return &value;
     }
@@ -288,10 +288,10 @@ Values elements_of(Budget& budget, const Value& value) {
     case Kind::text: {
       room(length_of(value));
       const auto& text = text_of(value);
-      for (std::size_t place = 0; place < text.size();) {
-        const auto length = tokenizer::sequence_length(text[place]);
-        elements.push_back(Value::text(budget, text.substr(place, length), value.markup));
-        place += length;
+      for (std::size_t position = 0; position < text.size();) {
+        const auto length = tokenizer::sequence_length(text[position]);
+        elements.push_back(Value::text(budget, text.substr(position, length), value.markup));
+        position += length;
       }
       return elements;
     }

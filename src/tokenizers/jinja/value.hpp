@@ -103,8 +103,8 @@ struct ListObject final : Object {
 struct DictObject final : Object {
   std::vector<std::pair<Value, Value>> entries;
   std::size_t depth = 1;
-  /// The places of keys by their hashes, for all but small dictionaries.
-  std::unordered_multimap<std::size_t, std::size_t> places;
+  /// The positions of keys by their hashes, for all but small dictionaries.
+  std::unordered_multimap<std::size_t, std::size_t> positions;
 };
 
 struct RangeObject final : Object {

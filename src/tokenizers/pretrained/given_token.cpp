@@ -24,7 +24,7 @@ void AddedList::take(const Node& added_tokens) {
     const auto id = node["id"].number();
     if (contains(token.content))
       node.fail("the added token '" + token.content.substr(0, 100) + "' is given twice");
-    places_.emplace(token.content, entries_.size());
+    indices_.emplace(token.content, entries_.size());
     largest_ = std::max(largest_.value_or(id), id);
     entries_.push_back({std::move(token), id});
   }
@@ -32,12 +32,12 @@ void AddedList::take(const Node& added_tokens) {
 
 void AddedList::add(GivenToken token) {
   if (token.content.empty()) return;
-  if (const auto found = places_.find(token.content); found != places_.end()) {
+  if (const auto found = indices_.find(token.content); found != indices_.end()) {
     entries_[found->second].token = std::move(token);
     return;
   }
   const auto id = vocabulary_.id(token.content).value_or(next_id());
-  places_.emplace(token.content, entries_.size());
+  indices_.emplace(token.content, entries_.size());
   largest_ = std::max(largest_.value_or(id), id);
   entries_.push_back({std::move(token), id});
 }
@@ -48,7 +48,7 @@ std::uint32_t AddedList::next_id() const {
 }
 
 std::optional<std::uint32_t> AddedList::id(std::string_view content) const {
-  if (const auto found = places_.find(std::string(content)); found != places_.end())
+  if (const auto found = indices_.find(std::string(content)); found != indices_.end())
     return entries_[found->second].id;
   return vocabulary_.id(content);
 }

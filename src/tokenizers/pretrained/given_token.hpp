@@ -43,7 +43,7 @@ class AddedList {
   /// Takes over a tokenizer.json's field "added_tokens". Throws DataError.
   void take(const Node& added_tokens);
   void add(GivenToken token);
-  bool contains(std::string_view content) const { return places_.contains(std::string(content)); }
+  bool contains(std::string_view content) const { return indices_.contains(std::string(content)); }
   /// The id of an added token or of one of the vocabulary.
   std::optional<std::uint32_t> id(std::string_view content) const;
   /// As a tokenizer.json's field "added_tokens", by ids.
@@ -58,7 +58,7 @@ class AddedList {
   };
   const Vocabulary& vocabulary_;
   std::vector<Entry> entries_;
-  std::unordered_map<std::string, std::size_t> places_;
+  std::unordered_map<std::string, std::size_t> indices_;
   std::optional<std::uint32_t> largest_;
 };
 

@@ -230,7 +230,7 @@ ClassRecipe camembert(ClassFields& fields, const FileParts& file) {
   mask_token.special = true;
   take_fairseq_tokens(fields, mask_token);
   const bool prefix = fields.flag("add_prefix_space", true);
-  auto recipe = unigram(place_of(file, fields.text("unk_token"), 0, false));
+  auto recipe = unigram(index_of(file, fields.text("unk_token"), 0, false));
   recipe.normalizer = table_alone(file);
   recipe.pre_tokenizer = words_with_blanks(prefix);
   recipe.decoder = metaspace_part(scheme_of(prefix));
@@ -291,7 +291,7 @@ ClassRecipe deberta_v2(ClassFields& fields, const FileParts& file) {
   fields.token("pad_token", plain("[PAD]"));
   const auto cls = fields.token("cls_token", plain("[CLS]"));
   fields.token("mask_token", plain("[MASK]"));
-  auto recipe = unigram(place_of(file, unknown, fields.node().number("unk_id", 1), true));
+  auto recipe = unigram(index_of(file, unknown, fields.node().number("unk_id", 1), true));
   auto normalizers = blanks_and_nfc();
   if (fields.flag("do_lower_case", false)) normalizers.insert(normalizers.begin(), part("Lowercase"));
   recipe.normalizer = sequence_of("normalizers", std::move(normalizers));
@@ -326,7 +326,7 @@ ClassRecipe big_bird(ClassFields& fields, const FileParts& file) {
   fields.token("mask_token", mask("[MASK]"));
   const auto cls = fields.token("cls_token", given("[CLS]"));
   const bool prefix = fields.flag("add_prefix_space", true);
-  auto recipe = unigram(place_of(file, unknown, 100, true));
+  auto recipe = unigram(index_of(file, unknown, 100, true));
   recipe.normalizer =
       sequence_of("normalizers", {strip_part(false, false), replace_matches(" {2,}", kVisibleBlank)});
   recipe.pre_tokenizer = recipe.decoder = metaspace_part(scheme_of(prefix));
@@ -343,7 +343,7 @@ ClassRecipe pegasus(ClassFields& fields, const FileParts& file) {
   const auto sentence = fields.has("mask_token_sent") && !fields.node().find("mask_token_sent")
                             ? std::string()
                             : fields.node().text("mask_token_sent", "<mask_1>");
-  auto recipe = unigram(place_of(file, unknown, 1, true));
+  auto recipe = unigram(index_of(file, unknown, 1, true));
   recipe.normalizer =
       file.charsmap.is_null()
           ? sequence_of("normalizers", {replace_matches("\\n", " "), replace_matches(" {2,}", " ")})

@@ -88,15 +88,15 @@ PostProcessorMaker roberta_processing(std::string cls, std::string sep, bool tri
   };
 }
 
-std::int64_t place_of(const FileParts& file, const std::string& piece, std::int64_t otherwise,
+std::int64_t index_of(const FileParts& file, const std::string& piece, std::int64_t otherwise,
                       bool scored_zero) {
   if (!file.model.is_object() || !file.model.contains("vocab") || !file.model["vocab"].is_array())
     return otherwise;
-  std::int64_t place = 0;
+  std::int64_t position = 0;
   for (const auto& entry : file.model["vocab"]) {
     if (entry.is_array() && entry.size() == 2 && entry[0] == piece && (!scored_zero || entry[1] == 0.0))
-      return place;
-    ++place;
+      return position;
+    ++position;
   }
   return otherwise;
 }

@@ -51,7 +51,7 @@ PostProcessorMaker with_two_between(std::string cls, std::string sep);
 PostProcessorMaker roberta_processing(std::string cls, std::string sep, bool trim_offsets,
                                       bool add_prefix_space);
 /// The position of a piece in a Unigram's vocabulary.
-std::int64_t place_of(const FileParts& file, const std::string& piece, std::int64_t otherwise,
+std::int64_t index_of(const FileParts& file, const std::string& piece, std::int64_t otherwise,
                       bool scored_zero);
 ClassRecipe unigram(std::int64_t unknown);
 ClassRecipe byte_level_recipe(bool add_prefix_space);

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "train/model_content.hpp"
 #include "train/state/checkpoint_writer.hpp"
 #include "train/state/sharded_state.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "train/state/checkpoint_files.hpp"
 #include "train/state/host_copies.hpp"

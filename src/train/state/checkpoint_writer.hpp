@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/train/accelerator.hpp"
 
 namespace lockstep::train {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/checksum.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::train {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/checksum.hpp"
 #include "lockstep/comm/process_group.hpp"
-#include "lockstep/core/checksum.hpp"
 
 namespace lockstep::train {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "train/state/checkpoint_part.hpp"
 #include "train/state/checkpoint_writer.hpp"

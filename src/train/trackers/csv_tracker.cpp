@@ -52,8 +52,8 @@ class CsvTracker final : public Tracker {
     std::vector<std::string> row(columns_.size());
     row[0] = std::to_string(step);
     row[1] = value_text(wall_time());
-    for (const auto& [name, value] : values) row[place_of(name)] = value_text(value);
-    file_.add(joined(row));
+    for (const auto& [name, value] : values) row[index_of(name)] = value_text(value);
+    file_.add(join_with_commas(row));
   }
   void log_text(const std::string&, const std::string&, std::int64_t) override {}
   void log_histogram(const std::string&, const Histogram&, std::int64_t) override {}
@@ -68,14 +68,14 @@ class CsvTracker final : public Tracker {
   }
 
  private:
-  static std::string joined(const std::vector<std::string>& fields) {
+  static std::string join_with_commas(const std::vector<std::string>& fields) {
     std::string line;
     for (std::size_t i = 0; i < fields.size(); ++i) line += (i == 0 ? "" : ",") + fields[i];
     return line;
   }
 
   /// Does not search the fixed columns, even if a value has the name of one.
-  std::size_t place_of(const std::string& name) const {
+  std::size_t index_of(const std::string& name) const {
     const auto found = std::find(columns_.begin() + kFixed, columns_.end(), field(name));
     return static_cast<std::size_t>(found - columns_.begin());
   }
@@ -83,12 +83,12 @@ class CsvTracker final : public Tracker {
   void add_columns(const LogValues& values) {
     const std::size_t before = columns_.size();
     for (const auto& [name, value] : values) {
-      if (place_of(name) == columns_.size()) columns_.push_back(field(name));
+      if (index_of(name) == columns_.size()) columns_.push_back(field(name));
     }
     if (columns_.size() == before) return;
     const std::string empty(columns_.size() - before, ',');
     file_.rewrite([&, first = true](std::string_view line) mutable {
-      const std::string longer = first ? joined(columns_) : std::string(line) + empty;
+      const std::string longer = first ? join_with_commas(columns_) : std::string(line) + empty;
       first = false;
       return std::optional<std::string>(longer);
     });

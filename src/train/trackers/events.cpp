@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/core/checksum.hpp"
+#include "core/checksum.hpp"
 #include "lockstep/train/trackers.hpp"
 #include "train/trackers/events.hpp"
 #include "train/trackers/protobuf.hpp"

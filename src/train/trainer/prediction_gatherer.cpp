@@ -33,7 +33,7 @@ at::ScalarType padded_type(const std::string& name, at::ScalarType type) {
 }
 
 /// Appends tensors to `rows`, padded to its width if they have one.
-at::Tensor joined(const at::Tensor& rows, const std::vector<at::Tensor>& tensors) {
+at::Tensor concatenate_rows(const at::Tensor& rows, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> all{rows};
   for (const auto& tensor : tensors) {
     all.push_back(tensor.to(rows.scalar_type()));
@@ -101,7 +101,7 @@ at::Tensor PredictionGatherer::gathered(const std::string& name) {
   std::vector<std::int64_t> shape = forms.front()["shape"];
   shape[0] = 0;
   if (shape.size() > 1) shape[1] = *widths.rbegin();
-  return accelerator_.gather(joined(at::empty(shape, type), own).to(accelerator_.device())).cpu();
+  return accelerator_.gather(concatenate_rows(at::empty(shape, type), own).to(accelerator_.device())).cpu();
 }
 
 Batch PredictionGatherer::gathered(const at::Tensor& order) {

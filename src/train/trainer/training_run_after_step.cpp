@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_rotation.hpp"
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/state/checkpoint_writer.hpp"
 #include "train/trainer/training_run.hpp"

@@ -4,8 +4,8 @@
 #include <optional>
 #include <tuple>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "core/atomic_directory.hpp"
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/train/model_files.hpp"
 
 namespace lockstep::train {

@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

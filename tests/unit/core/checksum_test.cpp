@@ -1,4 +1,4 @@
-#include "lockstep/core/checksum.hpp"
+#include "core/checksum.hpp"
 
 #include <gtest/gtest.h>
 

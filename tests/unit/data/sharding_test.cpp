@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "data/batch_plan.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/stream_shard.hpp"
 #include "support/throws.hpp"

@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
+#include "core/checksum.hpp"
 #include "datasets/cache/cache_folder.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "support/temporary_folder.hpp"
 #include "unit/datasets/map/numbers.hpp"
 

@@ -8,8 +8,8 @@
 
 #include <thread>
 
+#include "core/checksum.hpp"
 #include "datasets/cache/cache_entry.hpp"
-#include "lockstep/core/checksum.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
 #include "lockstep/datasets/prepare.hpp"

@@ -4,11 +4,11 @@
 #include <cstring>
 #include <sstream>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/shards.hpp"
 #include "checkpoint/tensor_files.hpp"
 #include "cli/checkpoint.hpp"
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trackers.hpp"
 #include "report/event_files.hpp"

@@ -82,14 +82,15 @@ TEST(Ticks, ExistForEveryRange) {
       ASSERT_FALSE(axis.ticks.empty()) << one << " " << other;
       ASSERT_LE(axis.ticks.size(), 13U);
       for (std::size_t i = 0; i < axis.ticks.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(axis.place_of(axis.ticks[i].value))) << one << " " << other;
+        ASSERT_TRUE(std::isfinite(axis.fraction_of(axis.ticks[i].value))) << one << " " << other;
         if (i == 0) continue;
         ASSERT_GT(axis.ticks[i].value, axis.ticks[i - 1].value) << one << " " << other;
       }
       if (std::min(one, other) <= 0) continue;
       const Axis logarithmic = log_axis(std::min(one, other), std::max(one, other), 5);
       ASSERT_FALSE(logarithmic.ticks.empty()) << one << " " << other;
-      for (const auto& tick : logarithmic.ticks) ASSERT_TRUE(std::isfinite(logarithmic.place_of(tick.value)));
+      for (const auto& tick : logarithmic.ticks)
+        ASSERT_TRUE(std::isfinite(logarithmic.fraction_of(tick.value)));
     }
   }
 }

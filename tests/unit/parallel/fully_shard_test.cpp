@@ -14,7 +14,7 @@
 #include "lockstep/models/token_loss_model.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
-#include "lockstep/parallel/unit_of.hpp"
+#include "lockstep/parallel/unit.hpp"
 #include "sharded_net.hpp"
 #include "support/throws.hpp"
 
