@@ -38,9 +38,10 @@ const auto& option_table() {
           .add("data", &Options::data, "File in SQuAD's form (JSON).", lockstep::required())
           .add("model", &Options::model,
                "Folder of a GPT-2 or OPT, as the hub has it. Without it: a small new GPT-2 over bytes.")
-          .add("output-dir", &Options::output_dir, "Folder for the trained model, a folder a save.")
-          .add("batch-size", &Options::batch_size, "Texts in a step of each rank.", lockstep::at_least(1))
-          .add("seq-len", &Options::seq_len, "Tokens of a text; the rest is cut off.", lockstep::at_least(2))
+          .add("output-dir", &Options::output_dir, "Folder for the trained models, with one folder per save.")
+          .add("batch-size", &Options::batch_size, "Texts per rank in a step.", lockstep::at_least(1))
+          .add("seq-len", &Options::seq_len, "Maximum tokens per text; longer texts are truncated.",
+               lockstep::at_least(2))
           .add("save-interval", &Options::save_interval, "Steps between saves.", lockstep::at_least(1))
           .add("train-steps", &Options::train_steps, "Steps.", lockstep::at_least(1))
           .add("learning-rate", &Options::learning_rate, "Of Adam.", lockstep::more_than(0.0));

@@ -215,7 +215,7 @@ void Agent::on_message(const CoordinatorMessage& message) {
                  [&](const Notice& notice) { console_.say(notice.text); },
                  [&](const Report& report) { console_.print(report.text); },
                  [&](const Finish& finish) { on_finish(finish); },
-                 [&](const Reject& reject) { on_lost("this node may not join the job: " + reject.text); },
+                 [&](const Reject& reject) { on_lost("this node cannot join the job: " + reject.text); },
                  [&](const CoordinatorLost& lost) { on_lost(lost.text); }, [](const Pong&) {},
                  [](const VerifyPeerUid&) {}},
       message);

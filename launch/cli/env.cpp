@@ -182,10 +182,9 @@ struct EnvOptions {
 OptionTable<EnvOptions> env_options() {
   return OptionTable<EnvOptions>(
              "lockstep env",
-             "Prints the versions, the host with its devices and limits, whether CUDA, NCCL, Slurm and data "
-             "sets "
-             "can be used and how to get them, and the environment variables that decide how jobs run; "
-             "nothing secret. For reports of problems.")
+             "Prints what a bug report needs: versions, the host with its devices and limits, whether CUDA, "
+             "NCCL, Slurm and data sets can be used and how to get them, and the environment variables that "
+             "affect jobs, without secrets.")
       .add("json", &EnvOptions::json, "As one JSON object.");
 }
 

@@ -65,7 +65,7 @@ net::HostPort endpoint_of(Backend backend, const Parsed& parsed) {
   const net::HostPort endpoint = static_endpoint(parsed.options);
   if (endpoint.port != 0) return endpoint;
   throw UsageError(
-      "port 0 (--master-port, --rdzv-endpoint): expected one that all nodes know, as there are several.");
+      "port 0 (--master-port, --rdzv-endpoint) works on one node only: give a port that all nodes know.");
 }
 
 void plan_node_rank(const Parsed& parsed, LaunchConfig& config) {
@@ -131,8 +131,8 @@ void read_item(std::string_view item, LaunchConfig& config) {
       throw refusal(item, "store_type=tcp, as the nodes meet at an address and not in a file; leave it out");
   } else if (key == "read_timeout" || key == "heartbeat_timeout") {
     number_of(item, value);
-    config.notices.push_back(fmt::format(
-        "--rdzv-conf: '{}' is not needed, as no launcher waits for a reply to a single request", key));
+    config.notices.push_back(
+        fmt::format("--rdzv-conf: '{}' has no effect, because no launcher blocks on a single request", key));
   } else {
     config.notices.push_back(fmt::format("--rdzv-conf: '{}' has no effect here{}", key,
                                          key == "rank" ? ", give --node-rank" : " and is ignored"));

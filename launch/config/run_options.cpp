@@ -43,12 +43,12 @@ void add_address_options(Table& table) {
       .add("master-addr", &RunOptions::master_addr, "Name or address of this host, where rank 0 listens.",
            metavar("HOST"), not_empty())
       .add("master-port", &RunOptions::master_port,
-           "The port on which rank 0 listens; 0: a free one. If neither address nor port is given, a free "
-           "one.",
+           "The port on which rank 0 listens. 0: any free port, which is also the default if neither address "
+           "nor port is given.",
            between(0, 65535))
       .add("no-job-secret", &RunOptions::no_job_secret,
-           "Turn off authentication between nodes and ranks: anyone who can reach the endpoint may join. For "
-           "networks where every host is trusted; on all nodes or on none.",
+           "Turn off authentication between nodes and ranks: anyone who can reach the endpoint may join. Use "
+           "it only on networks where every host is trusted, and on all nodes of the job.",
            full_name_only())
       .add("local-addr", &RunOptions::local_addr,
            "Address of this host for MASTER_ADDR if none is given; default: loopback.", metavar("HOST"),
@@ -74,14 +74,15 @@ void add_program_options(Table& table) {
 void add_supervision_options(Table& table) {
   table.section("supervision")
       .add("max-restarts", &RunOptions::max_restarts,
-           "How often the whole group is restarted after a rank failed.", at_least(0))
+           "Maximum number of times that all ranks are restarted after a rank has failed.", at_least(0))
       .add("shutdown-timeout", &RunOptions::shutdown_timeout,
            "Seconds that ranks have to exit after SIGTERM, before SIGKILL. The variable "
            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default.",
            metavar("SECONDS"), between(0, 1e6), full_name_only())
       .add("signals-to-handle", &RunOptions::signals_to_handle,
            "Signals that end the job: they are forwarded to the ranks, which have the shutdown timeout to "
-           "exit. Usual signals that are left out, and SIGUSR1 and SIGUSR2, are only forwarded.",
+           "exit. Signals of the default list that are left out, and SIGUSR1 and SIGUSR2, "
+           "are only forwarded.",
            metavar("NAMES"))
       .add("torchrun-exit-codes", &RunOptions::torchrun_exit_codes,
            "Exit with 1 after every failure, as torchrun does, instead of with the code of the first one.",
@@ -95,10 +96,11 @@ void add_supervision_options(Table& table) {
            "torchrun's format; 'null' and 'dynamic_rendezvous' discard them.",
            one_of({"null", "console", "dynamic_rendezvous"}))
       .add("monitor-interval", &RunOptions::monitor_interval,
-           "Accepted and not needed: the exit of a rank is noticed at once.", metavar("SECONDS"),
-           more_than(0))
+           "Accepted for compatibility, without effect: the exit of a rank is noticed at once.",
+           metavar("SECONDS"), more_than(0))
       .add("start-method", &RunOptions::start_method,
-           "Accepted and not needed: programs are started by exec.", one_of({"spawn", "fork", "forkserver"}))
+           "Accepted for compatibility, without effect: programs are started with exec.",
+           one_of({"spawn", "fork", "forkserver"}))
       .add("check", &RunOptions::check,
            "Check the job's nodes instead of running a program: whether all ranks reach each other and "
            "compute correct results, and how fast each link is.",
@@ -141,8 +143,8 @@ void add_output_options(Table& table) {
            "output, 2 errors, 3 both; or for single local ranks, 0:1,2:3.",
            short_name('r'), metavar("STREAMS"))
       .add("tee", &RunOptions::tee,
-           "Streams that go to the console in whole lines with the rank in front, and to files if there is a "
-           "log folder. Same format as --redirects.",
+           "Streams that go to the console line by line, each line prefixed with the rank, and to files if "
+           "there is a log folder. Same format as --redirects.",
            short_name('t'), metavar("STREAMS"))
       .add("local-ranks-filter", &RunOptions::local_ranks_filter,
            "Local ranks whose output is shown on the console.", metavar("0,2"))
@@ -163,8 +165,8 @@ void add_output_options(Table& table) {
 
 Table make_table() {
   Table table("lockstep run",
-              "Starts one process for each rank on this host, with the environment that torchrun gives, and "
-              "ends them all when one fails.");
+              "Starts one process for each rank on this host, with the environment variables that torchrun "
+              "sets, and stops all of them when one fails.");
   table.rest(
       "program ...", &RunOptions::program,
       "The program and its arguments. A .py file is run with 'python -u' (PYTHON_EXEC names another "

@@ -46,12 +46,13 @@ std::string stuck_text(const RankStatus& rank) {
   const std::string head = fmt::format("rank {} ({})", rank.rank, rank.process);
   if (has_left(rank)) return fmt::format("{} left at step {} (exit code 0)", head, rank.beat->step);
   const std::string held = held_text(rank.process_state);
-  return fmt::format("{} has not moved for {}: {}last seen in {}", head, format_whole_seconds(rank.still),
-                     held.empty() ? "" : fmt::format("it is {}; ", held), rank.beat->text());
+  return fmt::format("{} has made no progress for {}: {}last seen in {}", head,
+                     format_whole_seconds(rank.still), held.empty() ? "" : fmt::format("it is {}; ", held),
+                     rank.beat->text());
 }
 
-/// "ranks 0, 1 wait in all_reduce #412 for 30 s", "rank 2 is in forward, step 57 for 30 s": one text per
-/// position.
+/// "ranks 0, 1 have been waiting in all_reduce #412 for 30 s",
+/// "rank 2 has been in forward, step 57 for 30 s": one text per position.
 std::vector<std::string> status_lines(const Ranks& all) {
   std::map<std::string, Ranks> positions;
   for (const auto& rank : all) positions[rank.beat->text()].push_back(rank);
@@ -59,9 +60,9 @@ std::vector<std::string> status_lines(const Ranks& all) {
   for (const auto& [position, ranks] : positions) {
     const milliseconds shortest = std::ranges::min(ranks, {}, &RankStatus::still).still;
     const bool is_one = ranks.size() == 1;
-    const char* verb = is_working(ranks.front()) ? (is_one ? "is" : "are") : (is_one ? "waits" : "wait");
-    texts.push_back(fmt::format("{} {} in {} for {}", list_ranks_of(ranks), verb, position,
-                                format_whole_seconds(shortest)));
+    const char* verb = is_working(ranks.front()) ? "been" : "been waiting";
+    texts.push_back(fmt::format("{} {} {} in {} for {}", list_ranks_of(ranks), is_one ? "has" : "have", verb,
+                                position, format_whole_seconds(shortest)));
   }
   return texts;
 }

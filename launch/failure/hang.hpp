@@ -33,8 +33,8 @@ struct Hang {
   bool somebody_waits = false;
   /// The ranks are stuck in their own work or have exited, whatever ranks outside the list do.
   bool is_certain = false;
-  /// "rank 3 (pid 77) has not moved for 31 s: last seen in forward, step 57; ranks 0, 1, 2 wait in all_reduce
-  /// #412 for 30 s".
+  /// "rank 3 (pid 77) has made no progress for 31 s: last seen in forward, step 57; ranks 0, 1, 2 have been
+  /// waiting in all_reduce #412 for 30 s".
   std::string text;
 };
 
@@ -46,8 +46,8 @@ std::optional<Hang> find_hang(const std::vector<RankStatus>& views, std::chrono:
 
 /// Whom the rank `failed` had lost, after the end of its job: "rank 1 left at step 30 (exit code 0) while
 /// rank 0 was in all_reduce #61". If none has left and it was aborted, as by NCCL's watchdog, which knows no
-/// names, the ranks that were behind: "rank 1 (pid 77) has not moved for 31 s: last seen in forward, step
-/// 57". Otherwise empty. *Local*.
+/// names, the ranks that were behind: "rank 1 (pid 77) has made no progress for 31 s: last seen in forward,
+/// step 57". Otherwise empty. *Local*.
 std::string lost_peers(const std::vector<RankStatus>& views, int failed);
 
 struct HangOptions {

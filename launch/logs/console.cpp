@@ -74,10 +74,9 @@ void AsyncWriter::run() {
     const bool written = write_all(descriptor_, lines);
     // Nobody misses what is written to a pipe without a reader.
     if (!written && errno != EPIPE && descriptor_ != STDERR_FILENO) {
-      write_all(STDERR_FILENO,
-                fmt::format("lockstep run: cannot write to standard output: {}. What the ranks "
-                            "print from here on is lost.\n",
-                            std::strerror(errno)));
+      write_all(STDERR_FILENO, fmt::format("lockstep run: cannot write to standard output: {}. "
+                                           "All further output of the ranks is lost.\n",
+                                           std::strerror(errno)));
     }
     lock.lock();
     bytes_ -= lines.size();

@@ -171,7 +171,8 @@ void LogForwarder::pass_on_lines(Stream& stream, std::string_view text, bool las
 
 void LogForwarder::write(LogFile& file, std::string_view text) {
   if (file.write(text)) return;
-  console_.say("the log file {} ends here, it cannot be written: {}", file.path(), std::strerror(errno));
+  console_.say("the log file {} ends here, because it cannot be written: {}", file.path(),
+               std::strerror(errno));
 }
 
 void LogForwarder::pump() {

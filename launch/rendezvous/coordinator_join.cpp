@@ -123,7 +123,7 @@ std::string Coordinator::awaited() const {
   for (int i = 0; !numbers.empty() && i < options_.max_nodes; ++i) {
     if (!numbers.contains(i)) missing.push_back(i);
   }
-  return fmt::format("{} of {} here ({}){}{}{}{}", nodes_text(staying()),
+  return fmt::format("{} of {} joined ({}){}{}{}{}", nodes_text(staying()),
                      range_text(options_.min_nodes, options_.max_nodes), fmt::join(here, ", "),
                      missing.empty() ? "" : "; missing: node ", fmt::join(missing, ", "),
                      options_.how_to_join.empty() ? "" : ". ", options_.how_to_join);

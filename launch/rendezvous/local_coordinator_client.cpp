@@ -94,12 +94,13 @@ void LocalCoordinatorClient::accept(net::AuthenticatedPeer& arrival, Time now) {
 
 void LocalCoordinatorClient::on_refused_client(const net::RefusedClient& client) {
   if (client.proved_wrong_secret) {
-    coordinator_.on_refused("a launcher from " + client.address.host(), "another secret; " + secret_name_);
+    coordinator_.on_refused("a launcher from " + client.address.host(),
+                            "it has a different secret; " + secret_name_);
   } else if (store_nodes_ && !store_nodes_->may_come_from(client.address)) {
     coordinator_.on_refused(
         "a client from " + client.address.host(),
-        "it proves no secret. If it is torchrun: its c10d rendezvous cannot meet lockstep's; start 'lockstep "
-        "run' there, or use --rdzv-backend static on all nodes");
+        "it did not prove the job's secret. If it is torchrun, its c10d rendezvous is not compatible with "
+        "Lockstep's: start 'lockstep run' there, or use --rdzv-backend static on all nodes");
   }
 }
 

@@ -69,8 +69,8 @@ Table make_table() {
               "Prints a batch script for Slurm, or submits it and prints the job id. The script "
               "is a template, made to fit the options.");
   table.rest("program ...", &SlurmOptions::program,
-             "The program and its arguments, after '--' or as the first word that is no flag. Without it, a "
-             "small training program.");
+             "The program and its arguments, after '--' or from the first word that is not a flag. "
+             "Default: a small training program.");
   table.grammar({.stop_at_first_positional = true, .unique_prefixes = false, .environment_prefix = ""});
   table.section("script").add("template", &SlurmOptions::template_name,
                               "The template. Default: array or requeue if --array or --signal-before is "

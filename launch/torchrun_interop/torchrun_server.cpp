@@ -112,8 +112,8 @@ void TorchrunRejecter::on_keys(const std::vector<std::string>& keys, Coordinator
     if (!key.starts_with(kStatePrefix) || server_.get(key) == kNoState) continue;
     server_.set(key, kNoState);
     coordinator_.on_refused("torchrun's agent",
-                            "its c10d rendezvous cannot meet lockstep's; start 'lockstep run' on every node, "
-                            "or use --rdzv-backend static on all");
+                            "its c10d rendezvous is not compatible with Lockstep's: start 'lockstep run' on "
+                            "every node, or use --rdzv-backend static on all");
   }
 }
 

@@ -90,9 +90,8 @@ void leave_latest(const fs::path& folder, std::vector<RankTrace>& traces) {
       !traces.empty())
     return;
   throw formatted<DataError>(
-      "the ranks of the latest run in '{}' have written no traces (they were killed, or still run: see "
-      "--request); "
-      "those that are there are of an earlier run.",
+      "the ranks of the latest run in '{}' wrote no traces (they were killed, or are still running: see "
+      "--request). The traces in this folder are from an earlier run.",
       folder.string());
 }
 

@@ -37,7 +37,8 @@ std::string ranks_text(const std::vector<RankTrace>& traces) {
                         trace.reason);
   }
   if (silent.empty()) return text;
-  return text + list(silent) + " wrote no trace: killed, stopped, or with another folder\n";
+  return text + list(silent) +
+         " wrote no trace: killed, stopped, or started with a different LOCKSTEP_TRACE_DIR\n";
 }
 
 std::string fingerprints_of(const MergedCollective& collective) {

@@ -58,7 +58,7 @@ void Barrier::run(Milliseconds timeout, const Probe& probe, Milliseconds probe_i
     const auto absentees = missing(point);
     if (!absentees.empty()) {  // Otherwise the last one arrived just now.
       throw TimeoutError(fmt::format("{} timed out after {} ms: {} did not arrive. See what {} did last: it "
-                                     "may be slow, stuck, dead, or may not call the barrier at all",
+                                     "may be slow, stuck or dead, or it may never call the barrier",
                                      who(), timeout.count(), list_ranks(absentees),
                                      absentees.size() == 1 ? "that rank" : "those ranks"),
                          absentees);

@@ -188,6 +188,13 @@ bool has_type(const OptionSpec& spec, const Json& value) {
          std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); });
 }
 
+/// An empty choice stands for the default and has no name.
+std::string join_choices(const OptionSpec& spec, const char* separator) {
+  Texts named = spec.choices;
+  std::erase(named, "");
+  return fmt::format("{}", fmt::join(named, separator));
+}
+
 }  // namespace
 
 void assign_text(const OptionSpec& spec, OptionField field, const std::string& text,
@@ -231,7 +238,7 @@ std::string demands_text(const OptionSpec& spec, bool in_help) {
   }
   // Without its own metavar, the choices are shown in place of the value.
   const bool choices = !spec.choices.empty() && !(in_help && spec.metavar.empty());
-  if (choices) demands.push_back(fmt::format("one of {}", fmt::join(spec.choices, ", ")));
+  if (choices) demands.push_back("one of " + join_choices(spec, ", "));
   return fmt::format("{}", fmt::join(demands, ", "));
 }
 
@@ -245,7 +252,7 @@ std::string expected_text(const OptionSpec& spec) {
 
 std::string metavar_of(const OptionSpec& spec) {
   if (!spec.metavar.empty()) return spec.metavar;
-  return spec.choices.empty() ? type_of(spec).metavar : fmt::format("{{{}}}", fmt::join(spec.choices, ","));
+  return spec.choices.empty() ? type_of(spec).metavar : "{" + join_choices(spec, ",") + "}";
 }
 
 std::string number_text(double number) {

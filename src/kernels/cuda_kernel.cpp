@@ -70,8 +70,8 @@ class Gpu final : public KernelDevice {
     if (has_warned_) return;
     has_warned_ = true;
     std::cerr << fmt::format(
-                     "lockstep: warning: the fused kernel {} cannot be used: {}. LibTorch's operations are "
-                     "used instead, which are slower; fused_kernels=off says so without this warning\n",
+                     "lockstep: warning: the fused kernel {} cannot be used: {}. LibTorch's slower "
+                     "operations are used instead; fused_kernels=off selects them without this warning\n",
                      instance, what.substr(0, what.find('\n')))
               << std::flush;
   }

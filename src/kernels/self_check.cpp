@@ -36,9 +36,10 @@ void warn(const std::string& operation, const at::Device& device, const std::str
   const std::string name = device.is_cuda() ? cuda_device_name(device.index()) : device.str();
   std::cerr
       << fmt::format(
-             "lockstep: warning: the fused kernels of {} are not used: on {} they do not compute what "
-             "LibTorch's operations do: {}. LibTorch's are used instead, which are slower. Please report "
-             "this line with the version of the driver; fused_kernels=off turns all of them off\n",
+             "lockstep: warning: the fused kernels of {} are not used, because on {} their results differ "
+             "from those of LibTorch's operations: {}. LibTorch's slower operations are used instead. "
+             "Please report this line with the driver's version; fused_kernels=off disables all fused "
+             "kernels\n",
              operation, name, problem)
       << std::flush;
 }
@@ -52,7 +53,7 @@ void expect_near(const std::string& what, const at::Tensor& got, const at::Tenso
   const double distance = (got.detach().to(at::kDouble) - exact).abs().max().item<double>() / scale;
   // Not a number is not near.
   if (!(distance <= tolerance))
-    throw Error(fmt::format("{} is apart by {:.2g} of its largest element, expected at most {:.2g}", what,
+    throw Error(fmt::format("{} differs by {:.2g} of its largest element, expected at most {:.2g}", what,
                             distance, tolerance));
 }
 

@@ -103,7 +103,8 @@ std::string last_parts(const std::vector<NamedModule>& modules) {
   throw UsageError(
       fmt::format("add_lora: '{}' is a {}: {}", entry.name, entry.kind,
                   is_head(entry.name) && is_linear
-                      ? "heads have no adapters here; to train it whole, name it in modules_to_save"
+                      ? "adapters of heads are not implemented; "
+                        "to train all its weights, name it in modules_to_save"
                       : "adapters are for layers of lockstep/models/linear.hpp (Linear, Conv1D)"));
 }
 

@@ -81,8 +81,8 @@ void warn(const kernels::CudaKernel& kernel, const at::Device& device, const std
   std::cerr
       << fmt::format(
              "lockstep: warning: the kernel {} was compared with LibTorch's on {}, and {}. LibTorch's is "
-             "used instead, which is slower; please report this with the names of the GPU and of its "
-             "driver's version\n",
+             "used instead, which is slower; please report this with the names of the GPU and the version "
+             "of its driver\n",
              kernel.name(), device.str(), what)
       << std::flush;
 }
@@ -129,7 +129,7 @@ bool is_proven(const kernels::CudaKernel& kernel, const AdamKind& kind, const at
   bool& agrees = known[&kernel];
   try {
     agrees = agrees_with_libtorch(kernel, kind, device);
-    if (!agrees) warn(kernel, device, "its results are others");
+    if (!agrees) warn(kernel, device, "its results differ");
   } catch (const std::exception& error) {
     const std::string what = error.what();
     warn(kernel, device, "failed: " + what.substr(0, what.find('\n')));

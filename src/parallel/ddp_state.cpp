@@ -155,8 +155,8 @@ void DdpState::watch_backward(const std::vector<at::Tensor>& outputs, bool is_sy
     if (const auto state = weak.lock()) return state->backward_reaches(*call);
     if (!call->is_synchronised || !is_whole_backward()) return;
     throw UsageError(*who +
-                     ": the wrapper was destroyed between a forward and its backward, whose gradients "
-                     "nothing would average: keep the wrapper until after backward");
+                     ": the wrapper was destroyed between a forward and its backward, so the gradients "
+                     "would not be averaged: keep the wrapper until after backward");
   };
   bool is_watched = false;
   for (const auto& output : outputs) {
@@ -198,9 +198,9 @@ void DdpState::backward_reaches(DdpForward& call) {
   if (searches_unused() || options.static_graph || join) {
     throw UsageError(
         describe(group) +
-        ": gradients of this wrapper have been averaged since this forward, and those of another "
-        "backward would stay this rank's own. With find_unused_parameters, static_graph or join, "
-        "add the losses and call backward once");
+        ": a second backward after this wrapper's gradients were averaged: its own gradients would not be "
+        "averaged. With find_unused_parameters, static_graph or join, add the losses and call backward "
+        "once");
   }
   reducer->forget_order();
   expect_gradients({});

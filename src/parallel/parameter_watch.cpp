@@ -64,7 +64,7 @@ void ParameterWatch::refuse(const std::vector<NamedTensor>& now) const {
   }
   throw UsageError(
       text +
-      ": nothing averages such gradients, and the ranks' values would drift apart. Set what is trained "
+      ": their gradients would not be averaged, and the ranks' values would diverge. Set requires_grad "
       "before wrapping (or preparing) the module, or wrap it again: make a new "
       "DistributedDataParallel on every rank");
 }

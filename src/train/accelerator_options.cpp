@@ -21,8 +21,8 @@ at::Device cuda_device(const std::string& name, int index) {
   const int count = cuda_device_count();
   if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
   throw UsageError(
-      fmt::format("device '{}' means CUDA device {}, but this process can use {} CUDA device{}: {}. Ask for "
-                  "the CPU with 'cpu'",
+      fmt::format("device '{}' means CUDA device {}, but this process can use {} CUDA device{}: {}. "
+                  "To use the CPU, set the device to 'cpu'",
                   name, index, count, count == 1 ? "" : "s",
                   count == 0 ? no_device_reason() : "start fewer ranks on this host"));
 }
@@ -34,8 +34,8 @@ void warn_of_passed_over_device() {
     if (obstacle.empty()) return false;
     std::cerr
         << fmt::format(
-               "lockstep: warning: device 'auto' is the CPU, because no CUDA device can be used: {}. Say "
-               "'cpu', or set CUDA_VISIBLE_DEVICES to nothing, if the CPU is meant\n",
+               "lockstep: warning: device 'auto' selects the CPU, because no CUDA device can be used: {}. "
+               "To use the CPU without this warning, set the device to 'cpu' or CUDA_VISIBLE_DEVICES to ''\n",
                obstacle)
         << std::flush;
     return true;

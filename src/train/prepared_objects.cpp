@@ -30,8 +30,9 @@ bool makes_a_file_name(const std::string& name) {
 void check_alive(const std::weak_ptr<const void>& alive, const std::string& what) {
   if (!alive.expired()) return;
   throw UsageError(
-      fmt::format("checkpoints: {} was destroyed, so that its state can be neither saved nor loaded. Keep it "
-                  "as long as checkpoints are, or call free_memory() before the next training is prepared",
+      fmt::format("checkpoints: {} was destroyed, so its state can be neither saved nor loaded. "
+                  "Keep it alive while you save or load checkpoints, or call free_memory() before you "
+                  "prepare the next training",
                   what));
 }
 

@@ -186,7 +186,7 @@ TEST_F(Cifar, RefusesFilesThatDoNotFit) {
   write("data_batch_2.bin", "");
   expect_refusal("", 1, {"data_batch_2.bin", "0 bytes"});
   write_idx("train", 4, 8, 2);
-  expect_refusal("", 2, {"IDX files and CIFAR-10's lie in one folder"});
+  expect_refusal("", 2, {"IDX and CIFAR-10 files are in the same folder"});
 }
 
 TEST_F(Cifar, RefusesTestImagesAlone) {
@@ -200,7 +200,7 @@ TEST_F(Cifar, RefusesFlagsThatContradictEachOther) {
   expect_refusal("--model " LOCKSTEP_TRAINER " --weights w.safetensors", 2,
                  {"--weights w.safetensors", "TorchScript", "leave one of the two out"});
   expect_refusal("--weights " + file("none.safetensors"), 1, {"none.safetensors"});
-  expect_refusal("--test-fraction 0.2", 2, {"--test-fraction", "images of their own"});
+  expect_refusal("--test-fraction 0.2", 2, {"--test-fraction", "already has test images"});
   expect_refusal("--validation-fraction 0.01", 2,
                  {"--validation-fraction splits 40 images", "0 for validation"});
   expect_refusal("--random-crop-padding -1", 2, {"--random-crop-padding", "at least 0"});

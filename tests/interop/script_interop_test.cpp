@@ -89,7 +89,7 @@ TEST_F(ScriptInterop, WhatDoesNotFitIsFoundBeforeTheTraining) {
                                 {"--tokenizer", kTokenizers + "/roberta.json"});
   expect_refusal(language, {"--block-size is missing"});
   expect_refusal(joined(language, {"--block-size", "8", "--prompt", "speak"}),
-                 {"--prompt", "program from Python"});
+                 {"--prompt", "TorchScript file"});
 }
 
 /// TorchScript and a package of AOTInductor, on texts of several lengths.

@@ -96,9 +96,11 @@ TEST_F(Hosts, MissingSharedSecretIsExplained) {
     EXPECT_TRUE(has(refused.err, part));
   const Finished waited = first->wait();
   EXPECT_EQ(waited.status, 1);
-  const auto told = waited.err.find("lockstep run: refused a launcher from 10.77.0.2: another secret");
+  const auto told =
+      waited.err.find("lockstep run: refused a launcher from 10.77.0.2: it has a different secret");
   ASSERT_NE(told, std::string::npos) << waited.err;
-  EXPECT_TRUE(has(waited.err.substr(told + 1), "  refused a launcher from 10.77.0.2: another secret"));
+  EXPECT_TRUE(
+      has(waited.err.substr(told + 1), "  refused a launcher from 10.77.0.2: it has a different secret"));
   EXPECT_TRUE(has(waited.err, "this launcher uses the key in " + homes[0].path()));
   EXPECT_EQ(refused.err.find("Choose another port"), std::string::npos) << refused.err;
 }
@@ -191,7 +193,8 @@ TEST_F(Hosts, WaitingJobSaysWhereItWaitsAndWhatToRun) {
   const Finished end = start(0, static_job(0) + Words{"--rdzv-conf", "timeout=2", "true"})->wait();
   EXPECT_EQ(end.status, 1);
   EXPECT_TRUE(has(end.err,
-                  "1 node of 2 here (node0); missing: node 1. This node waits at 10.77.0.1:29500; run on the "
+                  "1 node of 2 joined (node0); missing: node 1. This node waits at 10.77.0.1:29500; run on "
+                  "the "
                   "others: lockstep run --nnodes 2 --node-rank N --master-addr 10.77.0.1 --master-port 29500 "
                   "... true (--rdzv-conf timeout)"));
 }
@@ -331,7 +334,7 @@ TEST_F(Hosts, ContradictionsAreReportedOnBothSides) {
   EXPECT_TRUE(has(again.err, "--node-rank 1 is taken by host node1, process " + std::to_string(one->pid())));
   const Finished missing = zero->wait();
   EXPECT_EQ(missing.status, 1);
-  EXPECT_TRUE(has(missing.err, "2 nodes of 3 here (node0, node1); missing: node 2"));
+  EXPECT_TRUE(has(missing.err, "2 nodes of 3 joined (node0, node1); missing: node 2"));
   EXPECT_EQ(one->wait().status, 1);
 }
 

@@ -44,7 +44,8 @@ TEST_F(Watch, HangingRankIsNamedOnBothNodes) {
     EXPECT_EQ(end.status, 124) << end.err;
     EXPECT_TRUE(has(end.err, "FAILED: rank 3 (node 1, host node1, local rank 1, pid "));
     EXPECT_TRUE(has(end.err, "made no progress (--heartbeat-timeout)"));
-    EXPECT_TRUE(has(end.err, "last seen in evaluation, step 0; ranks 0, 1, 2 wait in all_reduce #412"));
+    EXPECT_TRUE(
+        has(end.err, "last seen in evaluation, step 0; ranks 0, 1, 2 have been waiting in all_reduce #412"));
   }
   EXPECT_TRUE(has(b.err, "stacks of rank 3"));
   EXPECT_TRUE(has(b.err, "hang_for_ever()")) << "the function that it hangs in";
@@ -60,7 +61,7 @@ TEST_F(Watch, RankThatExitedIsNamedByTheWaitingNodes) {
   const Finished a = first_->wait();
   EXPECT_EQ(a.status, 124) << a.err;
   EXPECT_TRUE(has(a.err, "FAILED: rank 0 (node 0, host node0, local rank 0, pid "));
-  EXPECT_TRUE(has(a.err, "left at step 0 (exit code 0); rank 0 waits in all_reduce #412"));
+  EXPECT_TRUE(has(a.err, "left at step 0 (exit code 0); rank 0 has been waiting in all_reduce #412"));
   EXPECT_EQ(second_->wait().status, 124);
 }
 

@@ -68,8 +68,8 @@ TEST(CoordinatorHangs, WorkingRankIsNamedOnEveryNode) {
     ASSERT_EQ(job.hangs(node).size(), 1U);
     const HangFound told = job.hangs(node).front();
     EXPECT_EQ(told.text,
-              "rank 1 (node1, pid 7) has not moved for 30 s: last seen in forward, step 5; rank 0 waits in "
-              "all_reduce for 30 s");
+              "rank 1 (node1, pid 7) has made no progress for 30 s: last seen in forward, step 5; "
+              "rank 0 has been waiting in all_reduce for 30 s");
     EXPECT_FALSE(told.ends_job);
   }
 }

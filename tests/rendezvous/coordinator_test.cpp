@@ -321,7 +321,8 @@ TEST(Coordinator, MissingNodesAreNamedUntilTheJoinTimeout) {
   first.node_rank = 0;
   job.coordinator.on_join(0, first, job.now);
   job.pass(10s);
-  EXPECT_NE(job.words(0).find("1 node of 3 here (a); missing: node 1, 2"), std::string::npos) << job.words(0);
+  EXPECT_NE(job.words(0).find("1 node of 3 joined (a); missing: node 1, 2"), std::string::npos)
+      << job.words(0);
   job.pass(590s);
   EXPECT_EQ(job.got<Finish>(0).back().exit_code, 1);
   EXPECT_NE(job.words(0).find("join_timeout"), std::string::npos);
@@ -435,7 +436,7 @@ TEST(Coordinator, RefusedNodesAreReportedAtOnceAndAtTheTimeout) {
   job.pass(600s);
   const std::string report = job.got<Report>(0).back().text;
   for (const char* part :
-       {"1 node of 2 here (a). This node waits at a:29400; run on the others: lockstep run",
+       {"1 node of 2 joined (a). This node waits at a:29400; run on the others: lockstep run",
         "(--rdzv-conf timeout)", "refused a launcher from 10.0.0.2: another secret"})
     EXPECT_NE(report.find(part), std::string::npos) << report;
 }

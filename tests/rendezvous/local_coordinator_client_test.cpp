@@ -98,7 +98,8 @@ TEST(LocalCoordinatorClient, LauncherWithAnotherSecretIsRefusedOnBothSides) {
             std::string::npos);
   EXPECT_TRUE(host.eventually([&] {
     return host.has_said(
-        "refused a launcher from 127.0.0.1: another secret; this launcher uses a secret of the test");
+        "refused a launcher from 127.0.0.1: it has a different secret; "
+        "this launcher uses a secret of the test");
   }));
 }
 

@@ -33,13 +33,12 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("column", &Options::column, "The text column.", not_empty())
           .section("model")
           .add("model", &Options::model,
-               "Folder with config.json, weights and tokenizer, as the hub has it: BERT for "
-               "feature-extraction "
-               "and text-classification; GPT-2 or OPT for text-generation; BART, mBART, M2M100, NLLB or "
-               "Marian "
-               "for translation. For the first two also a file from Python, TorchScript or an AOTInductor "
-               "package, which "
-               "takes ids and mask [rows, tokens] and returns hidden states or logits.",
+               "Folder of a Hugging Face model: config.json, weights and tokenizer. "
+               "BERT for feature-extraction and text-classification; "
+               "GPT-2, OPT or a decoder (Llama, Qwen, Gemma, ...) for text-generation; "
+               "BART, mBART, M2M100, NLLB or Marian for translation. "
+               "For the first two tasks also a file from Python, TorchScript or an AOTInductor package, "
+               "which takes ids and mask [rows, tokens] and returns hidden states or logits.",
                required())
           .add("tokenizer", &Options::tokenizer,
                "Folder with tokenizer.json (or vocab.txt), if not in the model's folder.")
@@ -48,17 +47,15 @@ const lockstep::OptionTable<Options>& option_table() {
           .include(texts::language_table())
           .section("texts")
           .add("batch-size", &Options::batch_size,
-               "Texts that pass through the model together. But for rounding, a text's result does not "
-               "depend on it.",
+               "Texts that pass through the model together. Apart from rounding, results do not depend on "
+               "this number.",
                at_least(1))
           .add("max-length", &Options::max_length,
                "Maximum number of tokens of a text; longer texts are truncated.", at_least(2))
           .add("max-new-tokens", &Options::max_new_tokens,
-               "Maximum number of tokens to generate. This option and those up to --top-p default to what "
-               "the model's "
-               "folder has in generation_config.json (or an old one in config.json), whose other settings "
-               "count "
-               "as well; 32 if it has none.",
+               "Maximum number of tokens to generate; 32 if the model's folder does not say. "
+               "The defaults of this option and of those up to --top-p are read from the folder's "
+               "generation_config.json (in old folders config.json), whose other settings also apply.",
                at_least(1))
           .add("num-beams", &Options::num_beams,
                "Number of beams; 1: greedy search. Default: the folder's, or 1.", at_least(1))
@@ -113,7 +110,7 @@ void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
     throw lockstep::UsageError("--do-sample is for --task text-generation, not for " + options.task + ".");
   if (options.num_beams.value_or(1) > 1) {
     throw lockstep::UsageError(
-        fmt::format("--do-sample draws tokens and --num-beams {} follows the best: give one of them.",
+        fmt::format("--do-sample (sampling) and --num-beams {} (beam search) exclude each other: give one.",
                     *options.num_beams));
   }
 }

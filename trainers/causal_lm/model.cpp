@@ -56,7 +56,7 @@ CausalLM make_causal_lm(const Options& options, const lockstep::Tokenizer& token
   if (!options.prompt.empty())
     static_cast<void>(lockstep::models::generation_settings(options.model, sample_settings(options)));
   if (options.from_scratch && options.dtype != "float32")
-    throw lockstep::UsageError("--dtype is for the weights of --model, which --from-scratch does not read.");
+    throw lockstep::UsageError("--dtype needs weights to load, but --from-scratch loads none: leave it out.");
   if (options.from_scratch) return AutoModelForCausalLM::from_config(options.model);
   return AutoModelForCausalLM::from_pretrained(options.model,
                                                {.dtype = lockstep::models::dtype_of_name(options.dtype)});
@@ -95,9 +95,10 @@ LanguageModel make_script(const Options& options) {
     throw lockstep::UsageError(fmt::format(
         "--block-size is missing: the program {} does not say how many tokens it takes.", options.model));
   if (!options.prompt.empty() || options.from_scratch || options.packing)
-    throw lockstep::UsageError("--prompt, --from-scratch and --packing are not for a program from Python.");
+    throw lockstep::UsageError(
+        "--prompt, --from-scratch and --packing do not work with a TorchScript file as --model.");
   if (texts::has_adapter(options))
-    throw lockstep::UsageError("--lora-r and --adapter are not for a program from Python.");
+    throw lockstep::UsageError("--lora-r and --adapter do not work with a TorchScript file as --model.");
   ScriptModel script(options.model);
   // A vocabulary is often padded to a round number.
   const at::Tensor scores =

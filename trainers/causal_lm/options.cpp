@@ -8,10 +8,9 @@ const lockstep::OptionTable<Options>& option_table() {
   static const auto table =
       lockstep::OptionTable<Options>(
           "causal_lm",
-          "Trains a language model (GPT-2, OPT) on running text, from scratch or from the weights of a "
-          "Hugging "
-          "Face model, and can generate text with it. Runs alone, or on many ranks under 'lockstep run' or "
-          "torchrun.")
+          "Trains a language model (GPT-2, OPT, or a decoder such as Llama, Qwen or Gemma) on running text, "
+          "from scratch or from the weights of a Hugging Face model, and can generate text with it. "
+          "Runs alone, or on many ranks under 'lockstep run' or torchrun.")
           .grammar({.environment_prefix = "", .config_option = "config"})
           .section("model")
           .add("model", &Options::model,

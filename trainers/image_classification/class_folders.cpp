@@ -25,7 +25,7 @@ void check_flags(const Options& options) {
     throw UsageError("--test-fraction: folders of images are not split; give a folder test/");
   if (options.random_crop_padding > 0)
     throw UsageError(
-        "--random-crop-padding: images of folders are cut out by RandomResizedCrop; leave it out");
+        "--random-crop-padding: images in folders are already cropped by RandomResizedCrop; leave it out");
 }
 
 using MaybeProcessor = std::optional<lockstep::models::ImageProcessorConfig>;

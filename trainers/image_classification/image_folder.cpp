@@ -161,7 +161,7 @@ ImageFiles read_image_folder(const fs::path& folder) {
   const Listing listing = list(folder);
   const bool idx = !listing.images.empty() || !listing.labels.empty();
   const bool cifar = !listing.cifar_train.empty() || !listing.cifar_test.empty();
-  if (idx && cifar) throw misfit(listing, "IDX files and CIFAR-10's lie in one folder: give each its own");
+  if (idx && cifar) throw misfit(listing, "IDX and CIFAR-10 files are in the same folder: separate them");
   if (idx) return read_idx_files(listing);
   if (cifar) return read_cifar(listing);
   if (listing.pickled)

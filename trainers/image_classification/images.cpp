@@ -65,7 +65,7 @@ fs::path data_folder(const Options& options) {
 
 void check_test_fraction(const ImageFiles& files, const Options& options) {
   if (files.test && options.test_fraction)
-    throw UsageError("--test-fraction: the data have images of their own to test on; leave it out");
+    throw UsageError("--test-fraction: the data already has test images; leave it out");
 }
 
 void check_folder_flags(const Options& options) {

@@ -51,8 +51,8 @@ void check_batches(const Accelerator& accelerator, const Images& images, const O
       accelerator.num_processes() == 1 && images.train->size() % options.per_device_train_batch_size == 1;
   if (options.per_device_train_batch_size > 1 && !last_is_single) return;
   throw UsageError(fmt::format(
-      "--batch-size {} leaves a batch of one out of {} images, from which --model {} cannot learn at {} x {} "
-      "pixels: choose another",
+      "--batch-size {} leaves a batch of one out of {} images, but batch normalization in --model {} needs "
+      "more for images of {} x {} pixels: choose a different batch size",
       options.per_device_train_batch_size, images.train->size(), options.model, images.height, images.width));
 }
 

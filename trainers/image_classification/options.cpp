@@ -63,8 +63,8 @@ const lockstep::OptionTable<Options>& option_table() {
                "folders, the size of the crop; 0: 224. With a model's folder, 0: the size that it names.",
                at_least(0))
           .add("random-crop-padding", &Options::random_crop_padding,
-               "In training, crop the image's size at a random place of the image padded by this many black "
-               "pixels.",
+               "In training, pad images with this many black pixels and crop a random region of the original "
+               "size.",
                at_least(0))
           .add("horizontal-flip", &Options::horizontal_flip,
                "In training, flip half of the images at random.")

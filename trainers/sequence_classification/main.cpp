@@ -34,8 +34,8 @@ void check_config(const models::ModelConfig& config, const Options& options) {
   const bool other = !config.problem_type.empty() && config.problem_type != "single_label_classification";
   if (other && !options.new_classifier) {
     throw lockstep::UsageError(
-        fmt::format("--model {}: its problem_type is {}, but texts are given one class each here; "
-                    "--new-classifier replaces its classifier.",
+        fmt::format("--model {}: its problem_type is {}, but this program trains one class per text; "
+                    "use --new-classifier to replace its classifier.",
                     options.model, config.problem_type));
   }
   if (options.max_length <= config.max_position_embeddings) return;

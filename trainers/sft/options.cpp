@@ -35,14 +35,15 @@ const lockstep::OptionTable<Options>& option_table() {
                "model's maximum input length, at most 1024.",
                at_least(0))
           .add("truncation-mode", &Options::truncation_mode,
-               "What is kept of longer samples: their start or their end.",
+               "Which part of longer samples to keep: the start or the end.",
                one_of({"keep_start", "keep_end"}))
           .add("assistant-only-loss", &Options::assistant_only_loss,
                "Train only on what the assistant says: the {% generation %} blocks of the chat template.")
           .add("completion-only-loss", &Options::completion_only_loss,
                "Train only on completions, not on prompts. auto: if there are prompts.",
                one_of({"auto", "true", "false"}))
-          .add("packing", &Options::packing, "Put several samples into a row, which do not see each other.")
+          .add("packing", &Options::packing,
+               "Pack several samples into one row. They do not attend to each other.")
           .add("packing-strategy", &Options::packing_strategy,
                "bfd: whole samples where they fit best, longer ones are cut; bfd_split: longer ones are "
                "split; "

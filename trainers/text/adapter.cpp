@@ -21,8 +21,8 @@ const lockstep::OptionTable<AdapterOptions>& adapter_option_table() {
                "Freeze the model and train a LoRA adapter of this rank; --output-dir gets it in PEFT's "
                "files. 0: train all weights.",
                at_least(0))
-          .add("lora-alpha", &AdapterOptions::lora_alpha, "The adapter counts lora_alpha / r times.",
-               at_least(0.0))
+          .add("lora-alpha", &AdapterOptions::lora_alpha,
+               "Scaling: the adapter's output is multiplied by lora_alpha / r.", at_least(0.0))
           .add("lora-dropout", &AdapterOptions::lora_dropout, "Dropout of the adapter's inputs.",
                lockstep::between(0.0, 1.0))
           .add("lora-target-modules", &AdapterOptions::lora_target_modules,
@@ -41,7 +41,7 @@ void add_adapter(const lockstep::models::CausalLM& model, const std::string& fol
   if (!options.adapter.empty()) {
     if (options.lora_r > 0)
       throw lockstep::UsageError(
-          "--lora-r makes a new adapter, --adapter reads one: expected one of the two.");
+          "--lora-r creates a new adapter and --adapter loads one: give only one of them.");
     lockstep::models::load_adapter(model, options.adapter);
   } else if (options.lora_r > 0) {
     lockstep::models::add_lora(model, {.r = options.lora_r,

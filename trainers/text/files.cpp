@@ -51,7 +51,7 @@ ArrowDataset read_table(const std::string& flag, const std::string& path, const 
 
 void check_column(const ArrowDataset& table, const std::string& flag, const std::string& column) {
   if (table.has_column(column)) return;
-  throw UsageError(fmt::format("{}: there is no column '{}'; there are '{}'.", flag, column,
+  throw UsageError(fmt::format("{}: there is no column '{}'; the columns are '{}'.", flag, column,
                                fmt::join(table.column_names(), "', '")));
 }
 

@@ -154,7 +154,7 @@ Classes agreed_classes(const Classes& data, const Classes& model, const std::str
   const bool same_kind = !data.names.empty() && unknown.empty();
   if (!same_kind && !are_class_names(names)) return data;
   constexpr const char* kAdvice =
-      "Give the data the model's names, or train a new classifier for theirs with --new-classifier.";
+      "Use the model's names in the data, or train a new classifier for the data with --new-classifier.";
   if (!unknown.empty()) {
     throw DataError(
         fmt::format("{} has classes that the model in {} does not name: {}. The data's classes are {}; "

@@ -25,10 +25,9 @@ const lockstep::OptionTable<Languages>& language_table() {
               "tokenizers of many languages.")
           .add("tgt-lang", &Languages::tgt_lang,
                "Language of the translations. They begin with it; see --forced-bos-token.")
-          .add(
-              "forced-bos-token", &Languages::forced_bos_token,
-              "The token that a translation begins with; default: the language --tgt-lang, where the model's "
-              "family has it there.");
+          .add("forced-bos-token", &Languages::forced_bos_token,
+               "First token of each translation. Default: the language --tgt-lang, for model families that "
+               "begin with it.");
   return table;
 }
 
@@ -43,13 +42,13 @@ void check_languages(const lockstep::Tokenizer& tokenizer, const Languages& lang
                      const std::string& path) {
   const auto& settings = tokenizer.settings();
   if (!settings.src_lang.empty() && !settings.names_both_languages) {
-    throw lockstep::UsageError(fmt::format(
-        "{} missing: the {} in {} is for many languages, written like {}. Name the language of the "
-        "texts and that of their translations.",
-        languages.src_lang.empty() && languages.tgt_lang.empty() ? "--src-lang and --tgt-lang are"
-        : languages.src_lang.empty()                             ? "--src-lang is"
-                                                                 : "--tgt-lang is",
-        settings.tokenizer_class, path, settings.src_lang));
+    throw lockstep::UsageError(
+        fmt::format("{} missing: the {} in {} is multilingual. Give the languages of the texts and of their "
+                    "translations, written like {}.",
+                    languages.src_lang.empty() && languages.tgt_lang.empty() ? "--src-lang and --tgt-lang are"
+                    : languages.src_lang.empty()                             ? "--src-lang is"
+                                                                             : "--tgt-lang is",
+                    settings.tokenizer_class, path, settings.src_lang));
   }
   const auto& first = languages.forced_bos_token;
   if (first.empty() || tokenizer.token_to_id(first)) return;

@@ -55,7 +55,7 @@ ArrowDataset joined(const ArrowDataset& sources, const ArrowDataset& targets, co
                     const std::string& file) {
   if (sources.has_column("id") && targets.has_column("id")) {
     const auto [left, right] = joined_rows(sources, targets);
-    if (left.empty()) throw DataError(file + " has none of the ids of the other side.");
+    if (left.empty()) throw DataError(file + " has no 'id' in common with the texts to translate.");
     return two_columns(sources.select(left), options.source_column, targets.select(right),
                        options.target_column);
   }

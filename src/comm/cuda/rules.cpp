@@ -42,10 +42,10 @@ std::string shared_device_text(const std::vector<RankDevice>& devices) {
     if (ranks.size() == 1) continue;
     return fmt::format(
         "ranks {} use the same GPU ({}), and NCCL needs one for each rank. "
-        "Start no more ranks on a host than it has GPUs and leave the device to 'auto' or 'cuda', "
-        "which is number LOCAL_RANK of the GPUs that a rank sees; "
-        "if Slurm shows the ranks different GPUs (--gpu-bind), give each its own by --gpus-per-task=1; "
-        "or let them share it with the gloo backend",
+        "Start at most as many ranks on a host as it has GPUs, and set the device to 'auto' or 'cuda': "
+        "each rank then uses number LOCAL_RANK of the GPUs that it sees. "
+        "If Slurm shows the ranks different GPUs (--gpu-bind), give each its own with --gpus-per-task=1. "
+        "To let ranks share a GPU, use the gloo backend",
         fmt::join(ranks, ", "), uuid);
   }
   return "";

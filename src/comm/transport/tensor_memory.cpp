@@ -99,7 +99,7 @@ void check_in_one_piece(const char* operation, const at::Tensor& tensor) {
   check_strided(operation, tensor);
   if (tensor.is_non_overlapping_and_dense()) return;
   throw UsageError(
-      fmt::format("{}: a tensor is not one piece of memory (strides of a column, or expanded); pass "
+      fmt::format("{}: a tensor is not contiguous in memory (a strided or expanded view); pass "
                   "tensor.contiguous()",
                   operation));
 }

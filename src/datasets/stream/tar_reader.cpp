@@ -109,8 +109,8 @@ void warn_of_missing_mark(const std::filesystem::path& path) {
   static std::once_flag once;
   std::call_once(once, [&] {
     std::cerr << fmt::format(
-        "lockstep: warning: '{}' has no mark of an archive's end: if that is half of a shard, samples are "
-        "missing. (This is said of the first such file only.)\n",
+        "lockstep: warning: '{}' has no end-of-archive mark: if the file is truncated, samples are missing. "
+        "(Reported for the first such file only.)\n",
         path.string());
   });
 }

@@ -78,8 +78,8 @@ void ParameterGroup::check_sharded_storage() const {
     if (is_unsharded_ || tensor.unsafeGetTensorImpl()->storage().is_alias_of(shard_.storage())) continue;
     throw UsageError(
         "fully_shard: the parameter '" + name +
-        "' has other data than it was given: move or convert a module (to()) before sharding it, and load "
-        "values (torch::load, set_data) inside full_parameters()");
+        "' was replaced or moved after sharding: move or convert a module (to()) before sharding it, and "
+        "load values (torch::load, set_data) inside full_parameters()");
   }
 }
 

@@ -84,7 +84,7 @@ std::string difference_of(const char* what, const Tensors& usual, const Tensors&
   if (!error.defined()) return "";
   const double own = std::sqrt(change.item<double>()), apart = std::sqrt(error.item<double>());
   if (!std::isfinite(own) || apart <= kTolerance * own) return "";
-  return fmt::format("{} are apart by {:.3g}, where they change by {:.3g}", what, apart, own);
+  return fmt::format("{} differ by {:.3g}, while a step changes them by {:.3g}", what, apart, own);
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }

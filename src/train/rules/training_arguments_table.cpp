@@ -81,7 +81,7 @@ void add_precision(Table& table) {
       .add("fp16-full-eval", &Args::fp16_full_eval, "Evaluate with the model in float16.")
       .add("tf32", &Args::tf32, "Use TF32 for float32 matrix products on CUDA devices.")
       .add("cuda-graphs", &Args::cuda_graphs,
-           "Record steps as CUDA graphs: auto: where possible; on: an error where it is not; off.")
+           "Record steps as CUDA graphs. auto: where possible; on: always, otherwise an error; off: never.")
       .add("fused-kernels", &Args::fused_kernels,
            "Lockstep's own CUDA kernels in 16 bits (auto), or LibTorch's operations alone (off).",
            one_of({"auto", "off"}))

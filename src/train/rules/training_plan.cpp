@@ -43,7 +43,9 @@ std::int64_t steps_of_unknown_epochs(const TrainingArguments& args, const Traini
 
 TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSize& size) {
   if (size.batches_per_epoch && *size.batches_per_epoch < 1)
-    throw UsageError("the training data set gives no batch: it is empty, or dataloader_drop_last drops it");
+    throw UsageError(
+        "the training data set has no complete batch: "
+        "it is empty, or dataloader_drop_last drops the only one");
   TrainingPlan plan;
   plan.steps_per_epoch = size.batches_per_epoch
                              ? ceil_of_ratio(*size.batches_per_epoch, size.accumulation_steps)

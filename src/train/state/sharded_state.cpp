@@ -117,7 +117,7 @@ void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const
     if (owner) entry.tensor.detach().copy_(owner->take_part(entry.tensor, whole));
   }
   if (!sharded_among(models, state).empty()) failure = group.broadcast_object(failure);
-  if (!failure.empty()) throw DataError("the model is half loaded: " + failure);
+  if (!failure.empty()) throw DataError("the model is only partly loaded: " + failure);
 }
 
 }  // namespace lockstep::train

@@ -89,9 +89,8 @@ void TrainingRun::prepare(bool records) {
   auto [accelerator, args, parts] = std::tie(impl_.accelerator, impl_.args, impl_.parts);
   if (impl_.has_trained && accelerator.options().fsdp_plugin) {
     throw UsageError(
-        "Trainer: train() a second time, but the first has left the model fully sharded. Begin with a new "
-        "model "
-        "and a new Trainer; resume_from_checkpoint continues where this one ended");
+        "Trainer: train() was called a second time, but the first call left the model fully sharded. "
+        "Create a new model and a new Trainer; resume_from_checkpoint continues where this one ended");
   }
   impl_.scope.forget();
   check_evaluations();
@@ -153,8 +152,8 @@ void TrainingRun::check_is_known(const std::string& metric) const {
     if (std::find(names.begin(), names.end(), metric) != names.end()) return;
     for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
   }
-  throw UsageError("metric_for_best_model is '" + metric + "', which evaluations do not have: there are " +
-                   known + ". A program whose evaluate() returns more says so in metric_names()");
+  throw UsageError("metric_for_best_model is '" + metric + "', which no evaluation returns; they return " +
+                   known + ". If evaluate() is overridden and returns more, list them in metric_names()");
 }
 
 /// A plateau schedule that never gets a metric would keep its rate in silence.
@@ -208,8 +207,8 @@ void TrainingRun::run_epoch() {
   if (preempted_) return;
   if (from_start && is_empty) {
     throw DataError(
-        fmt::format("the training data gives this rank no batch in epoch {}: a stream that is empty, or has "
-                    "too few files or rows for the ranks.",
+        fmt::format("this rank gets no batch in epoch {}: the training stream is empty, or has too few files "
+                    "or rows for the number of ranks.",
                     epoch));
   }
   between_steps([&] { end_epoch(epoch); });

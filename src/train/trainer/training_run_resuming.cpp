@@ -176,7 +176,7 @@ void TrainingRun::begin_best_anew(TrainerState& saved, const std::optional<Train
   };
   impl_.warn("the best model is determined by ", describe(name, greater_metric_is_better(impl_.args)),
              " now, and was by ", describe(name_before, greater_metric_is_better(*before)),
-             " when the checkpoint was written: it begins anew with the next evaluation");
+             " when the checkpoint was written: the search restarts with the next evaluation");
   saved.best_metric.reset();
   saved.best_global_step.reset();
   saved.best_model_checkpoint.reset();

@@ -343,7 +343,7 @@ TEST(ProcessGroup, TensorsThatAreNotOnePieceAreRefused) {
   run_group(2, [&](const ProcessGroup& group) {
     const at::Tensor rows = at::zeros({3, 2});
     EXPECT_NE(
-        message_of<UsageError>([&] { group.all_reduce(rows.select(1, 0)); }).find("not one piece of memory"),
+        message_of<UsageError>([&] { group.all_reduce(rows.select(1, 0)); }).find("not contiguous in memory"),
         std::string::npos);
     EXPECT_THROW(group.broadcast(at::zeros({1}).expand({4})), UsageError);
     EXPECT_THROW(group.scatter(rows.t(), {rows.t(), rows.t()}), UsageError);

@@ -280,7 +280,7 @@ TEST(RankSession, ATimeoutNamesWhoIsMissing) {
     EXPECT_EQ(
         said[static_cast<std::size_t>(rank)],
         fmt::format("rank {} of 3: barrier #1 timed out after 60000 ms: rank 1 did not arrive. See what "
-                    "that rank did last: it may be slow, stuck, dead, or may not call the barrier at all",
+                    "that rank did last: it may be slow, stuck or dead, or it may never call the barrier",
                     rank));
   }
 }

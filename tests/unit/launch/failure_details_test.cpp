@@ -103,7 +103,7 @@ TEST(ErrorFile, HasTheLaunchersOwnReasonIfNoRankIsTheCause) {
                                         "join_timeout=0.2",
                                         "true"};
   EXPECT_EQ(launch(lonely, environment).status, 1);
-  EXPECT_TRUE(passed_on(file).first.starts_with("after 0.2 s 1 node of 2 here"));
+  EXPECT_TRUE(passed_on(file).first.starts_with("after 0.2 s 1 node of 2 joined"));
 }
 
 TEST(ErrorFile, ThatCannotBeWrittenChangesNothingElse) {

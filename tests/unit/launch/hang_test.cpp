@@ -39,10 +39,10 @@ std::string text_of(const std::vector<RankStatus>& views, int limit = 30) {
 TEST(Hang, WorkingRankIsNamedWhileOthersWait) {
   const std::vector<RankStatus> views{waiting(0, "all_reduce", 412, 30), waiting(1, "all_reduce", 412, 31),
                                       waiting(2, "all_reduce", 412, 30), working(3, "forward", 31)};
-  EXPECT_EQ(
-      text_of(views),
-      "rank 3 (node1, pid 73) has not moved for 31 s: last seen in forward, step 57; ranks 0, 1, 2 wait in "
-      "all_reduce #412 for 30 s");
+  EXPECT_EQ(text_of(views),
+            "rank 3 (node1, pid 73) has made no progress for 31 s: last seen in forward, step 57; "
+            "ranks 0, 1, 2 have been waiting in "
+            "all_reduce #412 for 30 s");
   EXPECT_EQ(find_hang(views, seconds(30))->stuck, std::vector<int>{3});
   EXPECT_TRUE(find_hang(views, seconds(30))->somebody_waits);
 }
@@ -70,8 +70,9 @@ RankStatus held(RankStatus rank, char state) {
 TEST(Hang, StoppedRankIsNamedFirst) {
   EXPECT_EQ(
       text_of({working(0, "saving a checkpoint", 33), held(waiting(1, "all_reduce", 5, 33), 'T')}),
-      "rank 1 (node1, pid 71) has not moved for 33 s: it is stopped by a signal (SIGSTOP, SIGTSTP): SIGCONT "
-      "continues it; last seen in all_reduce #5; rank 0 is in saving a checkpoint, step 57 for 33 s");
+      "rank 1 (node1, pid 71) has made no progress for 33 s: it is stopped by a signal (SIGSTOP, SIGTSTP): "
+      "SIGCONT continues it; last seen in all_reduce #5; "
+      "rank 0 has been in saving a checkpoint, step 57 for 33 s");
   for (const char state : {'T', 't', 'D'}) {
     const auto found =
         find_hang({working(0, "forward", 33), held(waiting(1, "all_reduce", 5, 33), state)}, seconds(30));
@@ -85,23 +86,22 @@ TEST(Hang, StoppedRankIsNamedFirst) {
 
 TEST(Hang, ExitedRanksAreNamed) {
   EXPECT_EQ(text_of({waiting(0, "all_reduce", 61, 31), ended(working(1, "forward", 90), 0)}),
-            "rank 1 (node1, pid 71) left at step 57 (exit code 0); rank 0 waits in all_reduce #61 for 31 s");
+            "rank 1 (node1, pid 71) left at step 57 (exit code 0); "
+            "rank 0 has been waiting in all_reduce #61 for 31 s");
 }
 
 TEST(Hang, RankBehindIsNamedIfAllMayWait) {
   EXPECT_EQ(text_of({view(0, Activity::either, "backward", 0, 40, 8),
                      view(1, Activity::either, "backward", 0, 44, 7)}),
-            "rank 1 (node1, pid 71) has not moved for 44 s: last seen in backward, step 7; rank 0 waits in "
-            "backward, "
-            "step 8 for 40 s");
+            "rank 1 (node1, pid 71) has made no progress for 44 s: last seen in backward, step 7; "
+            "rank 0 has been waiting in backward, step 8 for 40 s");
 }
 
 TEST(Hang, RankAtAnotherPositionIsNamed) {
   EXPECT_EQ(text_of({waiting(0, "all_reduce", 5, 33), waiting(1, "all_reduce", 5, 33),
                      waiting(2, "barrier", 2, 33)}),
-            "rank 2 (node1, pid 72) has not moved for 33 s: last seen in barrier #2; ranks 0, 1 wait in "
-            "all_reduce #5 "
-            "for 33 s");
+            "rank 2 (node1, pid 72) has made no progress for 33 s: last seen in barrier #2; "
+            "ranks 0, 1 have been waiting in all_reduce #5 for 33 s");
 }
 
 TEST(Hang, NoRankIsNamedIfAllWaitTogether) {
@@ -115,7 +115,7 @@ TEST(Hang, NoRankIsNamedIfAllWaitTogether) {
 TEST(Hang, LongListsAreCut) {
   std::vector<RankStatus> views{working(0, "forward", 31)};
   for (int rank = 1; rank < 1000; ++rank) views.push_back(waiting(rank, "barrier", 1, 31));
-  EXPECT_NE(text_of(views).find("15, 16 and 983 more wait in barrier #1"), std::string::npos)
+  EXPECT_NE(text_of(views).find("15, 16 and 983 more have been waiting in barrier #1"), std::string::npos)
       << text_of(views);
 }
 
@@ -125,10 +125,9 @@ TEST(Hang, RankBehindIsNamedIfAllWork) {
                                seconds(30));
   EXPECT_EQ(found->stuck, std::vector<int>{1});
   EXPECT_TRUE(found->is_certain);
-  EXPECT_EQ(
-      found->text,
-      "rank 1 (node1, pid 71) has not moved for 44 s: last seen in forward, step 7; rank 0 is in between "
-      "steps, step 8 for 40 s");
+  EXPECT_EQ(found->text,
+            "rank 1 (node1, pid 71) has made no progress for 44 s: last seen in forward, step 7; "
+            "rank 0 has been in between steps, step 8 for 40 s");
 }
 
 TEST(LostPeers, ThatExitedAreNamedWithTheOthersPositions) {
@@ -148,7 +147,8 @@ TEST(LostPeers, OfAnAbortedRankAreTheRanksBehind) {
     return ended(view(rank, Activity::working, place, 0, 12, step), SIGABRT);
   };
   const auto late = ended(view(1, Activity::working, "forward", 0, 31, 57), SIGTERM);
-  const std::string named = "rank 1 (node1, pid 71) has not moved for 31 s: last seen in forward, step 57";
+  const std::string named =
+      "rank 1 (node1, pid 71) has made no progress for 31 s: last seen in forward, step 57";
   EXPECT_EQ(lost_peers({aborted(0, "between steps", 58), late, aborted(2, "between steps", 58)}, 0), named);
   EXPECT_EQ(lost_peers({aborted(0, "backward", 57), late, aborted(2, "backward", 57)}, 2), named);
   EXPECT_EQ(lost_peers({aborted(0, "forward", 57), late}, 0), "");

@@ -92,7 +92,7 @@ TEST(Trace, DoesNotTakeAnEarlierRunForTheLatest) {
   const TemporaryFolder folder;
   write(folder, 0, json::array({operation(1, 0, 2)}), "node0", 0, 0, "1-a");
   lockstep::testing::write_bytes(folder / "trace-run.json", R"({"run": "2-b", "world_size": 2})");
-  EXPECT_THROWS(read_traces(folder.path()), DataError, "the latest run in '", "have written no traces");
+  EXPECT_THROWS(read_traces(folder.path()), DataError, "the latest run in '", "wrote no traces");
   write(folder, 1, json::array({operation(1, 0, 2)}), "node0", 0, 0, "2-b");
   const std::string report = report_of(folder);
   EXPECT_TRUE(contains_all(report, {"rank 0 wrote no trace"})) << report;

@@ -208,7 +208,7 @@ TEST(FullyShard, WhatWouldGiveWrongGradientsIsRefused) {
     model.zero_grad();
     net_loss(model, group.rank(), 0).backward();
     net->to(at::kDouble);
-    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "'first.weight' has other data", "before sharding");
+    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "'first.weight' was replaced", "before sharding");
   });
 }
 
@@ -369,7 +369,7 @@ TEST(FullyShard, DataThatParametersAreGivenWhileTheyAreWholeStay) {
     }
     EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "'1.weight' has the shape [3, 6]", "[6, 3]");
     load();
-    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "has other data", "inside full_parameters()");
+    EXPECT_THROWS(model(batch_of(0, 0)), UsageError, "was replaced or moved", "inside full_parameters()");
   });
 }
 

@@ -196,7 +196,7 @@ TEST(TrainingPlan, CountsAsTransformersDoes) {
   EXPECT_EQ(plan.warmup_steps, 2);
   EXPECT_EQ(plan.save_steps, 6);
   EXPECT_EQ(plan.eval_steps, 500);
-  EXPECT_THROWS(make_training_plan(args, {}), UsageError, "gives no batch");
+  EXPECT_THROWS(make_training_plan(args, {}), UsageError, "has no complete batch");
 }
 
 TEST(TrainingPlan, TakesItsLengthInAnyUnit) {

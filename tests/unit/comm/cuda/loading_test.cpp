@@ -82,7 +82,7 @@ TEST_F(CudaLoading, SaysWhyThereIsNoDevice) {
 TEST_F(CudaLoading, MakesAutoTheCpuAloudWhereNoDeviceCanBeUsed) {
   setenv("LOCKSTEP_CUDA", "on", 1);
   EXPECT_EXIT(end("auto is " + choose_device("auto", 0).str()), ::testing::ExitedWithCode(0),
-              "warning: device 'auto' is the CPU, because no CUDA device can be used: .+auto is cpu");
+              "warning: device 'auto' selects the CPU, because no CUDA device can be used: .+auto is cpu");
 }
 
 TEST_F(CudaLoading, SaysWhyADeviceThatIsNamedCannotBeHad) {
