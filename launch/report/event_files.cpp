@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Event and SessionLog; Summary.Value; TensorProto; SummaryMetadata; HParamsPluginData. See
-// src/train/trackers/events.cpp.
+// src/train/trackers/tensorboard_events.cpp.
 constexpr unsigned kTime = 1, kStep = 2, kSummary = 5, kSessionLog = 7;
 constexpr unsigned kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9;
 constexpr unsigned kDtype = 1, kContent = 4, kFloats = 5, kDoubles = 6, kStrings = 8;

@@ -6,8 +6,8 @@
 #include <initializer_list>
 
 #include "core/cluster/scheduler_info.hpp"
+#include "core/cluster/scheduler_variables.hpp"
 #include "core/text.hpp"
-#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include "lockstep/models/pretrained_model.hpp"
 #include "models/lora_targets.hpp"
 #include "models/model_origin.hpp"
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -243,7 +243,7 @@ void merge_lora(Module& module) {
   const auto layers = adapted_layers(module);
   if (layers.empty()) throw UsageError("merge_lora: the model has no adapter");
   for (const auto& parameter : parallel::parameters_of(module)) {
-    if (parallel::ShardedParameters::contain(parameter))
+    if (parallel::ShardedParameterRegistry::contain(parameter))
       throw UsageError(
           "merge_lora: the model is sharded: save its adapter, and merge it into a model that is not");
   }

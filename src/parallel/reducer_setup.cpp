@@ -13,7 +13,7 @@
 #include "comm/diagnostics/op_meta.hpp"
 #include "comm/transport/shared_allocation.hpp"
 #include "lockstep/core/error.hpp"
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 #include "parallel/reducer_setup.hpp"
 
 namespace lockstep::parallel {
@@ -81,7 +81,7 @@ std::string complaint_about(const std::vector<NamedTensor>& parameters, const Pr
   }
   if (!(options.bucket_cap_mb > 0)) return "bucket_cap_mb must be more than 0";
   for (const auto& entry : parameters) {
-    if (parallel::ShardedParameters::contain(entry.tensor)) {
+    if (parallel::ShardedParameterRegistry::contain(entry.tensor)) {
       return "parameter '" + entry.name +
              "' is fully sharded: DistributedDataParallel needs a module that is not fully sharded";
     }

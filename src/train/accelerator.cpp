@@ -11,7 +11,7 @@
 #include <list>
 
 #include "core/cluster/scheduler_info.hpp"
-#include "core/runtime/memory.hpp"
+#include "core/runtime/malloc_tuning.hpp"
 #include "core/runtime/stop_signals.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"

@@ -5,7 +5,7 @@
 #include <fmt/core.h>
 
 #include "lockstep/core/error.hpp"
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 #include "parallel/module_agreement.hpp"
 
 namespace lockstep {
@@ -13,7 +13,7 @@ namespace {
 
 std::string complaint_about(const std::vector<NamedTensor>& parameters) {
   for (const auto& entry : parameters) {
-    if (!parallel::ShardedParameters::contain(entry.tensor)) continue;
+    if (!parallel::ShardedParameterRegistry::contain(entry.tensor)) continue;
     return fmt::format(
         "parameter '{}' is fully sharded, but no parameter of its model requires a gradient: create a frozen "
         "model outside of sharded_init()",

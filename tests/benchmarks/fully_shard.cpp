@@ -20,7 +20,7 @@
 #include <string>
 #include <thread>
 
-#include "core/runtime/memory.hpp"
+#include "core/runtime/malloc_tuning.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/optim/adam.hpp"

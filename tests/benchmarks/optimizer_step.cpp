@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/runtime/memory.hpp"
+#include "core/runtime/malloc_tuning.hpp"
 #include "ddp_models.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/optim/adam.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/cluster/hostlist.hpp"
-#include "core/variables.hpp"
+#include "core/cluster/scheduler_variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace {

@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "core/cluster/hostlist.hpp"
+#include "core/cluster/scheduler_variables.hpp"
 #include "core/cluster/slurm_step.hpp"
 #include "core/host_name.hpp"
 #include "core/text.hpp"
-#include "core/variables.hpp"
 #include "core/visible_devices.hpp"
 #include "lockstep/core/error.hpp"
 

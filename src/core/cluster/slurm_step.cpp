@@ -7,8 +7,8 @@
 
 #include "core/cluster/hostlist.hpp"
 #include "core/cluster/scheduler_info.hpp"
+#include "core/cluster/scheduler_variables.hpp"
 #include "core/text.hpp"
-#include "core/variables.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -11,13 +11,13 @@
 #include <thread>
 
 #include "core/atomic_directory.hpp"
+#include "core/available_cpus.hpp"
 #include "core/byte_size.hpp"
 #include "core/checksum.hpp"
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
 #include "core/lease.hpp"
 #include "core/parallel_for.hpp"
-#include "core/processors.hpp"
 #include "datasets/cache/file_copy.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"

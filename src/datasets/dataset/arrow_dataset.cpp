@@ -9,7 +9,7 @@
 #include "datasets/dataset/concatenate.hpp"
 #include "datasets/dataset/dataset_access.hpp"
 #include "datasets/dataset/from_rows.hpp"
-#include "datasets/table/names.hpp"
+#include "datasets/table/check_name.hpp"
 #include "datasets/table/numpy_random.hpp"
 #include "lockstep/core/error.hpp"
 

@@ -145,7 +145,7 @@ void WorkSession::leave_until(net::Deadline deadline) {
   const auto someone_may_leave = [&](Milliseconds waited) {
     const auto remaining = session_.missing(kLeft);
     return std::any_of(remaining.begin(), remaining.end(), [&](int rank) {
-      return !is_dead(rank) && (liveness_->has_come(rank) || waited < session_.times().dead_after);
+      return !is_dead(rank) && (liveness_->has_arrived(rank) || waited < session_.times().dead_after);
     });
   };
   session_.await(kLeft, {.deadline = deadline, .look = kLookAtEnd, .go_on = someone_may_leave});

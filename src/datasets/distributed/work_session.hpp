@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "coordination/liveness.hpp"
 #include "coordination/rank_session.hpp"
+#include "coordination/store_heartbeats.hpp"
 #include "lockstep/datasets/distributed_context.hpp"
 
 namespace lockstep {
@@ -76,7 +76,7 @@ class WorkSession {
   DistributedContext ranks_;
   std::string what_;
   coordination::RankSession session_;
-  std::optional<coordination::Liveness> liveness_;  // None for a single rank.
+  std::optional<coordination::StoreHeartbeats> liveness_;  // None for a single rank.
 };
 
 }  // namespace lockstep

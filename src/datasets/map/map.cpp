@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "core/available_cpus.hpp"
 #include "core/parallel_for.hpp"
 #include "core/prepared_list.hpp"
-#include "core/processors.hpp"
 #include "datasets/cache/cache_folder.hpp"
 #include "datasets/distributed/cached_run.hpp"
 #include "datasets/map/map_key.hpp"

@@ -11,9 +11,9 @@
 #include <deque>
 #include <exception>
 
+#include "core/available_cpus.hpp"
 #include "core/json.hpp"
 #include "core/parallel_for.hpp"
-#include "core/processors.hpp"
 #include "core/utf8_check.hpp"
 #include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/validation.hpp"

@@ -12,7 +12,7 @@
 #include "datasets/readers/readers.hpp"
 #include "datasets/stream/bad_files.hpp"
 #include "datasets/stream/generator_rows.hpp"
-#include "datasets/stream/operations.hpp"
+#include "datasets/stream/passes.hpp"
 #include "datasets/stream/shards_pass.hpp"
 #include "datasets/stream/table_rows.hpp"
 #include "datasets/stream/tar_rows.hpp"

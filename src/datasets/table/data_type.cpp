@@ -13,7 +13,7 @@
 
 #include "core/text.hpp"
 #include "datasets/arrow/known_types.hpp"
-#include "datasets/table/names.hpp"
+#include "datasets/table/check_name.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include "core/json.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
-#include "datasets/table/names.hpp"
+#include "datasets/table/check_name.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {

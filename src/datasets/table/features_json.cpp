@@ -6,7 +6,7 @@
 
 #include "core/json.hpp"
 #include "core/json_text.hpp"
-#include "datasets/table/names.hpp"
+#include "datasets/table/check_name.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/features.hpp"
 

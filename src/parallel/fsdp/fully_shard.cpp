@@ -15,7 +15,7 @@
 #include "lockstep/parallel/sharded_init.hpp"
 #include "parallel/fsdp/fully_sharded.hpp"
 #include "parallel/fsdp/initially_sharded_unit.hpp"
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 #include "parallel/module_agreement.hpp"
 
 namespace lockstep {
@@ -78,7 +78,8 @@ std::string find_obstacle(const std::vector<NamedTensor>& parameters, const std:
   bool any = false;
   for (const auto& [name, tensor] : parameters) {
     any = any || tensor.requires_grad();
-    if (!initially_sharded.contains(tensor.unsafeGetTensorImpl()) && ShardedParameters::contain(tensor))
+    if (!initially_sharded.contains(tensor.unsafeGetTensorImpl()) &&
+        ShardedParameterRegistry::contain(tensor))
       return fmt::format("parameter '{}' is fully sharded already", name);
     if (tensor.device() != group.device()) {
       return fmt::format(

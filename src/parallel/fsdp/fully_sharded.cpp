@@ -14,7 +14,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "parallel/fsdp/initially_sharded_unit.hpp"
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 #include "parallel/module_agreement.hpp"
 
 namespace lockstep::parallel {
@@ -103,7 +103,7 @@ FullySharded::FullySharded(const std::vector<NamedTensor>& all, const std::vecto
     if (const auto unit = std::get<0>(key); unit != kRoot) unshard(*named[unit - 1].unit);
     for (const auto& entry : members) {
       if (groups.all.size() > 1) copy_values(groups.all, entry.tensor);
-      ShardedParameters::add(entry.tensor);
+      ShardedParameterRegistry::add(entry.tensor);
     }
     const std::size_t unit = std::get<0>(key);
     for (std::size_t i = 0; i < members.size(); ++i)

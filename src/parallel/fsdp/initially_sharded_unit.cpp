@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "lockstep/core/error.hpp"
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 #include "parallel/module_agreement.hpp"
 
 namespace lockstep::parallel {
@@ -22,7 +22,7 @@ InitiallyShardedUnit::InitiallyShardedUnit(const std::vector<NamedTensor>& param
       if (entry.tensor.device() != groups.all.device())
         entry.tensor.set_data(entry.tensor.detach().to(groups.all.device()));
       copy_values(groups.all, entry.tensor);
-      ShardedParameters::add(entry.tensor);
+      ShardedParameterRegistry::add(entry.tensor);
     }
     parameter_groups_.emplace_back(std::move(of_kind), groups, MixedPrecisionPolicy{}, pool_);
   }
@@ -38,7 +38,7 @@ void InitiallyShardedUnit::unshard() {
   for (auto& group : parameter_groups_) {
     group.check_sharded_storage();
     group.unshard_in_original_dtype();
-    for (const auto& entry : group.parameters()) ShardedParameters::remove(entry.tensor);
+    for (const auto& entry : group.parameters()) ShardedParameterRegistry::remove(entry.tensor);
   }
 }
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "parallel/fsdp/initially_sharded_unit.hpp"
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 #include "parallel/module_agreement.hpp"
 
 namespace lockstep {
@@ -37,7 +37,7 @@ ParameterLocations& known_locations() {
 /// Empty if the parameter is not sharded by a ShardedInit, or no longer.
 std::optional<std::pair<std::shared_ptr<InitiallyShardedUnit>, InitialLocation>> find_location(
     const at::Tensor& parameter) {
-  if (!ShardedParameters::contain(parameter)) return std::nullopt;
+  if (!ShardedParameterRegistry::contain(parameter)) return std::nullopt;
   auto& [mutex, known] = known_locations();
   const std::lock_guard lock(mutex);
   const auto found = known.find(parameter.unsafeGetTensorImpl());
@@ -54,7 +54,8 @@ void divide_unit(Unit& unit, const std::vector<NamedTensor>& parameters,
   if (active == nullptr || active->all.size() == 1) return;
   auto own = without_repeats(parameters);
   // Without the parameters of units inside it.
-  std::erase_if(own, [](const NamedTensor& entry) { return ShardedParameters::contain(entry.tensor); });
+  std::erase_if(own,
+                [](const NamedTensor& entry) { return ShardedParameterRegistry::contain(entry.tensor); });
   check_agreement(active->all, {own, buffers, "a unit that was made", ""});
   const auto result = std::make_shared<InitiallyShardedUnit>(own, *active);
   unit.set_hooks(result);

@@ -10,8 +10,8 @@
 #include "tokenizers/jinja/characters.hpp"
 #include "tokenizers/jinja/comparison.hpp"
 #include "tokenizers/jinja/filters.hpp"
+#include "tokenizers/jinja/jinja_tests.hpp"
 #include "tokenizers/jinja/operators.hpp"
-#include "tokenizers/jinja/tests.hpp"
 #include "tokenizers/jinja/text_form.hpp"
 
 namespace lockstep::jinja {

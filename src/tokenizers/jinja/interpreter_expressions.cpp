@@ -3,8 +3,8 @@
 #include "tokenizers/jinja/access.hpp"
 #include "tokenizers/jinja/filters.hpp"
 #include "tokenizers/jinja/interpreter.hpp"
+#include "tokenizers/jinja/jinja_tests.hpp"
 #include "tokenizers/jinja/operators.hpp"
-#include "tokenizers/jinja/tests.hpp"
 
 namespace lockstep::jinja {
 

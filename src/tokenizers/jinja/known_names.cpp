@@ -1,8 +1,8 @@
 #include "tokenizers/jinja/known_names.hpp"
 
 #include "tokenizers/jinja/filters.hpp"
+#include "tokenizers/jinja/jinja_tests.hpp"
 #include "tokenizers/jinja/lexer.hpp"
-#include "tokenizers/jinja/tests.hpp"
 
 namespace lockstep::jinja {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lockstep/train/metrics.hpp"
-#include "train/metrics/checks.hpp"
+#include "train/metrics/check_seen.hpp"
 
 namespace lockstep::metrics {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/metrics.hpp"
-#include "train/metrics/checks.hpp"
+#include "train/metrics/check_seen.hpp"
 
 namespace lockstep::metrics {
 

@@ -5,8 +5,8 @@
 
 #include "core/host_name.hpp"
 #include "lockstep/train/trackers.hpp"
-#include "train/trackers/events.hpp"
 #include "train/trackers/line_file.hpp"
+#include "train/trackers/tensorboard_events.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/processors.hpp"
+#include "core/available_cpus.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

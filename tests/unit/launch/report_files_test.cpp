@@ -15,7 +15,7 @@
 #include "report/tracker_tables.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
-#include "train/trackers/events.hpp"
+#include "train/trackers/tensorboard_events.hpp"
 
 namespace lockstep::launch {
 namespace {

@@ -13,7 +13,7 @@
 #include "lockstep/train/trackers.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
-#include "train/trackers/events.hpp"
+#include "train/trackers/tensorboard_events.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/runtime/memory.hpp"
+#include "core/runtime/malloc_tuning.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "core/runtime/memory.hpp"
+#include "core/runtime/malloc_tuning.hpp"
 
 #include <malloc.h>
 

@@ -1,4 +1,4 @@
-#include "datasets/stream/operations.hpp"
+#include "datasets/stream/passes.hpp"
 
 #include <fmt/core.h>
 

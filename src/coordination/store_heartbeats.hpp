@@ -12,19 +12,19 @@ namespace lockstep::coordination {
 /// Heartbeats through the store, for ranks that wait long for each other: a thread adds to this rank's
 /// number, and a rank whose number stands still for `dead_after` is dead. A rank that has sent none yet has
 /// not arrived, which may take any time. One thread at a time.
-class Liveness {
+class StoreHeartbeats {
  public:
   /// Begins this rank's heartbeats. `session` must outlive it.
-  explicit Liveness(const RankSession& session);
+  explicit StoreHeartbeats(const RankSession& session);
   /// Ends them: others then take this rank for dead, unless they know that it has left.
-  ~Liveness();
-  Liveness(const Liveness&) = delete;
-  Liveness& operator=(const Liveness&) = delete;
+  ~StoreHeartbeats();
+  StoreHeartbeats(const StoreHeartbeats&) = delete;
+  StoreHeartbeats& operator=(const StoreHeartbeats&) = delete;
 
   /// Sends a request to the store. False for this rank itself.
   bool is_dead(int member);
   /// Whether a heartbeat was ever sent. Sends a request to the store.
-  bool has_come(int member) const;
+  bool has_arrived(int member) const;
 
  private:
   struct LastBeat {

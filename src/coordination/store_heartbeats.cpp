@@ -1,14 +1,14 @@
-#include "coordination/liveness.hpp"
+#include "coordination/store_heartbeats.hpp"
 
 #include <fmt/core.h>
 
 namespace lockstep::coordination {
 
-Liveness::Liveness(const RankSession& session) : session_(session) {
+StoreHeartbeats::StoreHeartbeats(const RankSession& session) : session_(session) {
   thread_ = std::thread([this] { beat_until_end(); });
 }
 
-Liveness::~Liveness() {
+StoreHeartbeats::~StoreHeartbeats() {
   {
     const std::lock_guard lock(mutex_);
     end_ = true;
@@ -17,9 +17,11 @@ Liveness::~Liveness() {
   thread_.join();
 }
 
-std::string Liveness::beats_key(int member) const { return session_.key(fmt::format("beats/{}", member)); }
+std::string StoreHeartbeats::beats_key(int member) const {
+  return session_.key(fmt::format("beats/{}", member));
+}
 
-void Liveness::beat_until_end() {
+void StoreHeartbeats::beat_until_end() {
   const std::string beats = beats_key(session_.members().rank);
   std::unique_lock lock(mutex_);
   try {
@@ -33,7 +35,7 @@ void Liveness::beat_until_end() {
   }
 }
 
-bool Liveness::is_dead(int member) {
+bool StoreHeartbeats::is_dead(int member) {
   if (member == session_.members().rank) return false;
   const std::int64_t beats = session_.store().add(beats_key(member), 0);
   auto& last = last_beats_[member];
@@ -41,6 +43,6 @@ bool Liveness::is_dead(int member) {
   return beats > 0 && session_.now() - last.seen_at >= session_.times().dead_after;
 }
 
-bool Liveness::has_come(int member) const { return session_.store().add(beats_key(member), 0) > 0; }
+bool StoreHeartbeats::has_arrived(int member) const { return session_.store().add(beats_key(member), 0) > 0; }
 
 }  // namespace lockstep::coordination

@@ -3,8 +3,8 @@
 
 #include "core/checksum.hpp"
 #include "lockstep/train/trackers.hpp"
-#include "train/trackers/events.hpp"
 #include "train/trackers/protobuf.hpp"
+#include "train/trackers/tensorboard_events.hpp"
 
 namespace lockstep::events {
 namespace {

@@ -1,4 +1,4 @@
-#include "tokenizers/jinja/tests.hpp"
+#include "tokenizers/jinja/jinja_tests.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "parallel/fsdp/sharded_parameters.hpp"
+#include "parallel/fsdp/sharded_parameter_registry.hpp"
 
 #include <mutex>
 #include <unordered_map>
@@ -18,19 +18,19 @@ Registry& registry() {
 
 }  // namespace
 
-void ShardedParameters::add(const at::Tensor& parameter) {
+void ShardedParameterRegistry::add(const at::Tensor& parameter) {
   auto& [mutex, known] = registry();
   const std::lock_guard lock(mutex);
   known.insert_or_assign(parameter.unsafeGetTensorImpl(), parameter.getIntrusivePtr());
 }
 
-void ShardedParameters::remove(const at::Tensor& parameter) {
+void ShardedParameterRegistry::remove(const at::Tensor& parameter) {
   auto& [mutex, known] = registry();
   const std::lock_guard lock(mutex);
   known.erase(parameter.unsafeGetTensorImpl());
 }
 
-bool ShardedParameters::contain(const at::Tensor& tensor) {
+bool ShardedParameterRegistry::contain(const at::Tensor& tensor) {
   auto& [mutex, known] = registry();
   const std::lock_guard lock(mutex);
   // The address of a destroyed tensor may be reused.

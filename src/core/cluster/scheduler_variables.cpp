@@ -1,4 +1,4 @@
-#include "core/variables.hpp"
+#include "core/cluster/scheduler_variables.hpp"
 
 #include <fmt/core.h>
 

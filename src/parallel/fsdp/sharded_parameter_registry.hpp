@@ -6,7 +6,7 @@ namespace lockstep::parallel {
 
 /// Registry of the parameters of this process that are sharded, even if their wrappers are gone: they cannot
 /// be wrapped again. Any thread.
-class ShardedParameters {
+class ShardedParameterRegistry {
  public:
   static void add(const at::Tensor& parameter);
   static void remove(const at::Tensor& parameter);
