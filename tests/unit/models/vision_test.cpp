@@ -14,9 +14,11 @@
 #include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/image_processor.hpp"
 #include "lockstep/models/lora.hpp"
+#include "lockstep/models/trainer_model.hpp"
 #include "lockstep/models/vision_transformer.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
+#include "lockstep/train/accelerator.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 #include "unit/models/golden_models.hpp"
@@ -187,6 +189,18 @@ TEST(VisionModels, TakesAdapters) {
   for (const auto& entry : model->named_parameters()) trained += entry.value().requires_grad() ? 1 : 0;
   // Two matrices for each of two layers' queries and values, and the classifier.
   EXPECT_EQ(trained, 2 * 2 * 2 + 2);
+}
+
+/// Batches have transformers' name of the images, or that of this library's data sets.
+TEST(VisionModels, IsATrainersModel) {
+  auto model = filled_classifier("vit");
+  const Accelerator accelerator(World::single(), {.device = "cpu"});
+  const auto adapter = trainer_model(model);
+  adapter->place(accelerator);
+  adapter->train(false);
+  const at::NoGradGuard no_grad;
+  for (const char* name : {"pixel_values", "image"})
+    expect_golden("vit logits", adapter->evaluate(Batch{{name, square_images("vit")}})["logits"]);
 }
 
 /// The example of docs/models.md.
