@@ -140,7 +140,8 @@ class Job:
             self.output([sys.executable, os.path.abspath(__file__), "init", self.folder, self.model])
 
     def output(self, command):
-        done = subprocess.run(command, env={**os.environ, **SETTINGS}, capture_output=True, text=True)
+        environment = {**os.environ, **SETTINGS, "HF_DATASETS_CACHE": os.path.join(self.folder, "datasets")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stderr[-1500:]}")
         return done.stdout + done.stderr

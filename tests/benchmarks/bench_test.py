@@ -78,7 +78,7 @@ class Driver(InFolder):
 
     def bench(self, *words, modules="none", status=0):
         done = subprocess.run([sys.executable, "-B", HERE / "bench.py", "--python", sys.executable, "--output", self.folder / "out", *words],
-                              env={**os.environ, "PYTHONPATH": str(self.folder / modules)}, capture_output=True, text=True, timeout=280)
+                              env={**os.environ, "PYTHONPATH": str(self.folder / modules)}, capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
@@ -136,10 +136,25 @@ class Driver(InFolder):
         self.assertRegex(done.stderr, r"save failed: .*/empty lacks tests/save_benchmark: cmake --build .*/empty --target save_benchmark")
         self.assertEqual(self.read("results.json")["rows"], [])
 
+    def test_an_interrupted_run_ends_what_it_has_started(self):
+        started = self.folder / "started"
+        os.mkfifo(started)
+        self.give("slow/bin/lockstep", f'#!/bin/sh\necho $$ >"{started}"\nexec sleep 200\n').chmod(0o755)
+        words = ["--python", sys.executable, "--output", self.folder / "out", "--build", self.folder / "slow", "--only", "launch"]
+        with subprocess.Popen([sys.executable, "-B", HERE / "bench.py", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as run:
+            rank = int(started.read_text(encoding="utf-8"))  # Waits for it.
+            run.terminate()
+            self.assertIn("Interrupted: not all was measured.\n", run.communicate()[0])
+        self.assertEqual(run.returncode, 130)
+        self.assertTrue(self.read("results.json")["interrupted"])
+        self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["results.json"])
+        stat = machine.read(f"/proc/{rank}/stat")  # Gone, or not yet collected by init.
+        self.assertTrue(not stat or stat.rpartition(") ")[2].startswith("Z"), stat)
+
     def test_wrong_command_lines(self):
         self.assertIn("there is no benchmark lunch: there are launch, ", self.bench("--only", "launch,lunch", status=2).stderr)
         done = self.bench("--compare", "no-such-commit", "--only", "launch", status=1)
-        self.assertEqual(done.stderr, "bench.py: no-such-commit is neither a build folder nor a commit of this checkout\n")
+        self.assertTrue(done.stderr.endswith("bench.py: no-such-commit is neither a build folder nor a commit of this checkout\n"), done.stderr)
         self.give("old.json", '{"format": 0}')
         self.assertIn("has format 0", self.bench("--write-docs", self.folder / "old.json", status=1).stderr)
 
