@@ -5,6 +5,7 @@
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
+#include "models/config_file.hpp"
 
 namespace lockstep::models {
 namespace {
