@@ -53,6 +53,7 @@
 #include "lockstep/datasets/stage.hpp"
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
+#include "lockstep/datasets/tokenize_words.hpp"
 
 #include "lockstep/kernels/fused_kernels.hpp"
 

@@ -10,9 +10,9 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"
-#include "lockstep/models/bert.hpp"
 #include "lockstep/models/convnext.hpp"
 #include "lockstep/models/decoder.hpp"
+#include "lockstep/models/encoder.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/opt.hpp"
 #include "lockstep/models/vision_transformer.hpp"
@@ -36,13 +36,26 @@ Holder as(const Model& model) {
   return Holder(std::static_pointer_cast<typename Holder::Impl>(model.ptr()));
 }
 
-TextEncoder bert(const fs::path& folder, const FromPretrainedOptions& options) {
-  return as<TextEncoder>(load_bert(folder, options.add_pooling_layer, options.report));
+TextEncoder encoder(const fs::path& folder, const FromPretrainedOptions& options) {
+  return as<TextEncoder>(load_encoder(folder, options.add_pooling_layer, options.report));
 }
 
-SequenceClassifier bert_classifier(const fs::path& folder, const FromPretrainedOptions& options) {
+SequenceClassifier encoder_classifier(const fs::path& folder, const FromPretrainedOptions& options) {
   return as<SequenceClassifier>(
-      load_bert_classifier(folder, options.num_labels, options.report, options.new_classifier));
+      load_encoder_classifier(folder, options.num_labels, options.report, options.new_classifier));
+}
+
+TokenClassifier encoder_for_tokens(const fs::path& folder, const FromPretrainedOptions& options) {
+  return as<TokenClassifier>(
+      load_encoder_for_tokens(folder, options.num_labels, options.report, options.new_classifier));
+}
+
+MaskedLM encoder_for_masked_words(const fs::path& folder, const FromPretrainedOptions& options) {
+  return as<MaskedLM>(load_encoder_for_masked_words(folder, options.report));
+}
+
+MaskedLM new_masked_lm(const fs::path& folder) {
+  return as<MaskedLM>(EncoderForMaskedLM(EncoderConfig::from_file(folder)));
 }
 
 CausalLM gpt2(const fs::path& folder, const FromPretrainedOptions& options) {
@@ -156,6 +169,8 @@ struct Family {
   ModelConfig (*config)(const fs::path&);
   Makers<TextEncoder> encoder = {};
   Makers<SequenceClassifier> sequence_classifier = {};
+  Makers<TokenClassifier> token_classifier = {};
+  Makers<MaskedLM> masked_lm = {};
   Makers<CausalLM> causal_lm = {};
   Makers<Seq2SeqLM> seq2seq_lm = {};
   Makers<ImageClassifier> image_classifier = {};
@@ -175,19 +190,27 @@ constexpr Family vision_family(const char* model_type) {
           .image_classifier = {vision_transformer, new_vision_transformer}};
 }
 
+constexpr Family encoder_family(const char* model_type) {
+  return {.model_type = model_type,
+          .config = config_in<EncoderConfig>,
+          .encoder = {encoder},
+          .sequence_classifier = {encoder_classifier},
+          .token_classifier = {encoder_for_tokens},
+          .masked_lm = {encoder_for_masked_words, new_masked_lm}};
+}
+
 /// All families. A table rather than objects that register themselves: a linker leaves those out of a static
 /// library.
 constexpr Family kFamilies[] = {
     {.model_type = "bart", .config = config_in<BartConfig>, .seq2seq_lm = kBart},
-    {.model_type = "bert",
-     .config = config_in<BertConfig>,
-     .encoder = {bert},
-     .sequence_classifier = {bert_classifier}},
+    encoder_family("bert"),
     {.model_type = "convnext",
      .config = config_in<ConvNextConfig>,
      .image_classifier = {convnext, new_convnext}},
     vision_family("deit"),
     vision_family("dinov2"),
+    encoder_family("distilbert"),
+    encoder_family("electra"),
     decoder_family("gemma"),
     decoder_family("gemma2"),
     decoder_family("gemma3_text"),
@@ -203,8 +226,10 @@ constexpr Family kFamilies[] = {
     decoder_family("phi3"),
     decoder_family("qwen2"),
     decoder_family("qwen3"),
+    encoder_family("roberta"),
     decoder_family("smollm3"),
     vision_family("vit"),
+    encoder_family("xlm-roberta"),
 };
 
 // ---- Looking up
@@ -262,6 +287,8 @@ Model load(const Task<Model>& task, const fs::path& folder, const FromPretrained
 
 constexpr Task<TextEncoder> kEncoder = {&Family::encoder, "text encoder"};
 constexpr Task<SequenceClassifier> kClassifier = {&Family::sequence_classifier, "sequence classifier"};
+constexpr Task<TokenClassifier> kTokenClassifier = {&Family::token_classifier, "token classifier"};
+constexpr Task<MaskedLM> kMaskedLM = {&Family::masked_lm, "masked language model"};
 constexpr Task<CausalLM> kCausalLM = {&Family::causal_lm, "causal language model"};
 constexpr Task<ImageClassifier> kImageClassifier = {&Family::image_classifier, "image classifier"};
 constexpr Task<Seq2SeqLM> kSeq2SeqLM = {&Family::seq2seq_lm, "encoder-decoder"};
@@ -319,6 +346,27 @@ ModelConfig AutoModelForImageClassification::config_of(const fs::path& folder) {
 
 ImageClassifier AutoModelForImageClassification::from_config(const fs::path& folder) {
   return kImageClassifier.of(folder).of_file(folder);
+}
+
+TokenClassifier AutoModelForTokenClassification::from_pretrained(const fs::path& folder,
+                                                                 const FromPretrainedOptions& options) {
+  return load(kTokenClassifier, folder, options);
+}
+
+ModelConfig AutoModelForTokenClassification::config_of(const fs::path& folder) {
+  return kTokenClassifier.family(folder).config(folder);
+}
+
+MaskedLM AutoModelForMaskedLM::from_pretrained(const fs::path& folder, const FromPretrainedOptions& options) {
+  return load(kMaskedLM, folder, options);
+}
+
+ModelConfig AutoModelForMaskedLM::config_of(const fs::path& folder) {
+  return kMaskedLM.family(folder).config(folder);
+}
+
+MaskedLM AutoModelForMaskedLM::from_config(const fs::path& folder) {
+  return kMaskedLM.of(folder).of_file(folder);
 }
 
 Seq2SeqLM AutoModelForSeq2SeqLM::from_pretrained(const fs::path& folder,

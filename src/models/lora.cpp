@@ -49,7 +49,8 @@ std::vector<NamedModule> adapted_layers(Module& model) {
 std::vector<std::string> usual_targets(const PreTrainedModelImpl* model) {
   const std::string type = model != nullptr ? model->model_config().model_type : "";
   if (type == "gpt2") return {"c_attn"};
-  if (type == "bert") return {"query", "value"};
+  for (const char* known : {"bert", "roberta", "xlm-roberta", "electra"})
+    if (type == known) return {"query", "value"};
   for (const char* known :
        {"bart", "opt", "llama", "mistral", "gemma", "gemma2", "gemma3_text", "qwen2", "qwen3"})
     if (type == known) return {"q_proj", "v_proj"};
@@ -62,7 +63,13 @@ const char* task_of(const PreTrainedModelImpl& model) {
   if (dynamic_cast<const CausalLMImpl*>(&model) != nullptr) return "CAUSAL_LM";
   if (dynamic_cast<const Seq2SeqLMImpl*>(&model) != nullptr) return "SEQ_2_SEQ_LM";
   if (dynamic_cast<const SequenceClassifierImpl*>(&model) != nullptr) return "SEQ_CLS";
+  if (dynamic_cast<const TokenClassifierImpl*>(&model) != nullptr) return "TOKEN_CLS";
   return "FEATURE_EXTRACTION";
+}
+
+/// Of texts or of tokens.
+bool is_classifier(const LoraConfig& config) {
+  return config.task_type == "SEQ_CLS" || config.task_type == "TOKEN_CLS";
 }
 
 /// What the configuration leaves open.
@@ -73,7 +80,7 @@ LoraConfig completed(LoraConfig config, const PreTrainedModelImpl* model) {
   if (config.base_model_name_or_path.empty() && model->origin() != nullptr)
     config.base_model_name_or_path =
         std::filesystem::path(model->origin()->generation_file).parent_path().string();
-  if (config.task_type == "SEQ_CLS") {
+  if (is_classifier(config)) {
     // A new classifier is always trained.
     for (const char* head : {"classifier", "score"}) {
       auto& saved = config.modules_to_save;
@@ -140,7 +147,7 @@ std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules, Lor
 std::vector<NamedModule> saved_modules(const std::vector<NamedModule>& modules, const LoraConfig& config) {
   std::vector<NamedModule> found;
   const bool has_head = std::any_of(modules.begin(), modules.end(), [](const NamedModule& entry) {
-    return ends_with_name(entry.name, "lm_head");
+    return ends_with_name(entry.name, "lm_head") && entry.module->as<torch::nn::LinearImpl>() != nullptr;
   });
   for (const auto& name : config.modules_to_save) {
     const auto before = found.size();
@@ -154,7 +161,7 @@ std::vector<NamedModule> saved_modules(const std::vector<NamedModule>& modules, 
                         entry.name));
       found.push_back(entry);
     }
-    const bool is_usual = config.task_type == "SEQ_CLS" && (name == "classifier" || name == "score");
+    const bool is_usual = is_classifier(config) && (name == "classifier" || name == "score");
     if (found.size() == before && !is_usual)
       throw UsageError(
           fmt::format("add_lora: modules_to_save names '{}', which the model does not have", name));

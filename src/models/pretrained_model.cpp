@@ -97,6 +97,18 @@ TokenLosses CausalLMImpl::token_losses(const at::Tensor& labels, const TokenLoss
                               labels.defined() ? next_labels(labels) : labels, options);
 }
 
+at::Tensor MaskedLMImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                 const at::Tensor& token_type_ids, const at::Tensor& position_ids) {
+  return logits_of(head(), states(input_ids, attention_mask, token_type_ids, position_ids));
+}
+
+TokenLosses MaskedLMImpl::token_losses(const at::Tensor& labels, const TokenLossOptions& options,
+                                       const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                       const at::Tensor& token_type_ids, const at::Tensor& position_ids) {
+  return models::token_losses(head(), states(input_ids, attention_mask, token_type_ids, position_ids), labels,
+                              options);
+}
+
 at::Tensor Seq2SeqLMImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
                                   const at::Tensor& decoder_input_ids) {
   return logits_of(head(), states(input_ids, attention_mask, decoder_input_ids));

@@ -10,6 +10,14 @@ TokenLossModelImpl::TokenLossModelImpl(const CausalLM& model) : model_(model.ptr
   };
 }
 
+TokenLossModelImpl::TokenLossModelImpl(const MaskedLM& model) : model_(model.ptr()) {
+  share_parts();
+  losses_ = [impl = model.ptr().get()](const LabelledTexts& texts) {
+    return impl->token_losses(texts.labels, texts.options, texts.input_ids, texts.attention_mask,
+                              texts.token_type_ids, texts.position_ids);
+  };
+}
+
 TokenLossModelImpl::TokenLossModelImpl(const Seq2SeqLM& model) : model_(model.ptr()) {
   share_parts();
   losses_ = [impl = model.ptr().get()](const LabelledTexts& texts) {

@@ -1,6 +1,8 @@
 #include "lockstep/models/trainer_model.hpp"
 
+#include <ATen/ATen.h>
 #include <fmt/core.h>
+#include <torch/nn/functional/loss.h>
 
 #include <iostream>
 
@@ -47,6 +49,7 @@ class LanguageModelForward {
                       .attention_mask = in_batch(batch, "attention_mask"),
                       .position_ids = in_batch(batch, "position_ids"),
                       .decoder_input_ids = in_batch(batch, "decoder_input_ids"),
+                      .token_type_ids = in_batch(batch, "token_type_ids"),
                       .options = {.label_smoothing = label_smoothing_,
                                   .logits_at_a_time = outputs_.logits_at_a_time,
                                   .predictions = has_labels && !trains,
@@ -71,6 +74,31 @@ class LanguageModelForward {
   double label_smoothing_ = 0;
 };
 
+/// The outputs of a TokenClassifier.
+class TokenClassifierForward {
+ public:
+  Batch operator()(auto& wrapped, const Batch& batch) const {
+    const at::Tensor logits = wrapped(batch["input_ids"], in_batch(batch, "attention_mask"),
+                                      in_batch(batch, "token_type_ids"), in_batch(batch, "position_ids"));
+    Batch result{{"logits", logits}};
+    if (!batch.contains("labels")) return result;
+    const at::Tensor labels = batch["labels"];
+    result.set("loss_sum", torch::nn::functional::cross_entropy(
+                               logits.to(at::promote_types(logits.scalar_type(), at::kFloat)).flatten(0, 1),
+                               labels.flatten(),
+                               torch::nn::functional::CrossEntropyFuncOptions()
+                                   .reduction(torch::kSum)
+                                   .label_smoothing(label_smoothing_)));
+    result.set("loss_weight", labels.ne(kNoLabel).sum());
+    return result;
+  }
+
+  void set_label_smoothing(double factor) { label_smoothing_ = factor; }
+
+ private:
+  double label_smoothing_ = 0;
+};
+
 }  // namespace
 
 std::shared_ptr<ModelAdapter> trainer_model(const CausalLM& model, const LanguageModelOutputs& outputs) {
@@ -92,6 +120,17 @@ std::shared_ptr<ModelAdapter> trainer_model(const ImageClassifier& model) {
   return wrap_model(model, [](auto& wrapped, const Batch& batch) {
     return Batch{{"logits", wrapped(batch[batch.contains("pixel_values") ? "pixel_values" : "image"])}};
   });
+}
+
+std::shared_ptr<ModelAdapter> trainer_model(const TokenClassifier& model) {
+  warn_of_short_weights(*model.ptr());
+  return wrap_model(model, TokenClassifierForward());
+}
+
+std::shared_ptr<ModelAdapter> trainer_model(const MaskedLM& model, const LanguageModelOutputs& outputs) {
+  warn_of_short_weights(*model.ptr());
+  const TokenLossModel with_loss(model);
+  return wrap_model(with_loss, LanguageModelForward(with_loss, outputs));
 }
 
 std::shared_ptr<ModelAdapter> trainer_model(const Seq2SeqLM& model, const LanguageModelOutputs& outputs) {

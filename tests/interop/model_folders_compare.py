@@ -3,7 +3,7 @@
 For each family a tiny folder is written in the published layout: its names of weights, dtype and fields. PEER (model_folders_peer)
 loads it, says its logits and texts, and saves it. transformers must say the same of the folder, and
 load what PEER saved: no name missing or unexpected, the same logits and texts, the same configuration and generation settings. What
-transformers then saves of a decoder or an image classifier are the bytes that PEER saved.
+transformers then saves of a decoder, an encoder or an image classifier are the bytes that PEER saved.
 Leaves with 77 (skipped) where transformers is not installed.
 """
 import filecmp
@@ -24,7 +24,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 SMALL = dict(vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
              encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=40)
 IMAGES = {"vit", "deit", "dinov2", "convnext"}
+KINDS = {"encoder": transformers.AutoModel, "causal": transformers.AutoModelForCausalLM, "seq2seq": transformers.AutoModelForSeq2SeqLM,
+         "texts": transformers.AutoModelForSequenceClassification, "tokens": transformers.AutoModelForTokenClassification,
+         "masked": transformers.AutoModelForMaskedLM, "image": transformers.AutoModelForImageClassification}
 DECODERS = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "granite", "olmo2"}
+ENCODERS = {"bert", "roberta", "xlm-roberta", "distilbert", "electra"}
 TENSORFLOW = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 
 
@@ -42,6 +46,25 @@ def every_name(tensors):
     words = tensors["model.shared.weight"]
     names = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"]
     return {**tensors, **{name: words.clone() for name in names}}
+
+
+def encoders():
+    """Those of today, with what their published files have besides."""
+    sizes = dict(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=40)
+    roberta = dict(sizes, type_vocab_size=1, max_position_embeddings=42, layer_norm_eps=1e-5)
+    positions = lambda prefix, length: lambda tensors: {**tensors, f"{prefix}.embeddings.position_ids": torch.arange(length)[None]}
+    with_words = lambda name, words: lambda tensors: {**tensors, name: tensors[words].clone()}
+    distil = transformers.DistilBertConfig(vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=40)
+    for kind in ("encoder", "texts", "tokens", "masked"):
+        for name, config, change, fields in (
+                ("bert", transformers.BertConfig(**sizes), dict, {"position_embedding_type": "absolute"}),
+                ("roberta", transformers.RobertaConfig(**roberta), positions("roberta", 42), {"transformers_version": "4.17.0"}),
+                ("xlm-roberta", transformers.XLMRobertaConfig(**roberta), dict, {"output_past": True}),
+                ("distilbert", distil, dict, {"sinusoidal_pos_embds": False, "tie_weights_": True}),
+                ("electra", transformers.ElectraConfig(**sizes, embedding_size=12), positions("electra", 40), {"summary_use_proj": True})):
+            words = {"roberta": with_words("lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
+                     "distilbert": with_words("vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight")}
+            yield (f"{name}-{kind}", kind, KINDS[kind].from_config(config), words.get(name, change) if kind == "masked" else change, fields, None)
 
 
 def cases():
@@ -91,6 +114,7 @@ def cases():
             ("Olmo2", dict, {}, {})):
         config = getattr(transformers, kind + "Config")(**{**sizes, **more})
         yield (kind, "causal", transformers.AutoModelForCausalLM.from_config(config), change, fields, tokens)
+    yield from encoders()
     yield from image_cases()
 
 
@@ -127,12 +151,10 @@ def publish(folder, model, change, fields, generation):
 
 
 def answers(folder, task):
-    kinds = {"encoder": transformers.AutoModel, "causal": transformers.AutoModelForCausalLM, "seq2seq": transformers.AutoModelForSeq2SeqLM,
-             "image": transformers.AutoModelForImageClassification}
     with open(f"{folder}/config.json") as file:
         # The kernels of sdpa have no caps.
         kernel = {"attn_implementation": "eager"} if json.load(file)["model_type"] == "gemma2" else {}
-    model, report = kinds[task].from_pretrained(folder, output_loading_info=True, **kernel)
+    model, report = KINDS[task].from_pretrained(folder, output_loading_info=True, **kernel)
     model.eval()
     tokens = torch.tensor([[5, 9, 12, 33, 4, 7, 2]])
     with torch.no_grad():
@@ -142,6 +164,8 @@ def answers(folder, task):
             return report, {"logits": model(pixels, **({"interpolate_pos_encoding": True} if interpolates else {})).logits}
         if task == "encoder":
             return report, {"logits": model(tokens).last_hidden_state}
+        if task in ("texts", "tokens", "masked"):
+            return report, {"logits": model(tokens).logits}
         if task == "causal":
             out = {"logits": model(tokens).logits}
         else:
@@ -167,9 +191,8 @@ def compare(peer, root, name, task, model, change, fields, generation):
     problems += [f"{name}: {kind} of the saved folder: {sorted(names)}" for kind, names in report.items()
                  if names and "pooler" not in str(names)]
     problems += [f"{name}: {key} of the saved folder differ" for key in theirs if not same(theirs[key], again[key])]
-    if model.config.model_type in DECODERS | IMAGES:
-        kind = transformers.AutoModelForImageClassification if task == "image" else transformers.AutoModelForCausalLM
-        kind.from_pretrained(out).save_pretrained(f"{out}-python")
+    if model.config.model_type in DECODERS | ENCODERS | IMAGES:
+        KINDS[task].from_pretrained(out).save_pretrained(f"{out}-python")
         if not filecmp.cmp(f"{out}/model.safetensors", f"{out}-python/model.safetensors", shallow=False):
             problems.append(f"{name}: model.safetensors has other bytes than that which Python saves of it")
     for file in ("config.json", "generation_config.json"):

@@ -17,30 +17,34 @@ namespace models = lockstep::models;
 
 const models::GenerationConfig kSettings = {.max_new_tokens = 8, .num_beams = 2};
 
+/// Loads the model, and saves it again.
+template <class AutoModelOfTask>
+auto saved_again(const fs::path& folder, const fs::path& out) {
+  auto model = AutoModelOfTask::from_pretrained(folder);
+  model->eval();
+  models::save_pretrained(model, out);
+  return model;
+}
+
 lockstep::TensorMap answers(const std::string& task, const fs::path& folder, const fs::path& out) {
   const torch::NoGradGuard no_grad;
   const at::Tensor tokens = torch::tensor({{5, 9, 12, 33, 4, 7, 2}}, torch::kLong);
-  if (task == "encoder") {
-    auto model = models::AutoModel::from_pretrained(folder);
-    model->eval();
-    models::save_pretrained(model, out);
-    return {{"logits", model(tokens).last_hidden_state}};
-  }
+  if (task == "encoder")
+    return {{"logits", saved_again<models::AutoModel>(folder, out)(tokens).last_hidden_state}};
+  if (task == "texts")
+    return {{"logits", saved_again<models::AutoModelForSequenceClassification>(folder, out)(tokens)}};
+  if (task == "tokens")
+    return {{"logits", saved_again<models::AutoModelForTokenClassification>(folder, out)(tokens)}};
+  if (task == "masked") return {{"logits", saved_again<models::AutoModelForMaskedLM>(folder, out)(tokens)}};
   if (task == "causal") {
-    auto model = models::AutoModelForCausalLM::from_pretrained(folder);
-    model->eval();
-    models::save_pretrained(model, out);
+    auto model = saved_again<models::AutoModelForCausalLM>(folder, out);
     return {{"logits", model(tokens)}, {"texts", models::generate(model, tokens, kSettings)}};
   }
   if (task == "image") {
-    auto model = models::AutoModelForImageClassification::from_pretrained(folder);
-    model->eval();
-    models::save_pretrained(model, out);
+    auto model = saved_again<models::AutoModelForImageClassification>(folder, out);
     return {{"logits", model(torch::arange(3 * 32 * 48).mul(0.37).sin().view({1, 3, 32, 48}))}};
   }
-  auto model = models::AutoModelForSeq2SeqLM::from_pretrained(folder);
-  model->eval();
-  models::save_pretrained(model, out);
+  auto model = saved_again<models::AutoModelForSeq2SeqLM>(folder, out);
   return {{"logits", model(tokens, at::Tensor(), tokens)},
           {"texts", models::generate(model, tokens, at::Tensor(), kSettings)}};
 }

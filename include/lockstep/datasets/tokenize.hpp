@@ -39,7 +39,8 @@ struct TokenizeOptions {
   std::int64_t max_length = 0;
   /// Add [CLS], [SEP] and the like.
   bool add_special_tokens = true;
-  /// The columns to create: "input_ids", "attention_mask" and "token_type_ids".
+  /// The columns to create: "input_ids", "attention_mask", "token_type_ids", "special_tokens_mask" and
+  /// "word_ids" (see tokenizer::Encoding).
   std::vector<std::string> outputs = {"input_ids", "attention_mask"};
   /// Columns of the data set to keep, before the new ones, such as the label.
   std::vector<std::string> keep_columns = {};

@@ -96,6 +96,21 @@ struct AutoModelForImageClassification {
   static ImageClassifier from_config(const std::filesystem::path& folder);
 };
 
+/// Functions as of AutoModelForSequenceClassification.
+struct AutoModelForTokenClassification {
+  static TokenClassifier from_pretrained(const std::filesystem::path& folder,
+                                         const FromPretrainedOptions& options = {});
+  static ModelConfig config_of(const std::filesystem::path& folder);
+};
+
+/// Functions as of AutoModelForCausalLM. A head that the files do not have is new.
+struct AutoModelForMaskedLM {
+  static MaskedLM from_pretrained(const std::filesystem::path& folder,
+                                  const FromPretrainedOptions& options = {});
+  static ModelConfig config_of(const std::filesystem::path& folder);
+  static MaskedLM from_config(const std::filesystem::path& folder);
+};
+
 /// Functions as of AutoModelForCausalLM.
 struct AutoModelForSeq2SeqLM {
   static Seq2SeqLM from_pretrained(const std::filesystem::path& folder,

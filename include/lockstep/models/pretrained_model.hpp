@@ -37,7 +37,7 @@ struct ModelConfig {
   std::optional<std::int64_t> forced_bos_token_id = {};
   std::optional<std::int64_t> forced_eos_token_id = {};
 
-  /// The classes of a sequence classifier: see BertConfig.
+  /// The classes of a classifier: see EncoderConfig.
   std::int64_t num_labels = 2;
   std::vector<std::string> id2label = {};
   std::string problem_type = {};
@@ -47,7 +47,7 @@ struct KeyValueCache;
 struct ModelOrigin;
 struct ModelSizes;
 
-/// A model that has a folder in Hugging Face's form: its weights and its configuration. The base of the four
+/// A model that has a folder in Hugging Face's form: its weights and its configuration. The base of the
 /// tasks below, by which programs use a model of any family; AutoModel and its kin create them.
 class PreTrainedModelImpl : public torch::nn::Module {
  public:
@@ -126,6 +126,39 @@ class SequenceClassifierImpl : public PreTrainedModelImpl {
   virtual void set_id2label(std::vector<std::string> names) = 0;
 };
 TORCH_MODULE(SequenceClassifier);
+
+/// Gives each token of a text scores for its classes: names in texts, parts of speech.
+class TokenClassifierImpl : public PreTrainedModelImpl {
+ public:
+  /// Logits [rows, tokens, num_labels]. Inputs as for SequenceClassifier and CausalLM.
+  virtual at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                             const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {}) = 0;
+
+  /// As of SequenceClassifier.
+  virtual void set_id2label(std::vector<std::string> names) = 0;
+};
+TORCH_MODULE(TokenClassifier);
+
+/// Predicts tokens that are masked from those around them.
+class MaskedLMImpl : public PreTrainedModelImpl {
+ public:
+  /// Logits [rows, tokens, vocab_size] of each token itself. Inputs as for SequenceClassifier and CausalLM.
+  at::Tensor forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                     const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {});
+
+  /// The losses of `labels`, integers [rows, tokens]: the tokens that were masked, and kNoLabel elsewhere.
+  /// Without whole logits of large vocabularies: see lockstep::models::token_losses(). DDP and FSDP wrap a
+  /// TokenLossModel for it.
+  TokenLosses token_losses(const at::Tensor& labels, const TokenLossOptions& options,
+                           const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                           const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {});
+
+  /// The states [rows, tokens, width] of which head() makes the logits. Inputs as for forward().
+  virtual at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
+                            const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {}) = 0;
+  virtual TokenHead head() const = 0;
+};
+TORCH_MODULE(MaskedLM);
 
 /// Writes a text from another one: translations, summaries.
 class Seq2SeqLMImpl : public PreTrainedModelImpl {

@@ -11,21 +11,23 @@
 namespace lockstep::models {
 
 /// Texts, and the tokens that a language model is to predict. The tensors are the arguments of token_losses()
-/// of CausalLM and Seq2SeqLM.
+/// of CausalLM, MaskedLM and Seq2SeqLM.
 struct LabelledTexts {
   at::Tensor input_ids;
   at::Tensor labels;
   at::Tensor attention_mask = {};
-  /// Of a CausalLM.
+  /// Of a CausalLM and a MaskedLM.
   at::Tensor position_ids = {};
   /// Of a Seq2SeqLM.
   at::Tensor decoder_input_ids = {};
+  /// Of a MaskedLM.
+  at::Tensor token_type_ids = {};
   TokenLossOptions options = {};
 };
 /// Used by DistributedDataParallel.
 void visit_tensors_of(LabelledTexts& texts, const auto& visit) {
   for (at::Tensor* tensor : {&texts.input_ids, &texts.labels, &texts.attention_mask, &texts.position_ids,
-                             &texts.decoder_input_ids}) {
+                             &texts.decoder_input_ids, &texts.token_type_ids}) {
     if (tensor->defined()) visit(*tensor);
   }
 }
@@ -40,6 +42,7 @@ void visit_tensors_of(LabelledTexts& texts, const auto& visit) {
 class TokenLossModelImpl : public torch::nn::Module {
  public:
   explicit TokenLossModelImpl(const CausalLM& model);
+  explicit TokenLossModelImpl(const MaskedLM& model);
   explicit TokenLossModelImpl(const Seq2SeqLM& model);
 
   TokenLosses forward(const LabelledTexts& texts) { return losses_(texts); }

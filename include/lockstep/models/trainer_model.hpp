@@ -39,6 +39,13 @@ std::shared_ptr<ModelAdapter> trainer_model(const CausalLM& model, const Languag
 /// "input_ids" and, where the batch has them, "attention_mask" and "token_type_ids". The output is "logits".
 /// *Local*.
 std::shared_ptr<ModelAdapter> trainer_model(const SequenceClassifier& model);
+/// The same, and where the batch has them "labels", int64 [rows, tokens], with -100 for tokens that do not
+/// count: then the outputs are also "loss_sum" and "loss_weight", with the Trainer's label_smoothing_factor.
+/// *Local*.
+std::shared_ptr<ModelAdapter> trainer_model(const TokenClassifier& model);
+/// "input_ids" and, where the batch has them, "labels", "attention_mask", "token_type_ids" and
+/// "position_ids". *Local*.
+std::shared_ptr<ModelAdapter> trainer_model(const MaskedLM& model, const LanguageModelOutputs& outputs = {});
 /// "pixel_values", as transformers' batches have them, or "image" of this library's data sets: floating point
 /// [rows, channels, height, width]. The output is "logits". *Local*.
 std::shared_ptr<ModelAdapter> trainer_model(const ImageClassifier& model);

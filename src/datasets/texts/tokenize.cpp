@@ -1,8 +1,9 @@
 #include "lockstep/datasets/tokenize.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
@@ -17,15 +18,21 @@ namespace fs = std::filesystem;
 using tokenizer::Encoding;
 using List = std::vector<std::int64_t>;
 
-/// The member of an encoding that a column is built from.
-using Part = List Encoding::*;
+constexpr const char* kOutputs[] = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask",
+                                    "word_ids"};
 
-Part part_called(const std::string& name) {
-  if (name == "input_ids") return &Encoding::ids;
-  if (name == "attention_mask") return &Encoding::attention_mask;
-  if (name == "token_type_ids") return &Encoding::type_ids;
-  throw UsageError("tokenize: there is no output '" + name +
-                   "'; there are input_ids, attention_mask and token_type_ids.");
+void append_output(ColumnBuilder& lists, const Encoding& encoding, const std::string& output) {
+  if (output == "input_ids") return lists.append(encoding.ids);
+  if (output == "attention_mask") return lists.append(encoding.attention_mask);
+  if (output == "token_type_ids") return lists.append(encoding.type_ids);
+  if (output == "special_tokens_mask") return lists.append(encoding.special_tokens_mask);
+  lists.append(List(encoding.word_ids.begin(), encoding.word_ids.end()));
+}
+
+void check_output(const std::string& name) {
+  if (std::find(std::begin(kOutputs), std::end(kOutputs), name) != std::end(kOutputs)) return;
+  throw UsageError(
+      fmt::format("tokenize: there is no output '{}'; there are {}.", name, fmt::join(kOutputs, ", ")));
 }
 
 Tokenizer cutting(const TokenizeOptions& options) {
@@ -54,7 +61,7 @@ Columns columns_of(const std::vector<Encoding>& encodings, const TokenizeOptions
   Columns columns;
   for (const auto& name : options.outputs) {
     ColumnBuilder lists(DataType::list(DataType(TypeKind::int64)));
-    for (const auto& encoding : encodings) lists.append(encoding.*part_called(name));
+    for (const auto& encoding : encodings) append_output(lists, encoding, name);
     columns.emplace_back(name, lists.finish());
   }
   return columns;
@@ -96,7 +103,7 @@ void check_tokenize_options(const ArrowDataset& texts, const TokenizeOptions& op
     throw UsageError(fmt::format("tokenize: max_length must be 0 (texts are not cut) or more, but is {}.",
                                  options.max_length));
   }
-  for (const auto& name : options.outputs) part_called(name);
+  for (const auto& name : options.outputs) check_output(name);
   check_texts(texts, options.column);
   if (!options.pair_column.empty()) check_texts(texts, options.pair_column);
 }

@@ -1,0 +1,82 @@
+#include "lockstep/models/encoder.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/core.h>
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <memory>
+
+#include "lockstep/core/error.hpp"
+#include "models/attention.hpp"
+#include "models/encoder_form.hpp"
+#include "models/encoder_layers.hpp"
+#include "models/weights_dtype.hpp"
+
+namespace lockstep::models {
+namespace {
+
+void check_encoder(const EncoderConfig& config) {
+  const EncoderForm& form = encoder_form_of(config.model_type);
+  if (config.num_attention_heads < 1 || config.hidden_size % config.num_attention_heads != 0) {
+    throw UsageError(fmt::format("a {}'s hidden_size ({}) must be a multiple of its num_attention_heads ({})",
+                                 form.name, config.hidden_size, config.num_attention_heads));
+  }
+  if (form.embedding_size == 0 && embedding_width(config) != config.hidden_size)
+    throw UsageError(
+        fmt::format("a {} has embeddings of its hidden_size: leave embedding_size open", form.name));
+  if (form.offsets_positions && !config.pad_token_id)
+    throw UsageError(fmt::format("a {} needs a pad_token_id: its positions begin behind it", form.name));
+}
+
+/// Options of FSDP call BERT's layers by this name.
+class BertLayerImpl final : public EncoderLayerImpl {
+ public:
+  using EncoderLayerImpl::EncoderLayerImpl;
+};
+TORCH_MODULE(BertLayer);
+
+}  // namespace
+
+EncoderModelImpl::EncoderModelImpl(const EncoderConfig& config, bool add_pooling_layer)
+    : EncoderFor(config, "Model") {
+  check_encoder(config);
+  const EncoderForm& form = encoder_form_of(config.model_type);
+  embeddings_ = register_module("embeddings", std::make_shared<EncoderEmbeddingsImpl>(config));
+  const std::int64_t inputs = embedding_width(config), width = config.hidden_size;
+  if (inputs != width) project_ = register_module("embeddings_project", Linear(inputs, width));
+  layers_ = register_at(*this, form.names.list, torch::nn::ModuleList());
+  const bool is_bert = config.model_type == "bert";
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (is_bert) {
+      layers_->push_back(made_in_dtype(BertLayer(config)));
+    } else {
+      layers_->push_back(made_in_dtype(EncoderLayer(config)));
+    }
+  }
+  if (add_pooling_layer && form.has_pooler)
+    pooler_ = register_at(*this, "pooler.dense", Linear(width, width));
+  apply([&](torch::nn::Module& module) { initialize(module, config_.initializer_range); });
+}
+
+EncoderModelImpl::~EncoderModelImpl() = default;
+
+TextEncoderOutput EncoderModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
+                                            const at::Tensor& token_type_ids,
+                                            const at::Tensor& position_ids) {
+  check_tokens(encoder_form_of(config_.model_type).name, input_ids, position_ids,
+               config_.max_position_embeddings - first_position(config_));
+  const bool several_texts = position_ids.defined() && !attention_mask.defined();
+  const at::Tensor mask = several_texts ? same_text_mask(position_ids) : padding_mask(attention_mask);
+  at::Tensor embedded = embeddings_->forward(input_ids, token_type_ids, position_ids);
+  if (project_) embedded = project_(embedded);
+  Norms states{embedded};
+  for (const auto& layer : *layers_) states = layer->as<EncoderLayerImpl>()->forward(states, mask);
+  TextEncoderOutput output;
+  output.last_hidden_state = states.front();
+  if (pooler_) output.pooler_output = at::tanh(pooler_(output.last_hidden_state.select(1, 0)));
+  return output;
+}
+
+at::Tensor EncoderModelImpl::word_embeddings() const { return embeddings_->words(); }
+
+}  // namespace lockstep::models

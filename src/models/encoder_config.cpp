@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/class_names.hpp"
+#include "lockstep/models/encoder.hpp"
+#include "models/attention.hpp"
+#include "models/config_file.hpp"
+#include "models/encoder_form.hpp"
+#include "models/model_origin.hpp"
+
+namespace lockstep::models {
+namespace {
+
+std::vector<std::string> names_of_classes(const EncoderConfig& config) {
+  if (config.id2label.empty()) return placeholder_class_names(config.num_labels);
+  if (std::ssize(config.id2label) == config.num_labels) return config.id2label;
+  throw UsageError(fmt::format("num_labels is {}, but id2label names {} classes: expected as many",
+                               config.num_labels, config.id2label.size()));
+}
+
+void add_class_names(const EncoderConfig& config, nlohmann::ordered_json& json) {
+  nlohmann::ordered_json names;
+  std::map<std::string, std::int64_t> ids;
+  std::int64_t label = 0;
+  for (const auto& name : names_of_classes(config)) {
+    names[std::to_string(label)] = name;
+    ids[name] = label++;
+  }
+  json["id2label"] = std::move(names);
+  json["label2id"] = ids;
+}
+
+/// The fields that Lockstep knows, except "architectures".
+nlohmann::ordered_json encoder_fields(const EncoderConfig& config) {
+  const EncoderForm& form = encoder_form_of(config.model_type);
+  const EncoderFields& fields = form.fields;
+  nlohmann::ordered_json json = {{fields.attention_dropout, config.attention_probs_dropout_prob},
+                                 {fields.classifier_dropout, nullptr},
+                                 {fields.hidden_act, config.hidden_act},
+                                 {fields.hidden_dropout, config.hidden_dropout_prob},
+                                 {fields.hidden_size, config.hidden_size},
+                                 {"initializer_range", config.initializer_range},
+                                 {fields.intermediate_size, config.intermediate_size}};
+  if (!form.norm_eps) json["layer_norm_eps"] = config.layer_norm_eps;
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["model_type"] = config.model_type;
+  json[fields.num_attention_heads] = config.num_attention_heads;
+  json[fields.num_hidden_layers] = config.num_hidden_layers;
+  json["pad_token_id"] = nullptr;
+  if (form.has_types) json["type_vocab_size"] = config.type_vocab_size;
+  json["vocab_size"] = config.vocab_size;
+  if (form.embedding_size > 0)
+    json["embedding_size"] = config.embedding_size > 0 ? config.embedding_size : config.hidden_size;
+  if (config.classifier_dropout) {
+    json[fields.classifier_dropout] = *config.classifier_dropout;
+  } else if (form.classifier_dropout) {
+    json[fields.classifier_dropout] = config.hidden_dropout_prob;
+  }
+  if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
+  if (!config.tie_word_embeddings) json["tie_word_embeddings"] = false;
+  if (!config.problem_type.empty()) json["problem_type"] = config.problem_type;
+  add_class_names(config, json);
+  return json;
+}
+
+const char* type_of(const ConfigFile& file) {
+  std::string type = "bert";
+  file.text("model_type", type);
+  for (const auto& known : EncoderConfig::model_types())
+    if (type == known) return encoder_form_of(type).model_type;
+  file.fail("model_type", fmt::format("'{}': this is the configuration of another model",
+                                      fmt::join(EncoderConfig::model_types(), "', '")));
+}
+
+void read_sizes(const ConfigFile& file, const EncoderFields& names, EncoderConfig& config) {
+  const EncoderFields usual;
+  file.number("vocab_size", config.vocab_size);
+  // Python takes the usual names of these as well.
+  for (const auto& fields : {usual, names}) {
+    file.number(fields.hidden_size, config.hidden_size);
+    file.number(fields.num_hidden_layers, config.num_hidden_layers);
+    file.number(fields.num_attention_heads, config.num_attention_heads);
+  }
+  file.number(names.intermediate_size, config.intermediate_size);
+  file.require_multiple(names.hidden_size, config.hidden_size, names.num_attention_heads,
+                        config.num_attention_heads);
+}
+
+void read_padding(const ConfigFile& file, const EncoderForm& form, EncoderConfig& config) {
+  file.number("pad_token_id", config.pad_token_id, 0);
+  if (!form.offsets_positions) return;
+  if (!config.pad_token_id)
+    file.fail("pad_token_id", fmt::format("a token: a {}'s positions begin behind it", form.name));
+  if (first_position(config) >= config.max_position_embeddings)
+    throw DataError(fmt::format(
+        "{}: the field 'max_position_embeddings' is {}, expected more than 'pad_token_id' + 1, which is {}",
+        file.name(), config.max_position_embeddings, first_position(config)));
+}
+
+}  // namespace
+
+EncoderConfig EncoderConfig::of(const std::string& model_type) {
+  const EncoderForm& form = encoder_form_of(model_type);
+  EncoderConfig config;
+  config.model_type = model_type;
+  config.vocab_size = form.vocab_size;
+  config.hidden_size = form.hidden_size;
+  config.num_hidden_layers = form.layers;
+  config.num_attention_heads = form.heads;
+  config.intermediate_size = form.intermediate_size;
+  config.pad_token_id = form.padding;
+  config.embedding_size = form.embedding_size;
+  config.classifier_dropout = form.classifier_dropout;
+  if (!form.has_types) config.type_vocab_size = 1;
+  if (form.norm_eps) config.layer_norm_eps = *form.norm_eps;
+  return config;
+}
+
+EncoderConfig EncoderConfig::from_file(const std::filesystem::path& path) {
+  const ConfigFile file(path);
+  EncoderConfig config = of(type_of(file));
+  const EncoderForm& form = encoder_form_of(config.model_type);
+  const EncoderFields& names = form.fields;
+  read_sizes(file, names, config);
+  file.choice(names.hidden_act, config.hidden_act, kActivations);
+  file.real(names.hidden_dropout, config.hidden_dropout_prob, 1);
+  file.real(names.attention_dropout, config.attention_probs_dropout_prob, 1);
+  file.real(names.classifier_dropout, config.classifier_dropout, 1);
+  file.number("max_position_embeddings", config.max_position_embeddings);
+  if (form.has_types) file.number("type_vocab_size", config.type_vocab_size);
+  if (form.embedding_size > 0) file.number("embedding_size", config.embedding_size);
+  file.real("initializer_range", config.initializer_range, 10);
+  if (!form.norm_eps) file.real("layer_norm_eps", config.layer_norm_eps, 1);
+  read_padding(file, form, config);
+  file.labels(config.num_labels, config.id2label);
+  file.choice("problem_type", config.problem_type,
+              {"regression", "single_label_classification", "multi_label_classification"});
+  file.flag("tie_word_embeddings", config.tie_word_embeddings);
+  std::string positions = "absolute";
+  file.choice("position_embedding_type", positions, {"absolute"});
+  file.require("is_decoder", false);
+  config.origin = read_origin(path, encoder_fields(config));
+  return config;
+}
+
+std::string EncoderConfig::to_json(const std::string& architecture) const {
+  return config_text(origin.get(), architecture, encoder_fields(*this));
+}
+
+std::string EncoderConfig::architecture(const std::string& task) const {
+  return encoder_form_of(model_type).class_name + task;
+}
+
+ModelConfig EncoderConfig::model_config() const {
+  return {.model_type = model_type,
+          .vocab_size = vocab_size,
+          .max_position_embeddings = max_position_embeddings - first_position(*this),
+          .pad_token_id = pad_token_id,
+          .num_labels = num_labels,
+          .id2label = id2label,
+          .problem_type = problem_type};
+}
+
+}  // namespace lockstep::models

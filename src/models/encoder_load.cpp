@@ -1,0 +1,141 @@
+#include <ATen/ATen.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/encoder.hpp"
+#include "models/encoder_form.hpp"
+#include "models/load_weights.hpp"
+#include "models/weights_dtype.hpp"
+#include "train/model_content.hpp"
+
+namespace lockstep::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+PretrainedNames names_of_encoder(const EncoderForm& form) {
+  const std::string prefix = std::string(form.prefix) + ".", list = std::string(form.names.list) + ".";
+  const std::string width = form.fields.hidden_size, inner = form.fields.intermediate_size;
+  const std::string embedded = form.embedding_size > 0 ? "embedding_size" : width;
+  const auto in_layer = [](const char* part, const char* end) { return std::string(".") + part + end; };
+  PretrainedNames names{
+      .base_prefix = prefix,
+      .new_heads = {"pooler.", prefix + "pooler."},
+      .other_heads = {"pooler.", prefix + "pooler."},
+      .constants = {"embeddings.position_ids", "embeddings.token_type_ids"},
+      .sizes = {{"embeddings.", "word_embeddings.weight", {"vocab_size", embedded}},
+                {"embeddings.", "position_embeddings.weight", {"max_position_embeddings", embedded}},
+                {"embeddings.", "token_type_embeddings.weight", {"type_vocab_size", embedded}},
+                {"embeddings.", "", {embedded}},
+                {"embeddings_project.", "", {width, embedded}},
+                {list, in_layer(form.names.inner, ".weight"), {inner, width}},
+                {list, in_layer(form.names.inner, ".bias"), {inner}},
+                {list, in_layer(form.names.attended, ".weight"), {width, width}},
+                {list, in_layer(form.names.outer, ".weight"), {width, inner}},
+                {std::string(form.classifier.output) + ".", "", {"id2label", width}},
+                {"", "", {width, width}}},
+      .layers = {{list, form.fields.num_hidden_layers}}};
+  for (const char* head : form.heads_of_tasks)
+    if (head != nullptr) names.other_heads.emplace_back(head);
+  return names;
+}
+
+/// Loads a model whose tensors with these beginnings may be missing, or are new in any case.
+template <class Model>
+void load_with_head(Model& model, const fs::path& folder, const std::vector<std::string>& head, bool is_new,
+                    PretrainedReport* report) {
+  WeightsDtype::apply(*model);
+  auto names = names_of_encoder(encoder_form_of(model->config().model_type));
+  names.new_heads.insert(names.new_heads.end(), head.begin(), head.end());
+  auto tensors = parallel::named_state_of(*model);
+  std::vector<std::string> fresh;
+  // A head with other classes is a different one, even with the same name.
+  if (is_new) {
+    std::erase_if(tensors, [&](const NamedTensor& entry) {
+      const bool is_of_head = std::any_of(head.begin(), head.end(), [&](const std::string& beginning) {
+        return entry.name.starts_with(beginning);
+      });
+      if (is_of_head) fresh.push_back(entry.name);
+      return is_of_head;
+    });
+  }
+  auto found = load_pretrained(folder, tensors, names);
+  found.initialized.insert(found.initialized.end(), fresh.begin(), fresh.end());
+  model->set_renames(found.renames);
+  if (report) *report = std::move(found);
+}
+
+template <class Model>
+Model load_classifier(const fs::path& folder, const std::vector<std::string>& head, std::int64_t num_labels,
+                      PretrainedReport* report, bool new_classifier) {
+  EncoderConfig config = EncoderConfig::from_file(folder);
+  const bool is_new = new_classifier || (num_labels != 0 && num_labels != config.num_labels);
+  if (is_new) {
+    config.id2label.clear();
+    config.problem_type.clear();
+  }
+  if (num_labels != 0) config.num_labels = num_labels;
+  Model model(config);
+  load_with_head(model, folder, head, is_new, report);
+  return model;
+}
+
+/// A file may have the weights of the head's last layer as well. If they are others, the configuration is
+/// wrong.
+void check_tied_words(const EncoderForMaskedLM& model, const fs::path& folder,
+                      const std::vector<std::string>& unused) {
+  const std::string name =
+      std::string(encoder_form_of(model->config().model_type).masked.decoder) + ".weight";
+  if (std::find(unused.begin(), unused.end(), name) == unused.end()) return;
+  const auto file = model_file_of(folder);
+  const at::Tensor weight = open_model_file(file).get_tensor(name), words = model->head().weight;
+  if (weight.sizes() == words.sizes() && at::equal(weight.to(words.scalar_type()), words.detach().cpu()))
+    return;
+  throw DataError(
+      fmt::format("{}: '{}' is not the embedding: a head for masked words with weights of its own is not "
+                  "implemented",
+                  file.string(), name));
+}
+
+}  // namespace
+
+EncoderModel load_encoder(const fs::path& folder, bool add_pooling_layer, PretrainedReport* report) {
+  EncoderModel model(EncoderConfig::from_file(folder), add_pooling_layer);
+  load_weights(*model, folder, names_of_encoder(encoder_form_of(model->config().model_type)), report);
+  return model;
+}
+
+EncoderForSequenceClassification load_encoder_classifier(const fs::path& folder, std::int64_t num_labels,
+                                                         PretrainedReport* report, bool new_classifier) {
+  return load_classifier<EncoderForSequenceClassification>(folder, {"pre_classifier.", "classifier."},
+                                                           num_labels, report, new_classifier);
+}
+
+EncoderForTokenClassification load_encoder_for_tokens(const fs::path& folder, std::int64_t num_labels,
+                                                      PretrainedReport* report, bool new_classifier) {
+  return load_classifier<EncoderForTokenClassification>(folder, {"classifier."}, num_labels, report,
+                                                        new_classifier);
+}
+
+EncoderForMaskedLM load_encoder_for_masked_words(const fs::path& folder, PretrainedReport* report) {
+  const EncoderConfig config = EncoderConfig::from_file(folder);
+  if (!config.tie_word_embeddings)
+    throw DataError(
+        fmt::format("{}: the field 'tie_word_embeddings' is false, expected true: a head for "
+                    "masked words with weights of its own is not implemented",
+                    (folder / kConfigFileName).string()));
+  EncoderForMaskedLM model(config);
+  const auto& head = encoder_form_of(config.model_type).masked;
+  PretrainedReport found;
+  load_with_head(model, folder,
+                 {std::string(head.dense) + ".", std::string(head.norm) + ".", std::string(head.bias)},
+                 /*is_new=*/false, &found);
+  check_tied_words(model, folder, found.unused);
+  if (report) *report = std::move(found);
+  return model;
+}
+
+}  // namespace lockstep::models
