@@ -25,18 +25,60 @@ using lockstep::Feature;
 using lockstep::models::are_class_names;
 using lockstep::models::placeholder_class_names;
 
-bool is_text(const Column& column) { return column.type().is_text_or_binary(); }
+/// The labels of a column: one in each row, or a list of them.
+class Labels {
+ public:
+  Labels(const ArrowDataset& table, const std::string& column, bool in_lists, std::string what)
+      : column_(table.column(column)),
+        feature_(table.features()[column]),
+        in_lists_(in_lists),
+        what_(std::move(what)) {
+    if (!in_lists) return;
+    if (!column_.type().is_list() || feature_.children().empty())
+      throw lockstep::UsageError(fmt::format("{}: column '{}' has the type {}, expected lists of labels.",
+                                             what_, column, column_.type().text()));
+    const Feature element = feature_.children().front();
+    feature_ = element;
+  }
 
-/// The label of a row as stored in the file: a name or a number.
-lockstep::Value label_at(const Column& column, std::int64_t row, const std::string& what) {
-  auto label = column.value(row);
-  if (!label.is_null()) return label;
-  throw DataError(fmt::format("{}, row {}, has no label.", what, row));
-}
+  /// That of one label.
+  const Feature& feature() const { return feature_; }
+  bool are_texts() const {
+    return (in_lists_ ? column_.type().element() : column_.type()).is_text_or_binary();
+  }
+  std::int64_t rows() const { return column_.size(); }
+  /// The file, and the row, for errors.
+  std::string place(std::int64_t row) const { return fmt::format("{}, row {}", what_, row); }
 
-Classes from_names(const Column& column, const std::string& what) {
+  /// As stored in the file: names or numbers.
+  std::vector<lockstep::Value> of_row(std::int64_t row) const {
+    auto value = column_.value(row);
+    if (value.is_null()) fail_missing(row);
+    if (!in_lists_) return {std::move(value)};
+    for (const auto& label : value.list())
+      if (label.is_null()) fail_missing(row);
+    return value.list();
+  }
+
+  void for_each(const auto& take) const {
+    for (std::int64_t row = 0; row < rows(); ++row)
+      for (const auto& label : of_row(row)) take(row, label);
+  }
+
+ private:
+  [[noreturn]] void fail_missing(std::int64_t row) const {
+    throw DataError(fmt::format("{}, has {}no label.", place(row), in_lists_ ? "a word with " : ""));
+  }
+
+  Column column_;
+  Feature feature_;
+  bool in_lists_;
+  std::string what_;
+};
+
+Classes from_names(const Labels& labels) {
   std::set<std::string> names;
-  for (std::int64_t row = 0; row < column.size(); ++row) names.insert(label_at(column, row, what).text());
+  labels.for_each([&](std::int64_t, const lockstep::Value& label) { names.insert(label.text()); });
   return {.names = {names.begin(), names.end()}, .count = static_cast<std::int64_t>(names.size())};
 }
 
@@ -47,27 +89,26 @@ std::optional<std::int64_t> number_of(const lockstep::Value& label) {
   return label.integer();
 }
 
-Classes from_numbers(const Column& column, const std::string& what) {
+Classes from_numbers(const Labels& labels) {
   std::int64_t largest = -1;
-  for (std::int64_t row = 0; row < column.size(); ++row) {
-    const auto label = label_at(column, row, what);
+  labels.for_each([&](std::int64_t row, const lockstep::Value& label) {
     const auto number = number_of(label);
     if (!number || *number < 0) {
-      throw DataError(fmt::format("{}, row {}, has the label {}: expected names, or numbers from 0 on.", what,
-                                  row, label.to_json()));
+      throw DataError(fmt::format("{}, has the label {}: expected names, or numbers from 0 on.",
+                                  labels.place(row), label.to_json()));
     }
     largest = std::max(largest, *number);
-  }
+  });
   return {.names = {}, .count = largest + 1};
 }
 
 /// Maps the labels of one column to class numbers.
 class LabelNumbers {
  public:
-  LabelNumbers(const Feature& feature, bool text, const Classes& classes)
-      : text_(text), none_(classes.count), numbers_(by_name(classes)) {
-    if (feature.kind() != Feature::Kind::class_label || classes.names.empty()) return;
-    for (const auto& name : feature.names()) declared_.push_back(number_of(name));
+  LabelNumbers(const Labels& labels, const Classes& classes)
+      : text_(labels.are_texts()), none_(classes.count), numbers_(by_name(classes)) {
+    if (labels.feature().kind() != Feature::Kind::class_label || classes.names.empty()) return;
+    for (const auto& name : labels.feature().names()) declared_.push_back(number_of(name));
   }
 
   /// The number; out of range if the label is not one of the classes.
@@ -101,13 +142,18 @@ class LabelNumbers {
   std::vector<std::int64_t> declared_;
 };
 
-Classes found_classes(const ArrowDataset& table, const std::string& column, const std::string& what) {
-  const Feature& feature = table.features()[column];
+Classes found_classes(const Labels& labels) {
+  const Feature& feature = labels.feature();
   if (feature.kind() == Feature::Kind::class_label) {
     return {.names = feature.names(), .count = static_cast<std::int64_t>(feature.names().size())};
   }
-  const Column labels = table.column(column);
-  return is_text(labels) ? from_names(labels, what) : from_numbers(labels, what);
+  return labels.are_texts() ? from_names(labels) : from_numbers(labels);
+}
+
+Classes several_classes(const Labels& labels, const std::string& column, const std::string& what) {
+  const Classes classes = found_classes(labels);
+  if (classes.count >= 2) return classes;
+  throw DataError(fmt::format("{}: column '{}' has one class only: expected two or more.", what, column));
 }
 
 /// At most as many of the names as fit a line.
@@ -129,6 +175,27 @@ std::vector<std::string> names_missing(const std::vector<std::string>& names,
   return missing;
 }
 
+/// The numbers of a row's labels.
+std::vector<std::int64_t> numbers_in_row(const Labels& labels, std::int64_t row,
+                                         const LabelNumbers& number_of, const Classes& classes) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& label : labels.of_row(row)) {
+    numbers.push_back(number_of(label));
+    if (numbers.back() >= 0 && numbers.back() < classes.count) continue;
+    throw DataError(fmt::format("{}: the label {} is not one of the {} classes of the training{}.",
+                                labels.place(row), label.to_json(), classes.count,
+                                classes.names.empty() ? "" : ": " + listed(classes.names)));
+  }
+  return numbers;
+}
+
+ArrowDataset with_column_of_labels(const ArrowDataset& table, const std::string& column,
+                                   lockstep::Column labels) {
+  std::vector<std::string> replaced = {column};
+  if (column != "labels" && table.has_column("labels")) replaced.emplace_back("labels");
+  return table.remove_columns(replaced).add_column("labels", std::move(labels));
+}
+
 /// A duplicate name does not determine a label's number.
 void check_names_differ(const std::vector<std::string>& names, const std::string& model_folder) {
   std::set<std::string> seen;
@@ -142,9 +209,11 @@ void check_names_differ(const std::vector<std::string>& names, const std::string
 }  // namespace
 
 Classes classes_of(const ArrowDataset& table, const std::string& column, const std::string& what) {
-  const Classes classes = found_classes(table, column, what);
-  if (classes.count >= 2) return classes;
-  throw DataError(fmt::format("{}: column '{}' has one class only: expected two or more.", what, column));
+  return several_classes(Labels(table, column, /*in_lists=*/false, what), column, what);
+}
+
+Classes tag_classes_of(const ArrowDataset& table, const std::string& column, const std::string& what) {
+  return several_classes(Labels(table, column, /*in_lists=*/true, what), column, what);
 }
 
 Classes agreed_classes(const Classes& data, const Classes& model, const std::string& data_file,
@@ -172,20 +241,22 @@ Classes agreed_classes(const Classes& data, const Classes& model, const std::str
 
 ArrowDataset with_labels(const ArrowDataset& table, const std::string& column, const Classes& classes,
                          const std::string& what) {
-  const Column labels = table.column(column);
-  const LabelNumbers number_of(table.features()[column], is_text(labels), classes);
+  const Labels labels(table, column, /*in_lists=*/false, what);
+  const LabelNumbers number_of(labels, classes);
   std::vector<std::int64_t> numbers;
-  for (std::int64_t row = 0; row < labels.size(); ++row) {
-    const auto label = label_at(labels, row, what);
-    numbers.push_back(number_of(label));
-    if (numbers.back() >= 0 && numbers.back() < classes.count) continue;
-    throw DataError(fmt::format("{}, row {}: the label {} is not one of the {} classes of the training{}.",
-                                what, row, label.to_json(), classes.count,
-                                classes.names.empty() ? "" : ": " + listed(classes.names)));
-  }
-  std::vector<std::string> replaced = {column};
-  if (column != "labels" && table.has_column("labels")) replaced.emplace_back("labels");
-  return table.remove_columns(replaced).add_column("labels", lockstep::make_column(numbers));
+  for (std::int64_t row = 0; row < labels.rows(); ++row)
+    numbers.push_back(numbers_in_row(labels, row, number_of, classes).front());
+  return with_column_of_labels(table, column, lockstep::make_column(numbers));
+}
+
+ArrowDataset with_tags(const ArrowDataset& table, const std::string& column, const Classes& classes,
+                       const std::string& what) {
+  const Labels labels(table, column, /*in_lists=*/true, what);
+  const LabelNumbers number_of(labels, classes);
+  std::vector<std::vector<std::int64_t>> numbers;
+  for (std::int64_t row = 0; row < labels.rows(); ++row)
+    numbers.push_back(numbers_in_row(labels, row, number_of, classes));
+  return with_column_of_labels(table, column, lockstep::make_column(numbers));
 }
 
 }  // namespace texts

@@ -19,6 +19,10 @@ struct Classes {
 /// for a null and for any other label, or for fewer than two classes.
 Classes classes_of(const lockstep::ArrowDataset& table, const std::string& column, const std::string& what);
 
+/// The same for lists of labels, one for each word.
+Classes tag_classes_of(const lockstep::ArrowDataset& table, const std::string& column,
+                       const std::string& what);
+
 /// The classes to train for. `model` has those of config.json: its num_labels and, if it has one, its
 /// id2label. They are used if they include all names of the data, or if the data have only numbers, so that a
 /// classifier keeps what it has learned. For a model with placeholder names (LABEL_0, ...), the data's
@@ -32,5 +36,8 @@ Classes agreed_classes(const Classes& data, const Classes& model, const std::str
 /// DataError, with the row, if a label is not one of the classes.
 lockstep::ArrowDataset with_labels(const lockstep::ArrowDataset& table, const std::string& column,
                                    const Classes& classes, const std::string& what);
+/// The same for lists of labels.
+lockstep::ArrowDataset with_tags(const lockstep::ArrowDataset& table, const std::string& column,
+                                 const Classes& classes, const std::string& what);
 
 }  // namespace texts

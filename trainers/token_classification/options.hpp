@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/core/options.hpp"
+#include "lockstep/train/training_arguments.hpp"
+
+/// Options beside the training arguments; `--help` shows the same.
+struct Options : lockstep::TrainingArguments {
+  std::string model;
+  std::string tokenizer;
+  bool new_classifier = false;
+  std::int64_t max_length = 128;
+
+  std::string train_file;
+  std::string validation_file;
+  std::string text_column = "tokens";
+  std::string label_column;
+  bool label_all_tokens = false;
+  bool return_entity_level_metrics = false;
+  std::string cache_dir;
+};
+
+const lockstep::OptionTable<Options>& option_table();
