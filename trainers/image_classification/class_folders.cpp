@@ -5,7 +5,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/image_folder.hpp"
-#include "models.hpp"
+#include "model_images.hpp"
 
 namespace {
 
@@ -28,7 +28,7 @@ void check_flags(const Options& options) {
         "--random-crop-padding: images in folders are already cropped by RandomResizedCrop; leave it out");
 }
 
-using MaybeProcessor = std::optional<lockstep::models::ImageProcessorConfig>;
+using MaybeModelImages = std::optional<ModelImages>;
 
 ImageFolderOptions common_options(const Options& options) {
   ImageFolderOptions common;
@@ -38,10 +38,10 @@ ImageFolderOptions common_options(const Options& options) {
 }
 
 ImageFolderOptions training_options(const Options& options, const lockstep::ImageSize& size,
-                                    const MaybeProcessor& processor) {
+                                    const MaybeModelImages& of_model) {
   auto training = common_options(options);
   training.random_resized_crop.size = size;
-  if (processor) training.filter = processor->resample;
+  if (of_model) training.filter = of_model->filter;
   training.color_jitter = {options.color_jitter, options.color_jitter, options.color_jitter, 0};
   training.flip_probability = options.horizontal_flip ? 0.5 : 0;
   // Crops are random and resized, so the pixels of a scaled image are good enough.
@@ -50,10 +50,10 @@ ImageFolderOptions training_options(const Options& options, const lockstep::Imag
 }
 
 ImageFolderOptions evaluation_options(const Options& options, const lockstep::ImageSize& size,
-                                      const MaybeProcessor& processor) {
+                                      const MaybeModelImages& of_model) {
   auto evaluation = common_options(options);
-  if (processor) {
-    evaluation = processor->folder_options();
+  if (of_model) {
+    evaluation = of_model->evaluation;
     evaluation.mean.clear();
     evaluation.std.clear();
     evaluation.keep_bytes = true;
@@ -66,11 +66,10 @@ ImageFolderOptions evaluation_options(const Options& options, const lockstep::Im
 }
 
 /// The size of all images.
-lockstep::ImageSize size_of_images(const Options& options, const MaybeProcessor& processor) {
+lockstep::ImageSize size_of_images(const Options& options, const MaybeModelImages& of_model) {
   const std::int64_t edge = options.resize > 0 ? options.resize : kImageSize;
-  if (!processor) return {edge, edge};
-  const auto size = processor->result_size();
-  if (size.height > 0) return size;
+  if (!of_model) return {edge, edge};
+  if (of_model->size.height > 0) return of_model->size;
   throw UsageError("--model " + options.model +
                    ": its images keep their shape, but those of a batch need one size: give --resize");
 }
@@ -89,16 +88,16 @@ bool has_class_folders(const fs::path& folder) {
 
 Images load_class_folders(const fs::path& folder, const Options& options) {
   check_flags(options);
-  const auto processor = processor_of(options);
-  const auto size = size_of_images(options, processor);
+  const auto of_model = model_images(options);
+  const auto size = size_of_images(options, of_model);
   // Images are normalized here only if random erasing or mixup needs floats; otherwise on the device.
-  auto training = training_options(options, size, processor);
+  auto training = training_options(options, size, of_model);
   training.random_erasing.probability = options.random_erasing;
-  auto evaluation = evaluation_options(options, size, processor);
+  auto evaluation = evaluation_options(options, size, of_model);
   const bool floats = options.random_erasing > 0 || options.mixup_alpha > 0;
   ChannelStatistics statistics;
   if (options.normalize) statistics = kImageNet;
-  if (processor) statistics = {.mean = processor->mean(), .std = processor->std()};
+  if (of_model) statistics = of_model->statistics;
   if (floats) {
     for (auto* part : {&training, &evaluation}) {
       part->keep_bytes = false;
@@ -125,7 +124,7 @@ Images load_class_folders(const fs::path& folder, const Options& options) {
                 .class_names = train->classes(),
                 .statistics = statistics,
                 .folders = {train, validation},
-                .processor = processor};
+                .of_model = of_model};
   if (test != validation) images.folders.push_back(test);
   if (options.mixup_alpha > 0 || options.cutmix_alpha > 0) {
     images.train = lockstep::mixed(

@@ -11,7 +11,7 @@
 #include "class_folders.hpp"
 #include "image_folder.hpp"
 #include "lockstep/core/error.hpp"
-#include "models.hpp"
+#include "model_images.hpp"
 
 namespace {
 
@@ -78,32 +78,27 @@ void check_folder_flags(const Options& options) {
       "--data needs folders train/ and val/");
 }
 
-using lockstep::models::ImageProcessorConfig;
-
 /// The steps of the model's folder for images in memory, after `augmentation`, if there is any. Images stay
 /// bytes, of three channels.
-std::shared_ptr<const Dataset> processed(std::shared_ptr<const Dataset> dataset,
-                                         const ImageProcessorConfig& processor,
+std::shared_ptr<const Dataset> processed(std::shared_ptr<const Dataset> dataset, const ModelImages& of_model,
                                          const lockstep::ImageTransformOptions& augmentation) {
   const auto transform = std::make_shared<const lockstep::ImageTransform>(augmentation);
   return std::make_shared<const lockstep::TransformedDataset>(
       std::move(dataset),
-      [processor, transform](Batch batch, std::span<const lockstep::SampleContext> contexts) {
+      [resize = of_model.resize, transform](Batch batch, std::span<const lockstep::SampleContext> contexts) {
         // Bytes that were divided by 255, which gives them back.
         const at::Tensor bytes = (*transform)(batch["image"], contexts).mul(255).round().to(torch::kByte);
-        const at::Tensor resized = lockstep::models::resize_images(processor, bytes);
+        const at::Tensor resized = resize(bytes);
         batch.set("image", resized.expand({-1, 3, -1, -1}).contiguous());
         return batch;
       });
 }
 
 /// The parts of images in memory, for a model that is a folder.
-Images with_processor(const ImageFiles& files, const std::vector<std::shared_ptr<const Subset>>& parts,
-                      const ImageProcessorConfig& processor, const Options& options) {
+Images images_for_model(const ImageFiles& files, const std::vector<std::shared_ptr<const Subset>>& parts,
+                        const ModelImages& of_model, const Options& options) {
   const at::Tensor& pixels = files.train["image"];
-  const bool keeps_size = !processor.do_resize && !processor.do_center_crop;
-  const auto size =
-      keeps_size ? lockstep::ImageSize{pixels.size(2), pixels.size(3)} : processor.result_size();
+  const auto size = of_model.keeps_size ? lockstep::ImageSize{pixels.size(2), pixels.size(3)} : of_model.size;
   if (size.height == 0) {
     throw UsageError(
         fmt::format("--model {}: its images keep their shape, but those of a batch need one size: give "
@@ -114,17 +109,17 @@ Images with_processor(const ImageFiles& files, const std::vector<std::shared_ptr
   plain.resize = 0;
   const auto augmentation = training_transform(plain, {}, {pixels.size(2), pixels.size(3)});
   const auto evaluated = [&](const std::shared_ptr<const Dataset>& dataset) {
-    return processed(dataset, processor, {});
+    return processed(dataset, of_model, {});
   };
-  return {.train = processed(parts[0], processor, augmentation),
+  return {.train = processed(parts[0], of_model, augmentation),
           .validation = evaluated(parts[1]),
           .test = evaluated(files.test ? dataset_of(*files.test, files.white) : parts[2]),
           .channels = 3,
           .height = size.height,
           .width = size.width,
           .classes = files.classes,
-          .statistics = {.mean = processor.mean(), .std = processor.std()},
-          .processor = processor};
+          .statistics = of_model.statistics,
+          .of_model = of_model};
 }
 
 at::Tensor images_of(const Batch& batch, const Subset& part) {
@@ -147,7 +142,7 @@ Images load_images(const Options& options) {
   const at::Tensor& pixels = files.train["image"];
   const auto sizes = part_sizes(pixels.size(0), files.test.has_value(), options);
   const auto parts = lockstep::random_split(dataset_of(files.train, files.white), sizes, options.seed);
-  if (const auto processor = processor_of(options)) return with_processor(files, parts, *processor, options);
+  if (const auto of_model = model_images(options)) return images_for_model(files, parts, *of_model, options);
   ChannelStatistics statistics;
   if (options.normalize) statistics = channel_statistics(images_of(files.train, *parts[0]), files.white);
   const auto evaluated = [&](const std::shared_ptr<const Dataset>& dataset) {

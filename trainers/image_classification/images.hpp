@@ -9,7 +9,7 @@
 
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/image_folder.hpp"
-#include "lockstep/models/image_processor.hpp"
+#include "model_images.hpp"
 #include "options.hpp"
 #include "transforms.hpp"
 
@@ -29,7 +29,7 @@ struct Images {
   /// Set if each image is a file: the data sets that the loaders' workers read.
   std::vector<std::shared_ptr<const lockstep::ImageFolder>> folders = {};
   /// How images are prepared, if the model is a folder that says so.
-  std::optional<lockstep::models::ImageProcessorConfig> processor = {};
+  std::optional<ModelImages> of_model = {};
 };
 
 /// The model's input for a batch's "image": bytes are converted to floating point and normalized on their

@@ -1,24 +1,18 @@
 #include "models.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/models/auto_model.hpp"
-#include "lockstep/models/class_names.hpp"
 #include "lockstep/models/pretrained.hpp"
 
 namespace {
 
 using lockstep::Accelerator;
 using lockstep::UsageError;
-using lockstep::models::AutoModelForImageClassification;
-using lockstep::models::ImageClassifier;
-using lockstep::models::ImageProcessorConfig;
 using lockstep::models::ResNet;
 using lockstep::models::ResNetOptions;
 using lockstep::models::ScriptModel;
@@ -56,40 +50,7 @@ void check_batches(const Accelerator& accelerator, const Images& images, const O
       options.per_device_train_batch_size, images.train->size(), options.model, images.height, images.width));
 }
 
-/// Says which layers are new, and why.
-void print_new_layers(const Accelerator& accelerator, const lockstep::models::PretrainedReport& report,
-                      const lockstep::models::ModelConfig& before, const Images& images,
-                      const Options& options) {
-  if (report.initialized.empty()) return;
-  accelerator.print(fmt::format("new: {}{}", fmt::join(report.initialized, ", "),
-                                before.num_labels != images.classes
-                                    ? fmt::format(": {} has {} classes, the data have {}", options.model,
-                                                  before.num_labels, images.classes)
-                                    : fmt::format(": {} has no classifier", options.model)));
-}
-
-/// A classifier that is kept goes on with its numbers, whatever the classes are called.
-void name_classes(const Accelerator& accelerator, ImageClassifier& model, const Images& images,
-                  const Options& options) {
-  if (images.class_names.empty()) return;
-  const auto names = model->model_config().id2label;
-  if (lockstep::models::are_class_names(names) && !names.empty() && names != images.class_names) {
-    accelerator.print(
-        fmt::format("the classes of {} ('{}', ...) are called otherwise in the data ('{}', ...): class 0 "
-                    "is the first of each, and so on",
-                    options.model, names.front(), images.class_names.front()));
-  }
-  model->set_id2label(images.class_names);
-}
-
 }  // namespace
-
-std::optional<ImageProcessorConfig> processor_of(const Options& options) {
-  if (model_kind(options) != ModelKind::folder) return std::nullopt;
-  auto processor = ImageProcessorConfig::from_file(options.model);
-  if (options.resize > 0) processor.set_result_size(options.resize);
-  return processor;
-}
 
 ModelKind model_kind(const Options& options) {
   if (options.model.empty() || options.model == "small") return ModelKind::small;
@@ -100,14 +61,7 @@ ModelKind model_kind(const Options& options) {
 
 void check_model(const Options& options) {
   const auto kind = model_kind(options);
-  if (kind == ModelKind::folder) {
-    AutoModelForImageClassification::config_of(options.model);
-    if (!options.weights.empty())
-      throw UsageError("--weights: the folder " + options.model + " has weights of its own: leave it out");
-    if (options.normalize)
-      throw UsageError("--normalize: the folder " + options.model +
-                       " says how images are normalized: leave it out");
-  }
+  if (kind == ModelKind::folder) check_model_folder(options);
   if (kind != ModelKind::script) return;
   if (!std::filesystem::exists(options.model)) {
     throw UsageError("--model " + options.model +
@@ -137,25 +91,6 @@ ResNet resnet_model(const Accelerator& accelerator, const Images& images, const 
   ResNet model(form);
   begin_with_weights(accelerator, model, "fc.", options);
   return model;
-}
-
-ImageClassifier folder_model(const Accelerator& accelerator, const Images& images, const Options& options) {
-  const auto before = AutoModelForImageClassification::config_of(options.model);
-  lockstep::models::PretrainedReport report;
-  auto model = AutoModelForImageClassification::from_pretrained(
-      options.model, {.num_labels = images.classes, .report = &report});
-  if (model->num_channels() != images.channels) {
-    throw UsageError(fmt::format("--model {} takes images of {} channels; those of folders and files have {}",
-                                 options.model, model->num_channels(), images.channels));
-  }
-  print_new_layers(accelerator, report, before, images, options);
-  name_classes(accelerator, model, images, options);
-  return model;
-}
-
-void save_folder(const ImageClassifier& model, const Images& images, const Options& options) {
-  lockstep::models::save_pretrained(model, options.model_dir);
-  lockstep::models::save_image_processor(*images.processor, options.model_dir);
 }
 
 ScriptModel script_model(const Images& images, const Options& options) {

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <optional>
-
 #include "images.hpp"
-#include "lockstep/models/image_classifier.hpp"
-#include "lockstep/models/image_processor.hpp"
 #include "lockstep/models/resnet.hpp"
 #include "lockstep/models/script_model.hpp"
 #include "lockstep/models/small_conv_net.hpp"
 #include "lockstep/train/accelerator.hpp"
+#include "model_folder.hpp"
 #include "options.hpp"
 
 /// Throws UsageError for an invalid --model and for flags that contradict it. *Local*.
@@ -18,26 +15,13 @@ void check_model(const Options& options);
 enum class ModelKind { small, resnet, folder, script };
 ModelKind model_kind(const Options& options);
 
-/// How the model of a folder wants its images, at the size of --resize if that is given; none for other
-/// models. Throws DataError for a folder without preprocessor_config.json, and for one that is wrong.
-std::optional<lockstep::models::ImageProcessorConfig> processor_of(const Options& options);
-
 /// The models for these images, with the weights of --weights if it is given. Throw UsageError for unsuitable
 /// images, DataError if the file does not match. *Local*.
 lockstep::models::SmallConvNet small_model(const lockstep::Accelerator& accelerator, const Images& images,
                                            const Options& options);
 lockstep::models::ResNet resnet_model(const lockstep::Accelerator& accelerator, const Images& images,
                                       const Options& options);
-lockstep::models::ImageClassifier folder_model(const lockstep::Accelerator& accelerator, const Images& images,
-                                               const Options& options);
 lockstep::models::ScriptModel script_model(const Images& images, const Options& options);
-
-/// Saves what the trained model's folder has beside the weights, if it came from a folder. Other models have
-/// nothing else. *Local*, on the main process.
-void save_folder(const lockstep::models::ImageClassifier& model, const Images& images,
-                 const Options& options);
-template <class Model>
-void save_folder(const Model& /*model*/, const Images& /*images*/, const Options& /*options*/) {}
 
 /// Calls `use` with the model that the options name and returns its result.
 template <class Use>
@@ -49,7 +33,9 @@ auto with_model(const lockstep::Accelerator& accelerator, const Images& images, 
     case ModelKind::resnet:
       return use(resnet_model(accelerator, images, options));
     case ModelKind::folder:
+#ifdef LOCKSTEP_MODEL_FOLDERS
       return use(folder_model(accelerator, images, options));
+#endif
     case ModelKind::script:
       break;
   }
