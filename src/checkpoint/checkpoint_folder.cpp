@@ -76,8 +76,9 @@ bool has_manifest(const fs::path& path) { return fs::exists(path / kManifestFile
 
 /// Whether a folder has a model's weights and descriptions, and nothing else to resume from.
 bool holds_only_weights(const fs::path& path) {
-  const fs::path weights = path / "model.safetensors";
   std::error_code failure;
+  fs::path weights = path / "model.safetensors";
+  if (!fs::exists(weights, failure)) weights = path / "adapter_model.safetensors";
   if (has_manifest(path) || !fs::exists(weights, failure)) return false;
   fs::directory_iterator entry(path, failure);
   for (; !failure && entry != fs::directory_iterator(); entry.increment(failure)) {

@@ -54,6 +54,30 @@ std::map<std::string, FileDigest> files_from_json(const json& list, const std::s
   return files;
 }
 
+json frozen_to_json(const std::vector<FrozenWeights>& frozen) {
+  json list = json::array();
+  for (const auto& each : frozen) {
+    list.push_back({{"model", each.model},
+                    {"parameters", each.parameters},
+                    {"bytes", each.bytes},
+                    {"crc32c", checksum_text(each.crc32c)},
+                    {"base", each.base}});
+  }
+  return list;
+}
+
+std::vector<FrozenWeights> frozen_from_json(const json& list) {
+  std::vector<FrozenWeights> frozen;
+  for (const auto& entry : list) {
+    frozen.push_back({.model = entry.at("model").get<std::int64_t>(),
+                      .parameters = entry.at("parameters").get<std::int64_t>(),
+                      .bytes = entry.at("bytes").get<std::uint64_t>(),
+                      .crc32c = checksum_from(entry.at("crc32c").get<std::string>()),
+                      .base = entry.at("base").get<std::string>()});
+  }
+  return frozen;
+}
+
 void check_form(const json& document, const std::string& name) {
   if (document.at("format") != kFormat)
     throw DataError(name + " is not a manifest of a Lockstep checkpoint.");
@@ -80,6 +104,7 @@ json info_to_json(const CheckpointInfo& info) {
                 {"libtorch_version", info.libtorch_version}};
   // JSON cannot represent numbers that are not finite, and they cannot be compared.
   if (info.metric && std::isfinite(*info.metric)) document["metric"] = *info.metric;
+  if (!info.frozen.empty()) document["frozen"] = frozen_to_json(info.frozen);
   return document;
 }
 
@@ -91,8 +116,10 @@ CheckpointInfo info_from_json(const json& document) {
                       .sequence = document.at("sequence").get<std::int64_t>(),
                       .metric = {},
                       .lockstep_version = document.value("lockstep_version", ""),
-                      .libtorch_version = document.value("libtorch_version", "")};
+                      .libtorch_version = document.value("libtorch_version", ""),
+                      .frozen = {}};
   if (document.contains("metric")) info.metric = document["metric"].get<double>();
+  if (document.contains("frozen")) info.frozen = frozen_from_json(document["frozen"]);
   return info;
 }
 

@@ -18,6 +18,19 @@ namespace {
 
 constexpr std::size_t kChecksumBytes = std::size_t{1} << 20;
 
+/// The polynomial of CRC-32C without its highest power, and x^0.
+constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78, kOne = 0x80000000;
+
+/// The product of two remainders.
+std::uint32_t product(std::uint32_t one, std::uint32_t other) noexcept {
+  std::uint32_t sum = 0;
+  for (; one != 0; one <<= 1) {
+    if ((one & kOne) != 0) sum ^= other;
+    other = (other >> 1) ^ ((other & 1) != 0 ? kReflectedPolynomial : 0);
+  }
+  return sum;
+}
+
 #if defined(__x86_64__)
 __attribute__((target("sse4.2"))) std::uint32_t update_by_instruction(std::uint32_t state,
                                                                       const unsigned char* data,
@@ -51,6 +64,20 @@ std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept {
   Crc32c checksum;
   checksum.update(data, bytes);
   return checksum.value();
+}
+
+// A checksum is the remainder of a polynomial over GF(2), whose bits are a buffer's, by the CRC's own. A
+// buffer with n bytes behind it is that polynomial times x^(8n), and the remainder of a product is the
+// product of the remainders: so the checksum of the first part, times x^(8n), plus that of the second. (What
+// begins and ends a checksum, the inversion of its bits, cancels out.) x^(8n) is made of the squares x^8,
+// x^16, ... that the bits of n name. Bits are in the reflected order of CRC-32C: x^0 is the highest one.
+std::uint32_t join_crc32c(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) noexcept {
+  std::uint32_t shift = kOne, square = kOne >> 8;
+  for (; second_bytes > 0; second_bytes >>= 1) {
+    if ((second_bytes & 1) != 0) shift = product(shift, square);
+    square = product(square, square);
+  }
+  return product(shift, first) ^ second;
 }
 
 std::string checksum_text(std::uint32_t checksum) { return fmt::format("{:08x}", checksum); }

@@ -29,6 +29,10 @@ class Crc32c {
 /// The checksum of one buffer.
 std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept;
 
+/// The checksum of two buffers one behind the other, of their checksums and the length of the second: parts
+/// of a whole can be computed by several threads or ranks.
+std::uint32_t join_crc32c(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) noexcept;
+
 /// A checksum as eight hexadecimal digits.
 std::string checksum_text(std::uint32_t checksum);
 

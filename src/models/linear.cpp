@@ -11,6 +11,7 @@
 #include "kernels/fused_kernels.hpp"
 #include "kernels/linear.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/lora.hpp"
 #include "models/attention.hpp"
 
 namespace lockstep::models {
@@ -52,14 +53,32 @@ void LoraLayer::add_adapter(const Adapter& adapter, std::shared_ptr<const LoraCo
   config_ = std::move(config);
 }
 
+parallel::AdapterForm LoraLayer::adapter_form(torch::nn::Module& model) const {
+  const auto config = lora_of(model);
+  return {.tensors = adapter_state(model),
+          .prefix = kAdapterPrefix,
+          .config = config->to_json(),
+          .base = config->base_model_name_or_path};
+}
+
 bool LoraLayer::is_adapter_whole() const {
   const auto [inputs, outputs] = sizes();
   return has_adapter() && down_->weight.sizes() == at::IntArrayRef{adapter_.r, inputs} &&
          up_->weight.sizes() == at::IntArrayRef{outputs, adapter_.r};
 }
 
-void LoraLayer::merge_adapter() {
+bool LoraLayer::is_whole() const {
+  const auto [inputs, outputs] = sizes();
+  const std::vector<std::int64_t> usual{outputs, inputs}, turned{inputs, outputs};
+  return is_adapter_whole() && own_weight().sizes() == at::IntArrayRef(has_turned_weight() ? turned : usual);
+}
+
+const void* LoraLayer::weight_implementation() const { return own_weight().unsafeGetTensorImpl(); }
+
+void LoraLayer::merge_adapter(bool is_shared) {
   const at::NoGradGuard no_grad;
+  if (is_shared)
+    set_own_weight(own_weight().detach().clone().set_requires_grad(own_weight().requires_grad()));
   at::Tensor product = at::matmul(up_->weight, down_->weight) * adapter_.scaling;
   if (has_turned_weight()) product = product.t();
   const at::Tensor weight = own_weight().detach();

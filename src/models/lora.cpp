@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained_model.hpp"
 #include "models/lora_targets.hpp"
 #include "models/model_origin.hpp"
-#include "parallel/fsdp/sharded_parameter_registry.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -24,11 +24,14 @@ struct NamedModule {
   std::shared_ptr<Module> module;
 };
 
-/// All but the model itself, in the order of their registration.
+/// All but the model itself, in the order of their registration; one with several names once, as in Python.
 std::vector<NamedModule> modules_in(Module& model) {
   std::vector<NamedModule> all;
-  for (const auto& entry : model.named_modules("", /*include_self=*/false))
-    all.push_back({entry.key(), parallel::class_of(entry), entry.value()});
+  std::set<const Module*> known;
+  for (const auto& entry : model.named_modules("", /*include_self=*/false)) {
+    if (known.insert(entry.value().get()).second)
+      all.push_back({entry.key(), parallel::class_of(entry), entry.value()});
+  }
   return all;
 }
 
@@ -230,8 +233,7 @@ std::vector<NamedTensor> adapter_state(Module& module) {
   std::vector<NamedTensor> state;
   std::set<const void*> known;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (known.insert(tensor.unsafeGetTensorImpl()).second)
-      state.push_back({"base_model.model." + name, tensor});
+    if (known.insert(tensor.unsafeGetTensorImpl()).second) state.push_back({kAdapterPrefix + name, tensor});
   };
   for (const auto& entry : adapted_layers(module)) {
     for (const auto& part : parallel::named_parameters_of(*entry.module)) {
@@ -249,12 +251,26 @@ std::vector<NamedTensor> adapter_state(Module& module) {
 void merge_lora(Module& module) {
   const auto layers = adapted_layers(module);
   if (layers.empty()) throw UsageError("merge_lora: the model has no adapter");
-  for (const auto& parameter : parallel::parameters_of(module)) {
-    if (parallel::ShardedParameterRegistry::contain(parameter))
+  for (const auto& entry : layers) {
+    if (!lora_layer(entry.module)->is_whole())
       throw UsageError(
-          "merge_lora: the model is sharded: save its adapter, and merge it into a model that is not");
+          "merge_lora: the parameters are sharded, and this rank has a part of them: call it in "
+          "full_parameters()");
   }
-  for (const auto& entry : layers) lora_layer(entry.module)->merge_adapter();
+  // Another layer that has the same weight, such as the embedding of a tied head, keeps its own.
+  std::map<const void*, std::set<const Module*>> users;
+  const auto add = [&](const Module& part) {
+    for (const auto& parameter : part.parameters(/*recurse=*/false))
+      users[parameter.unsafeGetTensorImpl()].insert(&part);
+  };
+  add(module);
+  for (const auto& part : modules_in(module)) add(*part.module);
+  for (const auto& entry : layers) {
+    auto* layer = lora_layer(entry.module);
+    auto others = users[layer->weight_implementation()];
+    others.erase(entry.module.get());
+    layer->merge_adapter(/*is_shared=*/!others.empty());
+  }
 }
 
 AdapterOff::AdapterOff(Module& module) {

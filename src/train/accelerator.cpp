@@ -200,10 +200,10 @@ DataLoader Accelerator::shard(const DataLoader& loader) {
   return part;
 }
 
-void Accelerator::add_model(std::function<std::vector<NamedTensor>()> tensors, WrappedModel model,
-                            std::shared_ptr<void> owner) {
+void Accelerator::add_model(ModelContents contents, WrappedModel model, std::shared_ptr<void> owner) {
   gradients()->add_model(model, owner);
-  state_->prepared.add_model({std::move(tensors), model, std::move(owner)});
+  auto frozen = std::make_shared<train::FrozenParameters>(contents.parameters(), model.fsdp());
+  state_->prepared.add_model({std::move(contents), model, std::move(owner), std::move(frozen)});
 }
 
 std::shared_ptr<const void> Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {

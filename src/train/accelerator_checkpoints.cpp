@@ -72,25 +72,38 @@ std::vector<NamedTensor> Accelerator::whole_state(const std::vector<NamedTensor>
   return train::gather_whole(state_->prepared.sharded_models(), state, is_main_process());
 }
 
-void Accelerator::save_state_of_model(const std::vector<NamedTensor>& state,
-                                      const std::filesystem::path& folder,
-                                      std::uint64_t max_shard_bytes) const {
+void Accelerator::save_file_of_model(const SavedForm& model, const std::filesystem::path& folder,
+                                     std::uint64_t max_shard_bytes) const {
+  const auto& [state, adapter] = model;
   const auto models = state_->prepared.sharded_models();
+  const auto& saved = adapter ? adapter->tensors : state;
   train::GatheredTensors gathered;
-  train::queue_model(gathered, models, state, max_shard_bytes);
+  train::queue_model(gathered, models, saved, adapter ? train::kOneFile : max_shard_bytes);
   if (!is_main_process()) gathered.drop_rest();
   on_main_process([&] {
     const auto get = [&](const std::string& name) { return gathered.get(name); };
-    gathered.during([&] { write_model(folder, train::whole_forms(models, state), get, max_shard_bytes); });
+    const auto forms = train::whole_forms(models, saved);
+    gathered.during([&] {
+      if (adapter) return write_adapter(folder, *adapter, forms, get);
+      write_model(folder, forms, get, max_shard_bytes);
+    });
   });
 }
 
-void Accelerator::load_state_of_model(const std::vector<NamedTensor>& state,
-                                      const std::filesystem::path& path) const {
+void Accelerator::load_file_of_model(const SavedForm& model, const std::filesystem::path& path) const {
+  const auto& [state, adapter] = model;
   const auto models = state_->prepared.sharded_models();
+  // Only rank 0 sees the files.
+  const bool is_adapter =
+      adapter &&
+      process_group().broadcast_object(json(is_main_process() && is_adapter_file(path))).get<bool>();
+  const auto& loaded = is_adapter ? adapter->tensors : state;
   TensorSource content;
-  on_main_process([&] { content = train::open_state(models, path, state); });
-  train::scatter_whole(models, process_group(), content, state);
+  on_main_process([&] {
+    const bool is_folder = is_adapter && fs::is_directory(path);
+    content = train::open_state(models, is_folder ? path / parallel::kAdapterFile : path, loaded);
+  });
+  train::scatter_whole(models, process_group(), content, loaded);
 }
 
 void Accelerator::register_for_checkpointing(const std::string& name, Checkpointable& object) {

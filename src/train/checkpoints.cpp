@@ -141,6 +141,7 @@ void Checkpoints::State::save_and_rotate(std::optional<double> metric) {
                          {.step = step, .started_from = started_from, .metric = metric},
                          {.asynchronous = options.asynchronous,
                           .save_on_each_node = options.save_on_each_node,
+                          .trained_only = options.trained_only,
                           .add_files = options.add_files ? options.add_files() : nullptr,
                           .when_written = done});
   bad.clear();

@@ -162,6 +162,20 @@ void write_model(const std::filesystem::path& folder, const std::vector<NamedTen
   if (plan.is_sharded()) write_atomically(index, shards::index_text(plan));
 }
 
+void write_adapter(const std::filesystem::path& folder, const parallel::AdapterForm& adapter,
+                   const std::vector<NamedTensor>& forms, const GetTensor& get_tensor) {
+  file_system::make_folders(folder);
+  write_model_file(folder / parallel::kAdapterFile, forms, get_tensor);
+  write_atomically(folder / parallel::kAdapterConfigFile, adapter.config);
+}
+
+bool is_adapter_file(const std::filesystem::path& path) {
+  std::error_code failure;
+  if (!std::filesystem::is_directory(path, failure)) return path.filename() == parallel::kAdapterFile;
+  return std::filesystem::exists(path / parallel::kAdapterFile, failure) &&
+         !std::filesystem::exists(model_file_of(path), failure);
+}
+
 TensorSource open_for_model(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors) {
   const auto file = model_file_of(path);
   std::vector<OldName> old_names;

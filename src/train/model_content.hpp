@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.hpp"
+#include "lockstep/parallel/adapter_layer.hpp"
 #include "lockstep/train/model_files.hpp"
 
 namespace lockstep {
@@ -37,6 +38,13 @@ FileDigest write_model_file(const std::filesystem::path& path, const std::vector
                             const GetTensor& get_tensor);
 std::vector<std::string> model_file_order(const std::vector<NamedTensor>& forms,
                                           std::uint64_t max_shard_bytes = kMaxShardBytes);
+
+/// Writes `folder`/adapter_model.safetensors and adapter_config.json, which comes last, as PEFT does. Creates
+/// the folder if needed. `forms`: the adapter's tensors or their forms.
+void write_adapter(const std::filesystem::path& folder, const parallel::AdapterForm& adapter,
+                   const std::vector<NamedTensor>& forms, const GetTensor& get_tensor);
+/// Whether a path means an adapter: its file, or a folder that has one and no whole model.
+bool is_adapter_file(const std::filesystem::path& path);
 
 /// A tensor's dtype and shape, for messages.
 std::string tensor_form(const at::Tensor& tensor);

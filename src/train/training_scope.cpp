@@ -1,8 +1,22 @@
 #include "train/training_scope.hpp"
 
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/manifest.hpp"
 #include "train/accelerator_state.hpp"
 
 namespace lockstep::train {
+namespace {
+
+/// The manifest's description of a checkpoint whose files are not read.
+CheckpointInfo info_of(const std::filesystem::path& checkpoint) {
+  const auto folder = checkpoint.has_parent_path() ? checkpoint.parent_path() : std::filesystem::path(".");
+  for (const auto& each : list_checkpoints(folder))
+    if (each.path.filename() == checkpoint.filename()) return each.info;
+  return {};
+}
+
+}  // namespace
 
 TrainingScope::TrainingScope(const Accelerator& accelerator)
     : accelerator_(accelerator), owner_(accelerator_.state_->prepared.new_owner()) {}
@@ -34,19 +48,17 @@ AccumulationWindow& TrainingScope::window() const { return *accelerator_.gradien
 
 std::uint64_t TrainingScope::loads() const { return accelerator_.state_->loads; }
 
-bool TrainingScope::load_models(const std::filesystem::path& checkpoint) const {
-  const auto models = accelerator_.state_->prepared.models_of(owner_);
-  const auto sharded = accelerator_.state_->prepared.sharded_models();
-  std::vector<TensorSource> contents(models.size());
-  accelerator_.on_main_process([&] {
-    for (std::size_t i = 0; i < models.size(); ++i) {
-      const auto& [number, model] = models[i];
-      contents[i] = open_state(sharded, checkpoint / checkpoint_model_file(number), model.tensors());
-    }
-  });
-  for (std::size_t i = 0; i < models.size(); ++i)
-    scatter_whole(sharded, accelerator_.process_group(), contents[i], models[i].second.tensors());
-  return !models.empty();
+bool TrainingScope::load_models(const std::filesystem::path& path) const {
+  ModelsPart models(accelerator_.state_->prepared.models_of(owner_));
+  if (models.models().empty()) return false;
+  nlohmann::json info;
+  accelerator_.on_main_process([&] { info = manifest::info_to_json(info_of(path)); });
+  const Checkpoint checkpoint{
+      .path = path, .info = manifest::info_from_json(accelerator_.process_group().broadcast_object(info))};
+  models.prepare_reading(accelerator_, checkpoint);
+  accelerator_.on_main_process([&] { models.read_models(checkpoint); });
+  models.apply(accelerator_, checkpoint.info);
+  return true;
 }
 
 }  // namespace lockstep::train

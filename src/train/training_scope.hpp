@@ -48,7 +48,7 @@ class TrainingScope {
 
   /// Reads the scope's models from a whole checkpoint that was written while it was entered. False if it has
   /// prepared none. *Collective*. Throws like Accelerator::load_model; then nothing has changed.
-  bool load_models(const std::filesystem::path& checkpoint) const;
+  bool load_models(const std::filesystem::path& path) const;
 
  private:
   Accelerator accelerator_;

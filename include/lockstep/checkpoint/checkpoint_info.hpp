@@ -8,6 +8,18 @@
 
 namespace lockstep {
 
+/// Of a model of which a checkpoint has only what is trained: the frozen parameters that it lacks.
+struct FrozenWeights {
+  /// Number of the model among the checkpoint's.
+  std::int64_t model = 0;
+  std::int64_t parameters = 0;
+  std::uint64_t bytes = 0;
+  /// CRC-32C of the list of the parameters' names, dtypes, shapes and, for each, the CRC-32C of its bytes.
+  std::uint32_t crc32c = 0;
+  /// Where they came from, for people; empty if that is not known.
+  std::string base = {};
+};
+
 /// The manifest's description of a checkpoint.
 struct CheckpointInfo {
   /// Optimizer steps done, and the current epoch, counted from 0.
@@ -25,6 +37,8 @@ struct CheckpointInfo {
   /// Versions that wrote it, such as "0.1.0". Empty if unknown.
   std::string lockstep_version = {};
   std::string libtorch_version = {};
+  /// See SaveStateOptions::trained_only.
+  std::vector<FrozenWeights> frozen = {};
 };
 
 /// A checkpoint and its folder.

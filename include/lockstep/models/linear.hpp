@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "lockstep/models/lora_config.hpp"
+#include "lockstep/parallel/adapter_layer.hpp"
 
 namespace lockstep::models {
 
 /// A layer to which add_lora() can give an adapter: two linear layers without biases, "lora_A" to the rank
 /// and "lora_B" back, whose product is added to the layer's output. *Local*.
-class LoraLayer {
+class LoraLayer : public parallel::AdapterLayer {
  public:
   struct Adapter {
     std::int64_t r = 8;
@@ -25,14 +26,14 @@ class LoraLayer {
     LoraInit init = LoraInit::kaiming;
   };
 
-  virtual ~LoraLayer() = default;
-
-  bool has_adapter() const noexcept { return !down_.is_empty(); }
+  bool has_adapter() const noexcept override { return !down_.is_empty(); }
+  parallel::AdapterForm adapter_form(torch::nn::Module& model) const override;
   /// A new adapter, in float32 unless the layer is in float64, on the layer's device. `config` is that of the
   /// whole model, for lora_of(). Throws UsageError if the layer has one.
   void add_adapter(const Adapter& adapter, std::shared_ptr<const LoraConfig> config);
-  /// Adds the product to the weight, in float32, and takes the adapter away.
-  void merge_adapter();
+  /// Adds the product to the weight, in float32, and takes the adapter away. `is_shared`: another layer has
+  /// the same weight, so that this one gets a weight of its own.
+  void merge_adapter(bool is_shared = false);
   void remove_adapter();
   /// Off: the layer is as without its adapter, which stays.
   void set_adapter_on(bool on) noexcept { is_on_ = on; }
@@ -41,8 +42,12 @@ class LoraLayer {
   const std::shared_ptr<const LoraConfig>& lora_config() const noexcept { return config_; }
   /// Whether the weight is [inputs, outputs].
   virtual bool has_turned_weight() const { return false; }
-  /// Whether the adapter's parameters are whole, not a rank's part of them.
+  /// Whether the adapter's parameters are whole, not a rank's part of them; and whether those of the layer
+  /// are, too.
   bool is_adapter_whole() const;
+  bool is_whole() const;
+  /// Identifies the layer's weight.
+  const void* weight_implementation() const;
 
  protected:
   /// `output` of the layer for `input`, with what the adapter adds, in the dtype of `output`.
@@ -54,6 +59,7 @@ class LoraLayer {
   virtual Sizes sizes() const = 0;
   virtual torch::nn::Module& module() = 0;
   virtual const at::Tensor& own_weight() const = 0;
+  virtual void set_own_weight(const at::Tensor& weight) = 0;
 
  private:
   Adapter adapter_;
@@ -77,6 +83,7 @@ class LinearImpl : public torch::nn::LinearImpl, public LoraLayer {
   Sizes sizes() const override { return {options.in_features(), options.out_features()}; }
   torch::nn::Module& module() override { return *this; }
   const at::Tensor& own_weight() const override { return weight; }
+  void set_own_weight(const at::Tensor& own) override { parameters_["weight"] = weight = own; }
 };
 TORCH_MODULE(Linear);
 
@@ -99,6 +106,7 @@ class Conv1DImpl : public torch::nn::Module, public LoraLayer {
   Sizes sizes() const override { return {inputs_, outputs_}; }
   torch::nn::Module& module() override { return *this; }
   const at::Tensor& own_weight() const override { return weight_; }
+  void set_own_weight(const at::Tensor& own) override { parameters_["weight"] = weight_ = own; }
 
   std::int64_t inputs_, outputs_;
   at::Tensor weight_, bias_;

@@ -52,9 +52,11 @@ std::shared_ptr<const LoraConfig> load_adapter(torch::nn::Module& module,
                                                const std::filesystem::path& folder);
 
 /// Adds the products of the adapters to the weights, in float32, and takes the adapters away: the model is as
-/// one that never had any, and save_pretrained() writes it whole. It stays frozen. PEFT's
-/// merge_and_unload(). *Local*; before the model is wrapped. Throws UsageError without an adapter and for a
-/// sharded model.
+/// one that never had any, and save_pretrained() writes it whole. It stays frozen. A weight that another
+/// layer shares (a head that is tied to the embedding) becomes one of its own, so that the other layer's
+/// stays. PEFT's merge_and_unload(). *Local*; before the model is wrapped, or after its training; of a fully
+/// sharded model in full_parameters(), on every rank. Throws UsageError without an adapter, and for
+/// parameters that are sharded.
 void merge_lora(torch::nn::Module& module);
 
 /// While it exists, the model answers as without its adapter: the reference model of DPO. PEFT's

@@ -8,11 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/parallel/adapter_layer.hpp"
+
 namespace lockstep::models {
 
 /// The files of an adapter: PEFT's.
-constexpr const char* kAdapterConfigFileName = "adapter_config.json";
-constexpr const char* kAdapterFileName = "adapter_model.safetensors";
+constexpr const char* kAdapterConfigFileName = parallel::kAdapterConfigFile;
+constexpr const char* kAdapterFileName = parallel::kAdapterFile;
+/// What names of tensors in that file begin with.
+constexpr const char* kAdapterPrefix = "base_model.model.";
 
 /// Modules of a model by their names: a list, or a regular expression.
 class ModuleNames {

@@ -149,6 +149,12 @@ class FullyShardedDataParallelBase {
   /// UsageError inside full_parameters().
   at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole) const;
 
+  /// Where this rank's part of a parameter begins, in elements of the unsharded parameter in row-major order;
+  /// arbitrary for an empty part. *Local*. Throws UsageError as gather_full().
+  std::int64_t part_begin(const at::Tensor& parameter) const;
+  /// Changes when weights may have been written from outside: by full_parameters(), or by loading. *Local*.
+  std::int64_t generation() const;
+
   /// The parameters that require a gradient now, each once, in the order of registration, as sharded on this
   /// rank. Valid until the next call.
   const std::vector<NamedTensor>& parameters() const;

@@ -283,22 +283,23 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// file is complete. If writing fails, every process throws. *Collective*.
   void save(const TensorMap& tensors, const std::filesystem::path& path) const;
 
-  /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors in the same way. A model
-  /// of more than `max_shard_bytes` is written as shards with an index: see write_model. For a fully sharded
-  /// model, no rank holds more than one full tensor. *Collective*.
+  /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors in the same way; more than
+  /// `max_shard_bytes` as shards with an index: see write_model. No rank holds more than one full tensor of a
+  /// sharded model. Of one with an adapter, that in PEFT's files, adapter_model.safetensors. *Collective*.
   template <class Model>
   void save_model(Model& model, const std::filesystem::path& folder,
                   std::uint64_t max_shard_bytes = kMaxShardBytes) const {
-    save_state_of_model(state_of(unwrap_model(model)), folder, max_shard_bytes);
+    save_file_of_model(saved_form(unwrap_model(model)), folder, max_shard_bytes);
   }
 
   /// Rank 0 reads the file (or the folder that save_model wrote) and sends the values to the other ranks,
-  /// which need not see the file. *Collective*. Throws DataError (RemoteError on the other ranks) if the file
-  /// does not fit the model; then nothing has changed. A fully sharded model is read tensor by tensor: a read
-  /// error leaves it partly loaded, and the error says so.
+  /// which need not see the file. Of a folder without a whole model, a model with an adapter reads that.
+  /// *Collective*. Throws DataError (RemoteError on the other ranks) if the file does not fit the model; then
+  /// nothing has changed. A fully sharded model is read tensor by tensor: a read error leaves it partly
+  /// loaded, and the error says so.
   template <class Model>
   void load_model(Model& model, const std::filesystem::path& path) const {
-    load_state_of_model(state_of(unwrap_model(model)), path);
+    load_file_of_model(saved_form(unwrap_model(model)), path);
   }
 
   /// Until the result is destroyed, models that this thread creates are sharded on construction, if
@@ -425,7 +426,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
       parallel::module_of(object).to(device());
       lay_out(parallel::named_parameters_of(object));
       const auto model = std::make_shared<AcceleratedModel<Type>>(wrapped(object));
-      add_model([module = Type(object)]() mutable { return state_of(module); }, *model, model);
+      add_model(contents_of(object), *model, model);
       return AcceleratedModel<Type>(*model);
     }
   }
@@ -478,14 +479,13 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   DataLoader shard(const DataLoader& loader);
   /// Until the result is destroyed.
   std::shared_ptr<void> even_batches_as(std::optional<bool> even_batches);
-  void add_model(std::function<std::vector<NamedTensor>()> tensors, WrappedModel model,
-                 std::shared_ptr<void> owner);
+  void add_model(ModelContents contents, WrappedModel model, std::shared_ptr<void> owner);
   std::shared_ptr<void> full_parameters_of(const std::vector<NamedTensor>& state) const;
   /// If some of it is fully sharded: full tensors on rank 0, nothing on the other ranks. Otherwise unchanged.
   std::vector<NamedTensor> whole_state(const std::vector<NamedTensor>& state) const;
-  void save_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& folder,
-                           std::uint64_t max_shard_bytes) const;
-  void load_state_of_model(const std::vector<NamedTensor>& state, const std::filesystem::path& path) const;
+  void save_file_of_model(const SavedForm& model, const std::filesystem::path& folder,
+                          std::uint64_t max_shard_bytes) const;
+  void load_file_of_model(const SavedForm& model, const std::filesystem::path& path) const;
   std::shared_ptr<const void> add_optimizer(torch::optim::Optimizer& optimizer);
   void add_scheduler(optim::Scheduler& scheduler);
   LatestCheckpoint find_and_load(const std::function<LatestCheckpoint()>& find);

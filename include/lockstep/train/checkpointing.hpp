@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/lifetime.hpp"
@@ -43,6 +44,13 @@ struct SaveStateOptions {
   /// folders on local disks, where a restart may move rank 0 to another node. A probe file finds these nodes
   /// each time. Registered objects are saved as that rank has them.
   bool save_on_each_node = false;
+
+  /// Of models, write only what is trained and the buffers. Frozen parameters that are as the program gave
+  /// them to prepare() are left out: the manifest has their number and digest, and load_state() refuses
+  /// another program's. By default so for a model with an adapter (models::add_lora), whose files are then
+  /// PEFT's: adapter_model.safetensors and adapter_config.json. The digest is computed at the first
+  /// checkpoint, by all ranks together, each of its part, without gathering.
+  std::optional<bool> trained_only = std::nullopt;
 
   /// Called on each rank that writes, in the thread that writes, with the folder before it becomes a
   /// checkpoint. Files that it adds belong to the checkpoint, with checksums. Names of Lockstep's own files

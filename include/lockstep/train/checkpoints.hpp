@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/train/accelerator.hpp"
@@ -35,6 +36,8 @@ struct CheckpointOptions {
   bool asynchronous = false;
   /// If `folder` is on local disks: see SaveStateOptions::save_on_each_node.
   bool save_on_each_node = false;
+  /// Without the frozen weights of models: see SaveStateOptions::trained_only.
+  std::optional<bool> trained_only = std::nullopt;
   /// "auto": resume from the newest complete checkpoint in `folder`; start from the beginning if there is
   /// none; an error if all of them are damaged. "never": start from the beginning. Otherwise the path of a
   /// checkpoint to start from: it is used until `folder` contains newer ones that were started from it, so

@@ -76,6 +76,9 @@ class ModelAdapter {
   /// Empty by default. *Local*.
   virtual std::vector<std::string> embeddings() { return {}; }
 
+  /// The model's adapter (models::add_lora), which save() then writes alone. None by default. *Local*.
+  virtual std::optional<parallel::AdapterForm> adapter() { return std::nullopt; }
+
   /// Writes model.safetensors to `folder`, as Accelerator::save_model does. *Collective*. Throws Error if it
   /// cannot be written.
   virtual void save(const Accelerator& accelerator, const std::filesystem::path& folder) = 0;
@@ -187,6 +190,7 @@ class ModelWrapper final : public ModelAdapter {
   std::vector<NamedTensor> buffers() override { return parallel::named_buffers_of(module_); }
   std::vector<std::string> layer_norms() override { return optim::layer_norms_of(module_); }
   std::vector<std::string> embeddings() override { return parallel::children_of_class(module_, "Embedding"); }
+  std::optional<parallel::AdapterForm> adapter() override { return parallel::adapter_of(module_); }
   void save(const Accelerator& accelerator, const std::filesystem::path& folder) override {
     accelerator.save_model(module_, folder);
   }

@@ -208,6 +208,12 @@ at::Tensor FullyShardedDataParallelBase::take_part(const at::Tensor& parameter,
   return state_->take_part(parameter, whole);
 }
 
+std::int64_t FullyShardedDataParallelBase::part_begin(const at::Tensor& parameter) const {
+  return state_->part_begin(parameter);
+}
+
+std::int64_t FullyShardedDataParallelBase::generation() const { return state_->generation(); }
+
 const std::vector<NamedTensor>& FullyShardedDataParallelBase::parameters() const { return state_->trained(); }
 const ProcessGroup& FullyShardedDataParallelBase::process_group() const { return state_->groups.all; }
 const FullyShardOptions& FullyShardedDataParallelBase::options() const { return state_->options; }

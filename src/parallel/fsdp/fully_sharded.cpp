@@ -349,6 +349,11 @@ std::optional<std::vector<std::int64_t>> FullySharded::full_sizes(const at::Tens
   return units_[unit].parameter_groups[group].full_sizes(number).vec();
 }
 
+std::int64_t FullySharded::part_begin(const at::Tensor& parameter) const {
+  return with_parameter(parameter,
+                        [](const auto& group, std::size_t number) { return group.part_begin(number); });
+}
+
 at::Tensor FullySharded::take_part(const at::Tensor& parameter, const at::Tensor& whole) {
   if (full_parameters_depth_ > 0) {
     throw UsageError(

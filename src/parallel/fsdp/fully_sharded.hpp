@@ -98,10 +98,13 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   /// are unsharded.
   at::Tensor take_part(const at::Tensor& parameter, const at::Tensor& whole);
   std::optional<std::vector<std::int64_t>> full_sizes(const at::Tensor& parameter) const;
+  /// Where this rank's part of a parameter begins. Throws as with_parameter().
+  std::int64_t part_begin(const at::Tensor& parameter) const;
+  std::int64_t generation() const { return generation_; }
   /// Calls `use(group, number)` for the group that contains the parameter. Throws UsageError if the
   /// tensor is not a parameter of the module.
   template <class Use>
-  at::Tensor with_parameter(const at::Tensor& parameter, const Use& use);
+  auto with_parameter(const at::Tensor& parameter, const Use& use) const;
 
   ShardGroups groups;
   FullyShardOptions options;
@@ -159,7 +162,7 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
 };
 
 template <class Use>
-at::Tensor FullySharded::with_parameter(const at::Tensor& parameter, const Use& use) {
+auto FullySharded::with_parameter(const at::Tensor& parameter, const Use& use) const {
   const auto found = locations_.find(parameter.unsafeGetTensorImpl());
   if (found == locations_.end())
     throw UsageError("fully_shard: the tensor is not a parameter of the sharded module");

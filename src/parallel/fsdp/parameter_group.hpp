@@ -62,6 +62,8 @@ class ParameterGroup {
   /// Gathers a tensor with one value per element of parameter `number` from the ranks' parts, in the
   /// parameter's unsharded shape. *Collective*.
   at::Tensor gather(std::size_t number, const at::Tensor& part_of_rank) const;
+  /// Where this rank's part of parameter `number` begins, in elements.
+  std::int64_t part_begin(std::size_t number) const { return layout_.in_tensor(number, group_.rank()).begin; }
   /// This rank's part of such a tensor.
   at::Tensor take_part(std::size_t number, const at::Tensor& whole) const;
 
@@ -80,7 +82,8 @@ class ParameterGroup {
   /// parameter had a gradient.
   bool was_reduce_scattered() const { return !had_gradient_.empty(); }
   const std::vector<std::uint8_t>& had_gradient() const { return had_gradient_; }
-  /// Adds this rank's part of the sums to the gradients of the parameters whose `use` is not 0. While sharded.
+  /// Adds this rank's part of the sums to the gradients of the parameters whose `use` is not 0. While
+  /// sharded.
   void accumulate_sharded_gradients(std::span<const std::uint8_t> use);
 
  private:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "train/state/checkpoint_files.hpp"
@@ -12,7 +14,7 @@ namespace lockstep::train {
 /// program's objects of its kind, and holds their content between two phases.
 ///
 ///     save   gather -> take_local (the ranks that write) -> detach (if asynchronous) -> write
-///     load   read (rank 0) -> apply
+///     load   prepare_reading -> read (rank 0) -> apply
 ///
 /// TrainingState runs each phase for all parts, in the order of its list, before the next one begins. A new
 /// kind is a new part in that list (PreparedObjects::state).
@@ -26,6 +28,8 @@ class CheckpointPart {
     bool at_once;
     /// Whether this rank needs the tensors. With at_once, the others drop them.
     bool writes;
+    /// See SaveStateOptions.
+    std::optional<bool> trained_only;
   };
 
   CheckpointPart() = default;
@@ -46,6 +50,9 @@ class CheckpointPart {
   /// What the manifest says of it. *Local*.
   virtual void describe(CheckpointInfo&) const {}
 
+  /// Finds out of the program's objects what read() compares and only all ranks together have. *Collective*:
+  /// `checkpoint` is the same on every rank, but only rank 0 sees the files.
+  virtual void prepare_reading(const Accelerator&, const Checkpoint&) {}
   /// Reads its files and compares them with the objects, which stay as they are. *Local*. Throws DataError.
   virtual void read(const Checkpoint& checkpoint) = 0;
   /// Gives all ranks what rank 0 has read. *Collective*. `info` is the checkpoint's, on every rank.

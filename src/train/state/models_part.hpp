@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -7,14 +8,16 @@
 #include <vector>
 
 #include "train/state/checkpoint_part.hpp"
+#include "train/state/frozen_parameters.hpp"
 
 namespace lockstep::train {
 
 /// A prepared model.
 struct PreparedModel {
-  std::function<std::vector<NamedTensor>()> tensors;
+  ModelContents contents;
   WrappedModel wrapped;
   std::shared_ptr<void> owner;
+  std::shared_ptr<FrozenParameters> frozen;
 };
 
 /// The fully sharded ones among models; `wrapped_of` returns the WrappedModel of an element. *Local*.
@@ -27,13 +30,13 @@ ShardedModels pick_sharded(const Models& models, const WrappedOf& wrapped_of) {
   return sharded;
 }
 
-/// The name of the file of a checkpoint's `index`-th model.
-std::string checkpoint_model_file(std::size_t index);
-
-/// The models' parameters and buffers. Sharded ones are gathered tensor by tensor.
+/// The models' parameters and buffers. Sharded ones are gathered tensor by tensor. Of a model with an
+/// adapter, or if that is asked for, without the frozen parameters that are as the program gave them.
 class ModelsPart : public CheckpointPart {
  public:
-  explicit ModelsPart(std::vector<PreparedModel> models) : models_(std::move(models)) {}
+  explicit ModelsPart(std::vector<PreparedModel> models);
+  /// Some of a checkpoint's models, by their numbers in it. Only to be read.
+  explicit ModelsPart(const std::vector<std::pair<std::size_t, PreparedModel>>& models);
 
   const std::vector<PreparedModel>& models() const noexcept { return models_; }
   /// The fully sharded ones among the models.
@@ -43,16 +46,39 @@ class ModelsPart : public CheckpointPart {
   std::vector<NamedTensor> parameter_names() const;
 
   void gather(const GatherOptions& options) override;
-  void take_local() override;
   void detach(HostCopies& host) override;
   void write(CheckpointFiles& files) const override;
+  void describe(CheckpointInfo& info) const override { info.frozen = frozen_; }
+  void prepare_reading(const Accelerator& accelerator, const Checkpoint& checkpoint) override;
   void read(const Checkpoint& checkpoint) override;
+  /// Without checking that the checkpoint has no other models.
+  void read_models(const Checkpoint& checkpoint);
   void apply(const Accelerator& accelerator, const CheckpointInfo& info) override;
 
  private:
+  /// What a file has of a model.
+  struct Content {
+    std::vector<NamedTensor> tensors;
+    bool is_adapter = false;
+    /// That of the adapter, if there is one.
+    std::string config;
+  };
+
+  Content content_to_save(std::size_t model, const GatherOptions& options);
+  std::string file_of(std::size_t model, bool is_adapter) const;
+  /// Of the checkpoint's models by their numbers.
+  std::string find_file(const Checkpoint& checkpoint, std::size_t number) const;
+
   std::vector<PreparedModel> models_;
+  /// Their numbers in a checkpoint.
+  std::vector<std::size_t> numbers_;
   /// Of tensors in the queue there are only meta tensors here.
-  std::vector<std::vector<NamedTensor>> weights_;
+  std::vector<Content> contents_;
+  std::vector<FrozenWeights> frozen_;
+  /// What is read of each model, by the names in its file, and how far the program's frozen parameters have
+  /// been compared: those that the file lacks.
+  std::vector<std::vector<NamedTensor>> wanted_;
+  std::vector<FrozenWeights> lacking_;
   std::vector<TensorSource> read_;
 };
 

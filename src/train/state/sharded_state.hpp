@@ -64,6 +64,9 @@ class GatheredTensors {
   std::deque<Entry> rest_;
 };
 
+/// For a model that is written as one file, whatever its size.
+inline constexpr std::uint64_t kOneFile = ~std::uint64_t{0};
+
 /// Adds each tensor of a model once, in the order of files of at most `max_shard_bytes`. *Local*.
 void queue_model(GatheredTensors& gathered, const ShardedModels& models,
                  const std::vector<NamedTensor>& state, std::uint64_t max_shard_bytes = kMaxShardBytes);

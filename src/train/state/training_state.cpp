@@ -22,7 +22,8 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
     part->gather({.group = accelerator.process_group(),
                   .queue = *queue,
                   .at_once = options.asynchronous,
-                  .writes = may_write});
+                  .writes = may_write,
+                  .trained_only = options.trained_only});
   info.world_size = accelerator.num_processes();
   info.lockstep_version = version();
   info.libtorch_version = TORCH_VERSION;
@@ -60,6 +61,7 @@ void TrainingState::save(const Accelerator& accelerator, const fs::path& path, C
 }
 
 void TrainingState::load(const Accelerator& accelerator, const Checkpoint& checkpoint) const {
+  for (const auto& part : *parts_) part->prepare_reading(accelerator, checkpoint);
   accelerator.on_main_process([&] {
     for (const auto& part : *parts_) part->read(checkpoint);
   });

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_rotation.hpp"
 #include "lockstep/core/error.hpp"
+#include "train/model_content.hpp"
 #include "train/state/checkpoint_writer.hpp"
 #include "train/trainer/training_run.hpp"
 #include "train/trainer/weights_only.hpp"
@@ -201,9 +202,18 @@ void TrainingRun::write_weights() {
   const auto whole = trainer_.model().full_parameters(impl_.accelerator);
   auto tensors = trainer_.model().parameters();
   for (auto& buffer : trainer_.model().buffers()) tensors.push_back(std::move(buffer));
+  const auto adapter = trainer_.model().adapter();
+  const auto write = [&, add = files_to_add()](const std::filesystem::path& path) {
+    if (adapter) {
+      write_adapter(path, *adapter, adapter->tensors, get_from(adapter->tensors));
+    } else {
+      write_model(path, tensors);
+    }
+    add(path);
+  };
   const std::string best = best_saved();
   on_writers([&] {
-    train::save_weights_only(impl_.args.output_dir, state.global_step, tensors, files_to_add(),
+    train::save_weights_only(impl_.args.output_dir, state.global_step, write,
                              {.total_limit = impl_.args.save_total_limit, .protect = best});
   });
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "core/atomic_directory.hpp"
-#include "lockstep/train/model_files.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -35,12 +35,11 @@ std::vector<fs::path> folders_of_weights(const fs::path& folder) {
 
 }  // namespace
 
-void save_weights_only(const fs::path& folder, std::int64_t step, const std::vector<NamedTensor>& tensors,
-                       const std::function<void(const fs::path&)>& add, const RotationOptions& rotation) {
+void save_weights_only(const fs::path& folder, std::int64_t step,
+                       const std::function<void(const fs::path&)>& write, const RotationOptions& rotation) {
   const fs::path path = folder / checkpoint_name(step);
   AtomicDirectory written(path);
-  write_model(written.path(), tensors);
-  add(written.path());
+  write(written.path());
   written.commit();
   auto folders = folders_of_weights(folder);
   remove_oldest(folders, rotation, std::identity());

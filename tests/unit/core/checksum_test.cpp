@@ -52,6 +52,25 @@ TEST(Crc32c, TheInstructionAndTheTableAgreeAtEveryLengthAndAlignment) {
   }
 }
 
+TEST(Crc32c, ChecksumsOfPartsAreJoined) {
+  const auto bytes = random_bytes(5000, 3);
+  const std::uint32_t whole = crc32c(bytes.data(), bytes.size());
+  for (const std::size_t cut :
+       {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{4096}, bytes.size()}) {
+    const std::uint32_t first = crc32c(bytes.data(), cut),
+                        second = crc32c(bytes.data() + cut, bytes.size() - cut);
+    EXPECT_EQ(join_crc32c(first, second, bytes.size() - cut), whole) << cut;
+  }
+  // More zeros than an int counts: two halves twice as often.
+  std::uint32_t zeros = crc32c(std::string(1 << 20, '\0').data(), 1 << 20);
+  const std::uint32_t before = zeros;
+  for (std::uint64_t size = 1 << 20; size < std::uint64_t{1} << 36; size *= 2)
+    zeros = join_crc32c(zeros, zeros, size);
+  std::uint32_t one_by_one = before;
+  for (int i = 1; i < 1 << 16; ++i) one_by_one = join_crc32c(one_by_one, before, 1 << 20);
+  EXPECT_EQ(zeros, one_by_one);
+}
+
 TEST(Crc32c, PiecesGiveTheChecksumOfTheWhole) {
   const auto bytes = random_bytes(1000, 2);
   for (std::size_t cut = 0; cut <= bytes.size(); cut += 7) {
