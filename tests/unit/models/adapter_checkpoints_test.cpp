@@ -441,7 +441,9 @@ TEST(AdapterOfATrainer, IsResumedAndTheBestOneLoaded) {
       auto best = args;
       best.output_dir = out / (only_model ? "weights" : "all");
       best.save_only_model = only_model;
-      best.learning_rate = 0.5;
+      // The greatest loss is the first one.
+      best.metric_for_best_model = "loss";
+      best.greater_is_better = true;
       best.eval_strategy = IntervalStrategy::steps;
       best.eval_steps = 2;
       best.load_best_model_at_end = true;
@@ -451,6 +453,7 @@ TEST(AdapterOfATrainer, IsResumedAndTheBestOneLoaded) {
       });
       EXPECT_EQ(testing::read_bytes(fs::path(best.output_dir) / kAdapterFileName),
                 testing::read_bytes(fs::path(chosen) / kAdapterFileName));
+      EXPECT_TRUE(chosen.ends_with("checkpoint-2")) << chosen;
       EXPECT_EQ(fs::exists(fs::path(chosen) / "manifest.json"), !only_model);
       EXPECT_FALSE(fs::exists(fs::path(chosen) / "model.safetensors"));
     }
