@@ -309,6 +309,40 @@ TokenLosses losses_to_recompute(const TokenHead& head, const at::Tensor& states,
           .predictions = options.predictions ? at::cat(predictions) : at::Tensor()};
 }
 
+/// The losses of single tokens, of states [tokens, width], with a graph.
+at::Tensor losses_of_tokens(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
+                            double smoothing) {
+  const at::Tensor logits = finish_logits(head, products_of(head, states).narrow(-1, 0, head.weight.size(0)));
+  const Autocast exact(logits.device(), MixedPrecision::no);
+  const at::Tensor wide = c10::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;
+  const auto options =
+      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone).label_smoothing(smoothing);
+  return torch::nn::functional::cross_entropy(wide, labels, options);
+}
+
+/// The losses of each row's labels. The tokens that count are those of completions, often few of a row.
+TokenLosses losses_of_texts(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
+                            const TokenLossOptions& options, std::int64_t most) {
+  const at::Tensor flat = labels.flatten(), places = flat.ne(kNoLabel).nonzero().squeeze(1);
+  const at::Tensor some = states.flatten(0, 1).index_select(0, places), wanted = flat.index_select(0, places);
+  const std::int64_t words = head.weight.size(0);
+  std::vector<at::Tensor> losses;
+  if (wanted.numel() * words <= most) {
+    losses.push_back(losses_of_tokens(head, some, wanted, options.label_smoothing));
+  } else {
+    const auto part_losses = [head, smoothing = options.label_smoothing](const at::Tensor& part,
+                                                                         const at::Tensor& part_labels) {
+      return losses_of_tokens(head, part, part_labels, smoothing);
+    };
+    for (const auto& [begin, count] : divide(wanted.numel(), std::max<std::int64_t>(1, most / words)))
+      losses.push_back(checkpoint(part_losses, some.narrow(0, begin, count), wanted.narrow(0, begin, count)));
+  }
+  const at::Tensor all = at::cat(losses);
+  const at::Tensor texts =
+      at::zeros({flat.numel()}, all.options()).index_copy(0, places, all).view(labels.sizes()).sum(1);
+  return {.loss_sum = texts.sum(), .loss_weight = flat.ne(kNoLabel).sum(), .text_losses = texts};
+}
+
 TokenLosses losses_of_whole_logits(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
                                    const TokenLossOptions& options) {
   const at::Tensor logits = logits_of(head, states);
@@ -337,6 +371,11 @@ TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const 
   const bool is_fused =
       dtype && is_plain(head) && labels.numel() > 0 && kernels::has_cross_entropy(*dtype, labels);
   const std::int64_t most = logits_at_a_time(options, states.device(), is_fused), words = head.weight.size(0);
+  if (options.texts) {
+    if (options.predictions || options.logits)
+      throw UsageError("token_losses: the losses of texts are computed without predictions and logits");
+    return losses_of_texts(head, states, labels, options, most);
+  }
   const at::Tensor wanted = labels.flatten();
   const bool is_small = wanted.numel() * words <= most;
   // A checkpoint's function must not run a backward.

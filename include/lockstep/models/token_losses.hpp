@@ -36,6 +36,9 @@ struct TokenLossOptions {
   bool predictions = false;
   /// Whether the whole logits are wanted too: then logits_at_a_time does not count.
   bool logits = false;
+  /// Whether the loss of each text is wanted, so that each can have a gradient of its own. Not together with
+  /// predictions and logits.
+  bool texts = false;
 };
 
 struct TokenLosses {
@@ -47,10 +50,14 @@ struct TokenLosses {
   at::Tensor predictions = {};
   /// [rows, tokens, vocabulary]; undefined if not wanted.
   at::Tensor logits = {};
+  /// The losses of each row's labels added up, [rows], in the dtype of loss_sum; undefined if not wanted. Of
+  /// one text, minus its log-probability.
+  at::Tensor text_losses = {};
 };
 /// Used by DistributedDataParallel.
 void visit_tensors_of(TokenLosses& losses, const auto& visit) {
-  for (at::Tensor* tensor : {&losses.loss_sum, &losses.loss_weight, &losses.predictions, &losses.logits}) {
+  for (at::Tensor* tensor :
+       {&losses.loss_sum, &losses.loss_weight, &losses.predictions, &losses.logits, &losses.text_losses}) {
     if (tensor->defined()) visit(*tensor);
   }
 }
@@ -69,7 +76,9 @@ void visit_tensors_of(TokenLosses& losses, const auto& visit) {
 /// that gradient, for a trained bias, and inside a checkpoint(), backward computes each part's logits again.
 /// With fused kernels (see FusedKernels) one part is computed as several are, and each part's logits are in
 /// 16 bits: the loss and its gradient are computed of them in float32, and the gradient rounded to 16 bits as
-/// that of a cast is. No second derivatives of parts. Undefined labels: only the logits, if those are wanted.
+/// that of a cast is. No second derivatives of parts. If the loss of each text is wanted, whose gradients are
+/// not known in forward, backward computes the logits of each part again; only tokens with a label that
+/// counts have any. Undefined labels: only the logits, if those are wanted.
 /// *Local*. Throws UsageError if the shapes do not fit, and if nothing is wanted.
 TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const at::Tensor& labels,
                          const TokenLossOptions& options = {});

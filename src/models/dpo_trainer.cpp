@@ -1,0 +1,140 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/models/dpo.hpp"
+
+namespace lockstep::models {
+namespace {
+
+constexpr const char* kPreferenceNames[] = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
+                                            "rewards/margins", "logps/chosen",     "logps/rejected"};
+
+/// The sums over a batch's pairs, and their number: float64 [7], on its device.
+at::Tensor sums_of(const Batch& outputs) {
+  const at::Tensor &chosen = outputs["rewards/chosen"], &rejected = outputs["rewards/rejected"];
+  const at::Tensor all =
+      at::stack({chosen, rejected, chosen.gt(rejected).to(chosen.scalar_type()), chosen - rejected,
+                 outputs["logps/chosen"], outputs["logps/rejected"], at::ones_like(chosen)});
+  return all.to(at::kDouble).sum(1);
+}
+
+/// The means of the ranks' sums; none if there are no pairs. *Collective*.
+LogValues means_of_all(const ProcessGroup& group, const at::Tensor& sums) {
+  const at::Tensor all =
+      sums.defined() ? sums.detach().to(group.device(), at::kDouble, /*non_blocking=*/false, /*copy=*/true)
+                     : at::zeros({7}, at::TensorOptions(at::kDouble).device(group.device()));
+  if (group.size() > 1) group.all_reduce(all);
+  const at::Tensor host = all.to(at::kCPU);
+  const auto* const values = host.const_data_ptr<double>();
+  LogValues means;
+  if (values[6] == 0) return means;
+  for (std::size_t i = 0; i < std::size(kPreferenceNames); ++i)
+    means.emplace_back(kPreferenceNames[i], values[i] / values[6]);
+  return means;
+}
+
+class PreferenceMetrics final : public EvaluationMetrics {
+ public:
+  void reset() override { sums_ = at::Tensor(); }
+  void update(const Batch& outputs, const Batch& /*batch*/) override {
+    const at::Tensor more = sums_of(outputs);
+    sums_ = sums_.defined() ? sums_ + more.to(sums_.device()) : more;
+  }
+  Metrics compute(const ProcessGroup& group) override { return means_of_all(group, sums_); }
+  std::vector<std::string> names() const override {
+    return {std::begin(kPreferenceNames), std::end(kPreferenceNames)};
+  }
+
+ private:
+  at::Tensor sums_;
+};
+
+TrainingArguments with_labels(TrainingArguments args) {
+  if (args.label_smoothing_factor > 0)
+    throw UsageError(
+        "DpoTrainer: label_smoothing_factor smooths the labels of tokens: for pairs whose order is "
+        "uncertain, set "
+        "DpoOptions::label_smoothing");
+  if (args.cuda_graphs == CudaGraphs::on)
+    throw UsageError(
+        "DpoTrainer: cuda_graphs is on, but steps cannot be recorded: their sums would stay the same");
+  args.cuda_graphs = CudaGraphs::off;
+  if (args.label_names.empty()) args.label_names = {"chosen_labels", "rejected_labels"};
+  return args;
+}
+
+}  // namespace
+
+ComputeMetrics dpo_metrics() { return std::make_shared<PreferenceMetrics>(); }
+
+/// The sums over the steps since the last log.
+class DpoTrainer::Sums final : public Checkpointable {
+ public:
+  explicit Sums(ProcessGroup group) : group_(std::move(group)) {}
+
+  void add(const Batch& outputs) {
+    const at::Tensor more = sums_of(outputs);
+    sums_ = sums_.defined() ? sums_ + more : more;
+  }
+  LogValues take() { return means_of_all(group_, std::exchange(sums_, at::Tensor())); }
+
+  void reset() { sums_ = at::Tensor(); }
+
+  SafeTensors state_dict() const override {
+    const at::Tensor all = sums_.defined()
+                               ? sums_.clone()
+                               : at::zeros({7}, at::TensorOptions(at::kDouble).device(group_.device()));
+    if (group_.size() > 1) group_.all_reduce(all);
+    SafeTensors state;
+    state.tensors.emplace("sums", all.to(at::kCPU));
+    return state;
+  }
+  /// The sum over the ranks is one rank's from now on.
+  void load_state_dict(const SafeTensors& state) override {
+    const auto found = state.tensors.find("sums");
+    if (found == state.tensors.end() || found->second.sizes() != at::IntArrayRef(7))
+      throw DataError("the checkpoint's sums for the log of DPO do not fit");
+    sums_ = group_.rank() == 0 ? found->second.to(group_.device(), at::kDouble) : at::Tensor();
+  }
+
+ private:
+  ProcessGroup group_;
+  at::Tensor sums_;
+};
+
+/// Registers the sums once the training is prepared.
+class DpoTrainer::Registration final : public TrainerCallback {
+ public:
+  explicit Registration(std::shared_ptr<Sums> sums) : sums_(std::move(sums)) {}
+  void on_prepare(CallbackContext& event) override {
+    sums_->reset();
+    event.trainer.accelerator().register_for_checkpointing("dpo", *sums_);
+  }
+
+ private:
+  std::shared_ptr<Sums> sums_;
+};
+
+DpoTrainer::DpoTrainer(const Accelerator& accelerator, TrainingArguments args, TrainerComponents parts)
+    : Trainer(accelerator, with_labels(std::move(args)), std::move(parts)),
+      sums_(std::make_shared<Sums>(accelerator.process_group())) {
+  add_callback(std::make_shared<Registration>(sums_));
+}
+
+Loss DpoTrainer::compute_loss(const Batch& outputs, const Batch& batch) {
+  if (at::GradMode::is_enabled()) sums_->add(outputs);
+  return Trainer::compute_loss(outputs, batch);
+}
+
+void DpoTrainer::log(LogValues values) {
+  const bool is_of_steps =
+      std::any_of(values.begin(), values.end(), [](const auto& value) { return value.first == "loss"; });
+  if (is_of_steps)
+    for (auto& mean : sums_->take()) values.push_back(std::move(mean));
+  Trainer::log(std::move(values));
+}
+
+}  // namespace lockstep::models
