@@ -67,14 +67,15 @@ void claim_rank(const RankSession& session) {
 }  // namespace
 
 coordination::Barrier join_group(const Store& store, const GroupInfo& members,
-                                 std::chrono::milliseconds timeout) {
+                                 std::chrono::milliseconds timeout,
+                                 const coordination::Barrier::Probe& probe) {
   const RankSession session = join_session(store, members);
   check_size(session);
   claim_rank(session);
   const net::WaitingNotice notice(fmt::format("rank {}", members.name(members.rank)),
                                   fmt::format("for all {} ranks of its group to join", members.size()));
   coordination::Barrier barrier(session);
-  barrier.arrive_and_wait(timeout);
+  barrier.arrive_and_wait(timeout, probe, kJoinLook);
   const auto failure = session.failure();
   if (!failure) return barrier;
   const std::string reason = members.who + ": the group cannot form: " + failure->text;

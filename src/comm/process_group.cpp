@@ -9,7 +9,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "comm/backend/cpu_backend.hpp"
@@ -52,36 +51,6 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
                     "which takes it for the CPU tensors",
                     device.str()));
   }
-}
-
-/// The subgroup of `group` with these ranks, which include this rank.
-GroupInfo subgroup(const GroupInfo& group, const std::vector<int>& ranks) {
-  GroupInfo result = group.part(ranks);
-  result.who = fmt::format("rank {} ({} of {} in the group [{}])", result.name(result.rank), result.rank,
-                           result.size(), fmt::join(result.names, ","));
-  return result;
-}
-
-std::string describe(const std::vector<int>& ranks) { return fmt::format("[{}]", fmt::join(ranks, ",")); }
-
-void check_members(const std::vector<int>& ranks, int size) {
-  const std::set<int> distinct(ranks.begin(), ranks.end());
-  const bool in_range = !ranks.empty() && *distinct.begin() >= 0 && *distinct.rbegin() < size;
-  if (!in_range || distinct.size() != ranks.size()) {
-    throw UsageError(fmt::format("new_group{}: expected one or more different ranks from 0 to {}",
-                                 describe(ranks), size - 1));
-  }
-}
-
-/// Also fails the ranks that already wait for the members of the other list.
-[[noreturn]] void refuse_part(const std::string& who, const Store& store, const std::vector<int>& ranks,
-                              const std::string& agreed) {
-  const std::string reason = fmt::format(
-      "{}: new_group{} here, but another rank calls new_group{}: every rank must pass the same list, in the "
-      "same order of calls",
-      who, describe(ranks), agreed);
-  comm::abort_join(store, reason);
-  throw CommunicationError(reason);
 }
 
 /// Adds what the missing ranks do instead, if they answer.
@@ -140,12 +109,16 @@ ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& o
   return ProcessGroup(world.rank, world.world_size, store, options);
 }
 
-ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options) {
+ProcessGroup::ProcessGroup(int rank, int size, const Store& store, const ProcessGroupOptions& options)
+    : ProcessGroup(join(rank, size, store, options, 1)) {}
+
+ProcessGroup ProcessGroup::join(int rank, int size, const Store& store, const ProcessGroupOptions& options,
+                                std::uint64_t generation) {
   check_options(rank, size, options);
   // Uses its own connection, so that a rank that waits in a barrier does not block the program's use of the
   // store.
-  impl_ = std::make_shared<Impl>(GroupInfo::whole(rank, size), "world", store,
-                                 store.clone().with_prefix("group"), options);
+  return ProcessGroup(std::make_shared<Impl>(GroupInfo::whole(rank, size), "world", store,
+                                             store.clone().with_prefix("group"), options, generation));
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -164,6 +137,7 @@ const std::shared_ptr<c10d::ProcessGroup>& ProcessGroup::c10d_process_group() co
 void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
+  impl_->throw_if_aborted("barrier");
   const auto begin = std::chrono::steady_clock::now();
   if (impl_->options.device.is_cuda()) wait_for_device(*impl_->who, impl_->options.device, timeout);
   const auto waited =
@@ -172,8 +146,12 @@ void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   comm::PeerMonitor* const monitor = connections.diagnostics->monitor.get();
   comm::LivenessProbe probe(impl_->path, *connections.diagnostics->recorder,
                             comm::shared_memory_of(*connections.group), monitor);
+  const auto can_complete = [&](const std::vector<int>& missing, std::chrono::milliseconds waiting) {
+    impl_->throw_if_aborted("barrier");
+    return probe(missing, waiting);
+  };
   try {
-    connections.barrier.arrive_and_wait(timeout - std::min(waited, timeout), std::ref(probe));
+    connections.barrier.arrive_and_wait(timeout - std::min(waited, timeout), can_complete);
   } catch (const TimeoutError& error) {
     add_activity(error, monitor);
   } catch (const CommunicationError& error) {
@@ -184,31 +162,6 @@ void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
 
 std::string ProcessGroup::write_trace(const std::string& folder) const {
   return comm::TraceWriter::write_into(*impl_->connections->diagnostics->recorder, folder, "the program");
-}
-
-std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) const {
-  check_members(ranks, impl_->members.size());
-  const ProcessGroupOptions& options = impl_->options;
-  const int color = static_cast<int>(++impl_->groups);
-  const std::string name = fmt::format("sub/{}", color);
-  const std::string agreed = impl_->connections->store.set_if_absent(name + "/members", describe(ranks));
-  if (agreed != describe(ranks))
-    refuse_part(*impl_->who, impl_->connections->store.with_prefix(name), ranks, agreed);
-  const bool is_member = std::find(ranks.begin(), ranks.end(), impl_->members.rank) != ranks.end();
-  // A group of one rank needs no split.
-  NcclParent parent{.communicators = impl_->connections->nccl};
-  if (options.nccl_split && ranks.size() > 1) {
-    parent.backend = impl_->nccl_backend();
-    parent.color = color;
-    parent.meet = [this] { barrier(impl_->options.join_timeout); };
-  }
-  if (!is_member) {
-    if (parent.backend) impl_->sit_out_split(parent);
-    return std::nullopt;
-  }
-  return ProcessGroup(std::make_shared<Impl>(
-      subgroup(impl_->members, ranks), impl_->path + "/" + name, impl_->connections->origin,
-      impl_->connections->store.with_prefix(name), options, impl_->connections->diagnostics, parent));
 }
 
 }  // namespace lockstep

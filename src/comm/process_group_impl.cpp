@@ -111,21 +111,52 @@ std::shared_ptr<c10d::ProcessGroup> make_group(const GroupInfo& members, const s
 
 ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path, const Store& origin,
                          const Store& group_store, const ProcessGroupOptions& group_options,
-                         std::shared_ptr<comm::Diagnostics> diagnostics, const NcclParent& nccl_parent)
+                         std::uint64_t first_generation)
     : members(group_members),
       path(std::move(group_path)),
       who(std::make_shared<std::string>(members.who)),
       options(group_options),
-      is_outermost(diagnostics == nullptr) {
+      is_outermost(true),
+      root(group_store),
+      family(std::make_shared<Family>()),
+      generation(first_generation),
+      attempted(first_generation) {
+  connections = connect(origin, store_of(first_generation), nullptr, {});
+}
+
+ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path, const Impl& parent,
+                         const Store& group_store, const NcclParent& nccl_parent)
+    : members(group_members),
+      path(std::move(group_path)),
+      who(std::make_shared<std::string>(members.who)),
+      options(parent.options),
+      is_outermost(false),
+      root(parent.root),
+      family(parent.family),
+      generation(parent.generation.load()) {
+  connections =
+      connect(parent.connections->origin, group_store, parent.connections->diagnostics, nccl_parent);
+}
+
+std::unique_ptr<Connections> ProcessGroup::Impl::connect(const Store& origin, const Store& group_store,
+                                                         std::shared_ptr<comm::Diagnostics> diagnostics,
+                                                         NcclParent nccl) {
   const bool only_gloo = options.device.is_cpu() || options.backend == CommBackend::gloo;
   comm::settle_library_log(only_gloo ? comm::LibraryLog::none : comm::LibraryLog::errors);
-  coordination::Barrier join = comm::join_group(group_store, members, options.join_timeout);
-  if (is_outermost) {
+  // A group that is formed again may be aborted meanwhile, when a further rank is lost.
+  coordination::Barrier::Probe probe;
+  if (family->is_reforming) {
+    probe = [this](const std::vector<int>&, std::chrono::milliseconds) {
+      const std::lock_guard lock(family->mutex);
+      return family->reform_abort;
+    };
+  }
+  coordination::Barrier join = comm::join_group(group_store, members, options.join_timeout, probe);
+  if (!diagnostics) {
     diagnostics = std::make_shared<comm::Diagnostics>(
         members, group_store.with_prefix("peer_monitor"),
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
   }
-  NcclParent nccl = nccl_parent;
   if (has_nccl(options) && !nccl.communicators)
     nccl.communicators =
         std::make_shared<comm::NcclCommunicators>(comm::rooted(group_store.with_prefix("nccl")));
@@ -137,13 +168,14 @@ ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path,
         return make_group(members, path, group_store, options, cpu, nccl);
       },
       [&] { return *who + ": setting up the process group failed"; });
-  connections = std::make_unique<Connections>(Connections{
+  auto made = std::make_unique<Connections>(Connections{
       diagnostics, origin, group_store, coordination::Barrier(comm::make_session(group_store, members)),
       std::move(group), cpu.get()});
-  connections->nccl = nccl.communicators;
-  if (is_outermost && connections->nccl) connections->nccl->set_end(nccl_end());
+  made->nccl = nccl.communicators;
+  if (is_outermost && made->nccl) made->nccl->set_end(nccl_end(*made));
   // No rank may continue, and perhaps exit, before all are connected.
-  join.arrive_and_wait(options.join_timeout);
+  join.arrive_and_wait(options.join_timeout, probe, comm::kJoinLook);
+  return made;
 }
 
 CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(const Store& store,
@@ -159,11 +191,11 @@ CpuBackendPointer ProcessGroup::Impl::make_cpu_backend(const Store& store,
 }
 
 /// The last group to end may be a subgroup, so this keeps all it needs, including the store's host.
-comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end() const {
-  auto meet = [barrier = coordination::Barrier(
-                   comm::make_session(connections->store.with_prefix("nccl_end"), members)),
-               host = connections->origin, group = connections->group, name = path,
-               diagnostics = connections->diagnostics, timeout = options.timeout]() mutable {
+comm::NcclCommunicators::End ProcessGroup::Impl::nccl_end(const Connections& made) const {
+  auto meet = [barrier =
+                   coordination::Barrier(comm::make_session(made.store.with_prefix("nccl_end"), members)),
+               host = made.origin, group = made.group, name = path, diagnostics = made.diagnostics,
+               timeout = options.timeout]() mutable {
     comm::LivenessProbe probe(name, *diagnostics->recorder, comm::shared_memory_of(*group),
                               diagnostics->monitor.get());
     barrier.arrive_and_wait(timeout, std::ref(probe));
@@ -181,7 +213,8 @@ ProcessGroup::Impl::~Impl() {
   // it through that memory. They are not woken and fail shortly afterwards, so that this rank can report the
   // cause first.
   if (!connections) return;
-  if (std::uncaught_exceptions() > 0) {
+  // Operations of an aborted group have ended, and the others know it: nothing is left to wait for.
+  if (std::uncaught_exceptions() > 0 && !is_aborted()) {
     if (auto* const memory = comm::shared_memory_of(*connections->group)) memory->step_sync().leave(true);
     // Ends kernels that wait for other ranks, so that nothing waits for them while this process ends.
     if (const auto nccl = std::move(connections->nccl)) nccl->abort(nccl_backend());

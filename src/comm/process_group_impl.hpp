@@ -5,15 +5,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
+#include <vector>
 
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/cuda/nccl_communicators.hpp"
 #include "comm/diagnostics/operation_tracker.hpp"
 #include "comm/errors.hpp"
 #include "comm/group_key_value_store.hpp"
+#include "comm/group_observer.hpp"
 #include "comm/join_group.hpp"
 #include "comm/operation.hpp"
 #include "comm/work_impl.hpp"
@@ -47,14 +50,53 @@ struct NcclParent {
 };
 
 struct ProcessGroup::Impl {
+  /// An outermost group's subgroups, and those who hold on to its connections or theirs.
+  struct Family {
+    /// `group` is empty on ranks that are no members of it.
+    struct Subgroup {
+      std::weak_ptr<Impl> parent;
+      std::vector<int> ranks;
+      std::weak_ptr<Impl> group;
+    };
+    std::mutex mutex;
+    std::vector<Subgroup> subgroups;  // In the order in which they were made, which is that of all ranks.
+    std::vector<std::weak_ptr<comm::GroupObserver>> observers;
+    std::atomic<bool> is_newcomer{false};  // See group_observer.hpp.
+    bool is_reforming = false;
+    std::string reform_abort;  // Why the generation that is being formed was aborted already.
+  };
+
   /// `origin` is the program's store, `group_store` the same with this group's key prefix. A subgroup gets
-  /// `diagnostics` from its parent; the outermost group creates them.
+  /// its parent's family and diagnostics; the outermost group creates them. `first_generation`: of the
+  /// outermost group of a process that replaces another one.
   Impl(const GroupInfo& group_members, std::string group_path, const Store& origin, const Store& group_store,
-       const ProcessGroupOptions& group_options,
-       std::shared_ptr<comm::Diagnostics> group_diagnostics = nullptr, const NcclParent& nccl_parent = {});
+       const ProcessGroupOptions& group_options, std::uint64_t first_generation = 1);
+  Impl(const GroupInfo& group_members, std::string group_path, const Impl& parent, const Store& group_store,
+       const NcclParent& nccl_parent);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+
+  /// Connects the members under keys that nobody else uses. `known`: null for the outermost group.
+  /// *Collective*.
+  std::unique_ptr<Connections> connect(const Store& origin, const Store& group_store,
+                                       std::shared_ptr<comm::Diagnostics> known, NcclParent nccl);
+  /// The keys of a generation of the outermost group.
+  Store store_of(std::uint64_t number) const;
+  /// The subgroup of `group` with these ranks, which include this rank.
+  static GroupInfo subgroup_of(const GroupInfo& group, const std::vector<int>& ranks);
+  /// Agrees with the other ranks on the members of the next subgroup, the group's number `number` whose keys
+  /// are in `group_store`; returns the subgroup's name. *Collective*. Throws CommunicationError if the ranks
+  /// pass different lists.
+  std::string agree_on_subgroup(const Store& group_store, std::int64_t number,
+                                const std::vector<int>& ranks) const;
+  /// See ProcessGroup. Any thread.
+  void abort(const std::string& reason);
+  bool is_aborted() const;
+  /// Throws CommunicationError after abort(). `what`: the operation.
+  void throw_if_aborted(const char* what) const;
+  /// See ProcessGroup.
+  void reform(std::uint64_t wanted);
 
   /// Creates the backend of the group's CPU tensors.
   c10::intrusive_ptr<comm::CpuBackend> make_cpu_backend(const Store& store,
@@ -76,16 +118,29 @@ struct ProcessGroup::Impl {
   /// Takes part in the split of NCCL's communicator for a group without this rank.
   void sit_out_split(const NcclParent& parent) const;
   /// How the NCCL communicators of the group and its subgroups end.
-  comm::NcclCommunicators::End nccl_end() const;
+  comm::NcclCommunicators::End nccl_end(const Connections& made) const;
 
   GroupInfo members;
   std::string path;                        // "world", "world/sub/1": unique, and the same on all ranks.
   std::shared_ptr<const std::string> who;  // Used by operations, which may outlive the group.
   ProcessGroupOptions options;
   bool is_outermost;
+  Store root;  // Of the outermost group: its keys without those of a generation.
+  std::shared_ptr<Family> family;
   std::unique_ptr<Connections> connections;
   std::atomic<std::int64_t> groups{0};
   std::atomic<std::int64_t> namespaces{0};
+  std::atomic<std::uint64_t> generation{1};
+  std::uint64_t attempted = 1;  // The newest generation that was tried.
+  /// Guards what abort() needs in another thread: the reason, and the connections while they are replaced.
+  mutable std::mutex abort_mutex;
+  std::string abort_reason;  // Empty: not aborted.
+
+ private:
+  struct Rebuilt;
+  void check_can_reform(std::uint64_t wanted) const;
+  std::vector<Rebuilt> rebuild(std::uint64_t wanted);
+  void replace_connections(std::vector<Rebuilt>& rebuilt, std::uint64_t wanted);
 };
 
 template <class Start>

@@ -51,6 +51,7 @@ DdpState::DdpState(const std::vector<NamedTensor>& all_parameters,
                    std::vector<NamedTensor> trained_parameters, const ProcessGroup& ddp_group,
                    const DistributedDataParallelOptions& ddp_options)
     : parameters(std::move(trained_parameters)),
+      module_parameters(all_parameters),
       parameter_watch(all_parameters, parameters),
       group(ddp_group),
       who(std::make_shared<const std::string>(describe(group))),
@@ -149,7 +150,7 @@ void DdpState::expect_gradients(const std::vector<at::Tensor>& outputs) {
 }
 
 void DdpState::watch_backward(const std::vector<at::Tensor>& outputs, bool is_synchronised) {
-  const auto call = std::make_shared<DdpForward>(DdpForward{is_synchronised, false, {}});
+  const auto call = std::make_shared<DdpForward>(DdpForward{is_synchronised, false, group.generation(), {}});
   if (is_synchronised && !searches_unused() && !learns_graph()) call->frozen = parameter_watch.frozen();
   const auto hook = [weak = weak_from_this(), call, who = who](const at::Tensor&) {
     if (const auto state = weak.lock()) return state->backward_reaches(*call);
@@ -171,6 +172,11 @@ void DdpState::backward_reaches(DdpForward& call) {
   if (!is_whole_backward()) return;
   call.had_backward = true;
   if (!call.is_synchronised || reducer == nullptr) return;
+  if (call.generation != group.generation()) {
+    throw UsageError(describe(group) +
+                     ": the process group was formed again between a forward and its backward: compute the "
+                     "step again from its forward on");
+  }
   if (at::GradMode::is_enabled()) {
     throw UsageError(
         describe(group) +
@@ -190,8 +196,13 @@ void DdpState::backward_reaches(DdpForward& call) {
     backward_runs = true;
     auto* const recorder = comm::GraphRecorder::of(group.device());
     backward_is_recorded = recorder != nullptr && recorder->is_recording();
-    torch::autograd::Engine::get_default_engine().queue_callback(
-        [state = shared_from_this()] { state->backward_runs = false; });
+    backward_is_unfinished = true;
+    torch::autograd::Engine::get_default_engine().queue_callback([state = shared_from_this()] {
+      state->backward_runs = false;
+      // Behind the reducer's own callback, in which it waits for the last buckets.
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [state] { state->backward_is_unfinished = false; });
+    });
   }
   if (reducer->expects_gradients()) return;
   // A second backward of this forward, or one after that of another forward.

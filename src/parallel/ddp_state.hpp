@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group_observer.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "parallel/comm_hook_runner.hpp"
@@ -30,13 +31,23 @@ struct JoinState {
 struct DdpForward {
   bool is_synchronised;
   bool had_backward = false;
+  /// The group's generation at the time.
+  std::uint64_t generation = 1;
   /// The parameters that were frozen at the time, as ParameterWatch::frozen().
   std::string frozen;
 };
 
-struct DdpState : std::enable_shared_from_this<DdpState> {
+struct DdpState final : comm::GroupObserver, std::enable_shared_from_this<DdpState> {
   DdpState(const std::vector<NamedTensor>& all_parameters, std::vector<NamedTensor> trained_parameters,
            const ProcessGroup& ddp_group, const DistributedDataParallelOptions& ddp_options);
+
+  /// Destroys the reducer, and drops the gradients and what is left of a backward that failed.
+  void release() override;
+  /// A new reducer with the layout that the next backward would have had.
+  void reseat() override;
+  /// Compares the models of the ranks, as a process that replaces one does when it wraps its model.
+  /// *Collective*.
+  void check_agreement(const std::string& complaint) const;
 
   void install_reducer(BucketLayout buckets);
   /// Creates the runner if needed; from then on the reducer communicates through it.
@@ -69,6 +80,8 @@ struct DdpState : std::enable_shared_from_this<DdpState> {
   bool searches_unused() const { return options.find_unused_parameters && !options.static_graph; }
 
   std::vector<NamedTensor> parameters;
+  /// All of the module, for check_agreement().
+  std::vector<NamedTensor> module_parameters, module_buffers;
   parallel::ParameterWatch parameter_watch;
   ProcessGroup group;
   /// As describe(group).
@@ -83,12 +96,15 @@ struct DdpState : std::enable_shared_from_this<DdpState> {
   std::optional<trace::Range> forward;  // Set during a forward.
   std::optional<JoinState> join;
   bool applies_in_backward = false;
+  bool has_own_hook = false;  // The program has registered one.
   bool has_buffers = false;
-  bool synchronise = true;                // Off inside no_sync().
-  bool buffers_are_due = true;            // The last forward was synchronized, so buffers may differ since.
-  bool delayed_reduce_is_queued = false;  // Static graph: the first backward reduces at its end.
-  bool backward_runs = false;             // Also after a backward that threw.
-  bool backward_is_recorded = false;      // The last backward was being recorded as a CUDA graph.
+  bool synchronise = true;                  // Off inside no_sync().
+  bool buffers_are_due = true;              // The last forward was synchronized, so buffers may differ since.
+  bool delayed_reduce_is_queued = false;    // Static graph: the first backward reduces at its end.
+  bool backward_runs = false;               // Also after a backward that threw.
+  bool backward_is_recorded = false;        // The last backward was being recorded as a CUDA graph.
+  bool backward_is_unfinished = false;      // The gradients of the last backward were not all averaged.
+  std::optional<BucketLayout> kept_layout;  // Between release() and reseat().
 
  private:
   /// Those whose graph still exists and had no backward.

@@ -80,20 +80,20 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
                                                          const DistributedDataParallelOptions& options)
     : state_(std::make_shared<DdpState>(parameters, trained(parallel::without_repeats(parameters)), group,
                                         options)) {
+  state_->module_buffers = buffers;
   const std::string complaint = parallel::complaint_about(state_->parameters, group, options);
   if (group.size() == 1) {
     if (!complaint.empty()) throw UsageError(complaint);
     return;
   }
-  parallel::check_agreement(group, {.parameters = parameters,
-                                    .buffers = buffers,
-                                    .options = parallel::summary_of(options),
-                                    .complaint = complaint,
-                                    .buckets_follow_strides = true});
+  state_->check_agreement(complaint);
   state_->has_buffers = !buffers.empty();
-  // Frozen parameters too: every rank must start from the same values.
-  state_->broadcast(parallel::without_repeats(parameters), 0);
-  if (options.broadcast_buffers) state_->broadcast(parallel::without_repeats(buffers), 0);
+  if (!comm::is_newcomer(group)) {
+    // Frozen parameters too: every rank must start from the same values.
+    state_->broadcast(parallel::without_repeats(parameters), 0);
+    if (options.broadcast_buffers) state_->broadcast(parallel::without_repeats(buffers), 0);
+  }
+  comm::observe(group, state_);
   state_->install_reducer(parallel::first_buckets(state_->parameters, options));
   if (options.non_finite_gradients == NonFiniteGradients::ignore) return;
   state_->require_hook_runner().set_check(
@@ -134,6 +134,7 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
   if (state_->reducer == nullptr) return;
   parallel::check_same_hook(state_->group, hook->name());
   state_->require_hook_runner().set_hook(std::move(hook));
+  state_->has_own_hook = true;
 }
 
 bool DistributedDataParallelBase::sends_buffers() const {
@@ -237,6 +238,9 @@ void clear_gradient(const at::Tensor& parameter, bool set_to_none) {
 }
 
 const std::vector<NamedTensor>& DistributedDataParallelBase::parameters() const { return state_->parameters; }
+const std::vector<NamedTensor>& DistributedDataParallelBase::buffers() const {
+  return state_->module_buffers;
+}
 const ProcessGroup& DistributedDataParallelBase::process_group() const { return state_->group; }
 const DistributedDataParallelOptions& DistributedDataParallelBase::options() const { return state_->options; }
 

@@ -137,6 +137,21 @@ BucketLayout first_buckets(const std::vector<NamedTensor>& parameters,
   return buckets;
 }
 
+/// As c10d's rebuild_buckets(), which broadcasts what it finds.
+BucketLayout TimedReducer::layout_of_next_forward(const DistributedDataParallelOptions& options,
+                                                  bool has_failed) const {
+  const bool rebuilds = should_rebuild_buckets() && !has_failed && rebuilt_params_.size() == params_.size();
+  if (rebuilds) {
+    const std::vector<std::size_t> limits{static_cast<std::size_t>(first_cap_of(options)),
+                                          static_cast<std::size_t>(cap_of(options))};
+    return std::get<0>(c10d::compute_bucket_assignment_by_size(
+        rebuilt_params_, limits, expect_sparse_gradients_, rebuilt_param_indices_));
+  }
+  BucketLayout layout;
+  for (const auto& bucket : buckets_) layout.push_back(bucket.variable_indices);
+  return layout;
+}
+
 void TimedReducer::attach_own_hooks() {
   remove_autograd_hooks();
   for (std::size_t number = 0; number < params_.size(); ++number) attach(number);

@@ -60,7 +60,11 @@ class TimedReducer : public c10d::Reducer {
     rebuilt_param_indices_.clear();
   }
   bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
-  /// The last backward ended with an exception and has sent nothing: it was recorded as a CUDA graph, not run.
+  /// How the next forward groups the gradients, without telling the other ranks: in the order of the first
+  /// backward, if that was the last one and has succeeded; otherwise as they are grouped now. *Local*.
+  BucketLayout layout_of_next_forward(const DistributedDataParallelOptions& options, bool has_failed) const;
+  /// The last backward ended with an exception and has sent nothing: it was recorded as a CUDA graph, not
+  /// run.
   void forget_backward() {
     forget_order();
     require_finalize_ = false;

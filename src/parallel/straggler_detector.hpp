@@ -32,6 +32,7 @@ class StragglerDetector {
   void waited(std::chrono::nanoseconds time) { waits_ += time.count(); }
 
   void add_to(DdpStatistics& statistics) const;
+  const StragglerOptions& options() const { return options_; }
 
  private:
   void send_report();

@@ -51,8 +51,7 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  /// Ends all operations of this rank, under way and later, with Aborted; see StepSync::abort. Nothing calls
-  /// it yet but tests: a process group cannot be aborted so far. Any thread.
+  /// Ends all operations of this rank, under way and later, with Aborted; see StepSync::abort. Any thread.
   void abort(const std::string& reason) { sync_.abort(reason); }
 
   StepSync& step_sync() noexcept { return sync_; }

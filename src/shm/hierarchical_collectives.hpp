@@ -31,6 +31,9 @@ class InterHostTransport {
 
   /// Tells the other hosts that this rank has failed, so that they stop waiting for it.
   virtual void abandon(const char* failure_text) noexcept = 0;
+
+  /// Ends what this rank runs or waits in, and every later call, with an error. Any thread; does not wait.
+  virtual void abort() noexcept = 0;
 };
 
 /// The collectives of a group on several hosts: shared memory within each host, and between hosts the
@@ -67,6 +70,11 @@ class HierarchicalCollectives {
   void run(const Collective& collective);
   /// A collective over another transport: `body` runs after the calls of the ranks were verified.
   void elsewhere(const Collective& collective, const std::function<void()>& body);
+
+  /// Ends what this rank transfers between the hosts; within its host, Group::abort() does. Any thread.
+  void abort() noexcept {
+    if (parts_.transport) parts_.transport->abort();
+  }
 
  private:
   /// A range of the message, processed at once; the buffer holds one or more copies of it.

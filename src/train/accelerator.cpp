@@ -89,6 +89,7 @@ Accelerator::Accelerator(const World& world, const ProcessGroup& group, const Ac
     throw UsageError(fmt::format("the world says rank {} of {}, but the process group says rank {} of {}",
                                  world.rank, world.world_size, group.rank(), group.size()));
   }
+  comm::observe(group, state_);
 }
 
 const World& Accelerator::world() const noexcept { return state_->world; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "comm/group_observer.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "train/preemption_sync.hpp"
@@ -11,13 +12,19 @@
 
 namespace lockstep {
 
-struct Accelerator::State {
+struct Accelerator::State final : comm::GroupObserver {
   State(const World& the_world, const ProcessGroup& the_group, const AcceleratorOptions& the_options)
       : world(the_world),
         options(the_options),
         group(the_group),
         store(the_group.new_namespace()),
         preemption(the_group) {}
+
+  void release() override { preemption = train::PreemptionSync(group); }
+  void reseat() override {
+    store = group.new_namespace();
+    main_first = local_main_first = 0;
+  }
 
   World world;
   AcceleratorOptions options;

@@ -177,7 +177,7 @@ void AccumulationWindow::begin_step() {
   const bool follows = options_.sync_with_dataloader;
   if (follows) {
     passes_.look(loaders_);
-    if (done_ > 0 && passes_.is_abandoned()) discard_window();
+    if (done_ > 0 && passes_.is_abandoned()) abandon();
   }
   if (done_ == 0) {
     passes_.begin_window();
@@ -207,9 +207,22 @@ bool AccumulationWindow::may_clear(const torch::optim::Optimizer& optimizer) con
 }
 
 /// Its gradients would become part of the next step, divided by another number or weight.
-void AccumulationWindow::discard_window() {
+void AccumulationWindow::abandon() {
   done_ = 0;
   for (const auto& model : models_) model.zero_grad();
+}
+
+void AccumulationWindow::discard() {
+  abandon();
+  inside_ = false;
+  syncs_ = true;
+  stepped_.clear();
+  at_begin_.clear();
+  passes_ = {};
+  weighted_.reset();
+  weighted_losses_ = 0;
+  weight_.reset();
+  divided_by_.reset();
 }
 
 void AccumulationWindow::end() noexcept {
@@ -343,6 +356,7 @@ void AccumulationWindow::unscale(const std::vector<at::Tensor>& parameters) {
 
 optim::StepOutcome AccumulationWindow::step(torch::optim::Optimizer& optimizer, const at::Tensor& factor) {
   stepped_.insert(&optimizer);
+  ++optimizer_steps_;
   if (scaling_) return scaling_->step(optimizer, factor);
   optim::step_multiplied(optimizer, factor);
   return true;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group_observer.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/train/gradient_accumulation.hpp"
@@ -18,7 +19,7 @@ namespace lockstep::train {
 
 /// The state of a job between two optimizer steps: the window of micro-batches, the weights of its losses,
 /// and the loss scale of float16.
-class AccumulationWindow {
+class AccumulationWindow final : public comm::GroupObserver {
  public:
   /// Throws UsageError for options out of range, and for fp16 on a CPU.
   AccumulationWindow(const ProcessGroup& group, const AcceleratorOptions& options);
@@ -53,6 +54,14 @@ class AccumulationWindow {
   void set_steps(std::int64_t steps);
   /// The next loader determines the steps.
   void set_global_batch_size(std::int64_t samples) noexcept { options_.global_batch_size = samples; }
+
+  /// Drops the window in progress and the gradients of all models.
+  void discard();
+  /// What is left of a failed step must not become part of the next one.
+  void release() override { discard(); }
+  void reseat() override {}
+  /// How often optimizers have stepped.
+  std::uint64_t optimizer_steps() const noexcept { return optimizer_steps_; }
 
   /// Begins and ends a micro-batch.
   void begin_step();
@@ -110,7 +119,7 @@ class AccumulationWindow {
  private:
   void derive_steps(std::int64_t batch_size);
   void look_ahead() const;
-  void discard_window();
+  void abandon();
   void demand_kind(bool weighted);
   /// Adds the weight to those of the window; the sum so far.
   at::Tensor weight_so_far(const at::Tensor& weight);
@@ -134,6 +143,7 @@ class AccumulationWindow {
   std::optional<LossScaling> scaling_;
   std::int64_t length_ = 1;
   std::int64_t done_ = 0;
+  std::uint64_t optimizer_steps_ = 0;
   bool inside_ = false;
   bool syncs_ = true;
   std::optional<bool> weighted_;

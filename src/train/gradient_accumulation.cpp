@@ -49,6 +49,7 @@ GradientAccumulation::GradientAccumulation(const ProcessGroup& group, const Acce
         "fsdp_plugin has a mixed_precision_policy beside mixed_precision: one computes in its dtype, the "
         "other by autocast; leave one of them out");
   }
+  comm::observe(group, gradients_);
 }
 
 AccumulationStep GradientAccumulation::accumulate_for(const std::vector<WrappedModel>& models) {

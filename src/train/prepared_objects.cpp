@@ -121,6 +121,12 @@ std::vector<DataLoader::Position> PreparedObjects::loaders() const {
   return result;
 }
 
+std::vector<PreparedModel> PreparedObjects::models() const {
+  std::vector<PreparedModel> result;
+  for (const auto& entry : models_) result.push_back(entry.object);
+  return result;
+}
+
 std::vector<std::pair<std::size_t, PreparedModel>> PreparedObjects::models_of(Owner owner) const {
   std::vector<std::pair<std::size_t, PreparedModel>> result;
   std::size_t number = 0;

@@ -55,6 +55,7 @@ class PreparedObjects {
   /// All of them, whoever prepared them.
   ShardedModels sharded_models() const;
   std::vector<DataLoader::Position> loaders() const;
+  std::vector<PreparedModel> models() const;
   /// The models of `owner` with their numbers in a checkpoint that is written while it is the current one.
   std::vector<std::pair<std::size_t, PreparedModel>> models_of(Owner owner) const;
 

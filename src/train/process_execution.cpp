@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "comm/group_observer.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "train/broadcast_tensors.hpp"
@@ -13,16 +14,25 @@
 
 namespace lockstep {
 
-struct ProcessExecution::State {
-  State(const World& the_world, const ProcessGroup& the_group, std::chrono::milliseconds barrier_warning)
+struct ProcessExecution::State final : comm::GroupObserver {
+  State(const World& the_world, const ProcessGroup& the_group, std::chrono::milliseconds the_barrier_warning)
       : world(the_world),
         group(the_group),
         store(the_group.new_namespace()),
-        barrier(store.with_prefix("named_barrier"), the_group, barrier_warning) {}
+        barrier_warning(the_barrier_warning),
+        barrier(store.with_prefix("named_barrier"), the_group, the_barrier_warning) {}
+
+  void release() override {}
+  void reseat() override {
+    store = group.new_namespace();
+    barrier = train::NamedBarrier(store.with_prefix("named_barrier"), group, barrier_warning);
+    runs = 0;
+  }
 
   World world;
   ProcessGroup group;
   Store store;
+  std::chrono::milliseconds barrier_warning;
   train::NamedBarrier barrier;
   std::int64_t runs = 0;
   bool trigger = false;
@@ -30,7 +40,9 @@ struct ProcessExecution::State {
 
 ProcessExecution::ProcessExecution(const World& world, const ProcessGroup& group,
                                    std::chrono::milliseconds barrier_warning)
-    : state_(std::make_shared<State>(world, group, barrier_warning)) {}
+    : state_(std::make_shared<State>(world, group, barrier_warning)) {
+  comm::observe(group, state_);
+}
 
 int ProcessExecution::rank_of_this() const noexcept { return state_->world.rank; }
 int ProcessExecution::local_rank_of_this() const noexcept { return state_->world.local_rank; }

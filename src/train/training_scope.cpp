@@ -21,6 +21,14 @@ CheckpointInfo info_of(const std::filesystem::path& checkpoint) {
 TrainingScope::TrainingScope(const Accelerator& accelerator)
     : accelerator_(accelerator), owner_(accelerator_.state_->prepared.new_owner()) {}
 
+PreparedObjects& TrainingScope::prepared_of(const Accelerator& accelerator) {
+  return accelerator.state_->prepared;
+}
+
+AccumulationWindow& TrainingScope::window_of(const Accelerator& accelerator) {
+  return *accelerator.gradients();
+}
+
 TrainingScope::~TrainingScope() { forget(); }
 
 void TrainingScope::forget() { accelerator_.state_->prepared.forget(owner_); }

@@ -14,6 +14,9 @@ namespace lockstep::train {
 class TrainingScope {
  public:
   explicit TrainingScope(const Accelerator& accelerator);
+  /// Everything that was prepared with an Accelerator, and its window.
+  static PreparedObjects& prepared_of(const Accelerator& accelerator);
+  static AccumulationWindow& window_of(const Accelerator& accelerator);
   /// Forgets what it has prepared.
   ~TrainingScope();
   TrainingScope(const TrainingScope&) = delete;

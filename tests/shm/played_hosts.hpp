@@ -24,6 +24,7 @@ class MemoryInterHostTransport final : public InterHostTransport {
   void abandon(const char* failure_text) noexcept override {
     group_->step_sync().give_up(std::make_exception_ptr(CommunicationError(failure_text)), failure_text);
   }
+  void abort() noexcept override { group_->abort("aborted"); }
 
  private:
   std::unique_ptr<Group> group_;

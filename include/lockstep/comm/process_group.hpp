@@ -22,6 +22,17 @@ class ProcessGroup;
 
 namespace lockstep {
 
+class ProcessGroup;
+struct ProcessGroupOptions;
+namespace comm {
+class GroupObserver;
+ProcessGroup join_generation(int rank, int size, const Store& store, std::uint64_t generation,
+                             const ProcessGroupOptions& options);
+void observe(const ProcessGroup& group, const std::shared_ptr<GroupObserver>& observer);
+bool is_newcomer(const ProcessGroup& group) noexcept;
+void take_part(const ProcessGroup& group) noexcept;
+}  // namespace comm
+
 /// The backend that communicates the tensors. `automatic`: for CPU tensors, shared memory between the ranks
 /// of the group that share it and Gloo between the others; for CUDA tensors, if the group has a CUDA device,
 /// NCCL. `shm` requires shared memory and supports only CPU tensors; `gloo` supports both; `nccl` requires a
@@ -224,12 +235,51 @@ class ProcessGroup {
   /// thread. Throws Error.
   std::string write_trace(const std::string& folder) const;
 
-  /// The c10d object, for internal use and for programs that use c10d directly.
+  // ---- Failures
+
+  /// Ends all operations of this rank in the group and, called on the outermost group, in its subgroups:
+  /// those under way, in any thread, and all later ones, with a CommunicationError that names the reason. It
+  /// takes milliseconds; a barrier() notices within a second, and over Gloo an operation of which a message
+  /// is just being received may last until the timeout. Other ranks that wait for this one fail as if it had
+  /// left. *Local*; any thread; does not wait. The first reason counts.
+  void abort(const std::string& reason) const;
+
+  /// Forms the group again after a failure or abort(), without a new process: this handle and its copies, and
+  /// those of subgroups, get new connections, and all objects of this library that use them follow.
+  /// DistributedDataParallel drops the gradients of an unfinished backward. The states of the ranks stay as
+  /// they are: one rank may have applied a step in which another one has failed, so give all of them the same
+  /// state before they go on, by a checkpoint for example.
+  ///
+  ///     } catch (const lockstep::CommunicationError& error) {
+  ///       group.abort(error.what());
+  ///       group.reform();
+  ///       accelerator.load_latest_state(folder);
+  ///     }
+  ///
+  /// *Collective* over all ranks of the outermost group, on which it must be called, outside of backward,
+  /// no_sync() and join(). Subgroups are made again in the order of their creation; a Store of
+  /// new_namespace() keeps its keys. `generation`: the number of the new generation; 0 means the next one
+  /// after the last that was tried, which is the same on all ranks if all of them try as often. Throws
+  /// UsageError for a subgroup, a group with NCCL, or a number that was tried before. If it throws anything
+  /// else, the group is as after abort(), and may be formed again.
+  void reform(std::uint64_t generation = 0) const;
+
+  /// 1 for a new group; the number of its generation after reform(). *Local*.
+  std::uint64_t generation() const noexcept;
+
+  /// The c10d object, for internal use and for programs that use c10d directly. Another one after reform().
   const std::shared_ptr<c10d::ProcessGroup>& c10d_process_group() const;
 
  private:
+  friend ProcessGroup comm::join_generation(int rank, int size, const Store& store, std::uint64_t generation,
+                                            const ProcessGroupOptions& options);
+  friend void comm::observe(const ProcessGroup& group, const std::shared_ptr<comm::GroupObserver>& observer);
+  friend bool comm::is_newcomer(const ProcessGroup& group) noexcept;
+  friend void comm::take_part(const ProcessGroup& group) noexcept;
   struct Impl;
   explicit ProcessGroup(std::shared_ptr<Impl> impl);
+  static ProcessGroup join(int rank, int size, const Store& store, const ProcessGroupOptions& options,
+                           std::uint64_t generation);
 
   std::shared_ptr<Impl> impl_;
 };

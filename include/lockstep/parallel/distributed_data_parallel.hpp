@@ -100,6 +100,8 @@ class DistributedDataParallelBase {
 
   /// The trained parameters, each once, in the order of registration.
   const std::vector<NamedTensor>& parameters() const;
+  /// The buffers that the module had when it was wrapped.
+  const std::vector<NamedTensor>& buffers() const;
 
   const ProcessGroup& process_group() const;
   const DistributedDataParallelOptions& options() const;

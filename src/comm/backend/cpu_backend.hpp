@@ -61,6 +61,19 @@ class CpuBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return transport_->name(); }
   const Transport& transport() const { return *transport_; }
+  /// Passes operations through another transport, which passes them on to the present one: for tests that let
+  /// operations fail. Before the next operation begins.
+  template <class Wrap>
+  void wrap_transport(const Wrap& wrap) {
+    transport_ = wrap(std::move(transport_));
+  }
+
+  /// Ends all operations that are queued or under way, and all later ones, with a CommunicationError that
+  /// says why. Does not wait; the first call counts. Any thread.
+  void abort(const std::string& reason) {
+    tracker_->abort(reason);
+    transport_->abort(reason);
+  }
 
   /// allreduce() of one tensor in the calling thread; returns when it is done. Creates no Work, which would
   /// take as long as a small operation itself.

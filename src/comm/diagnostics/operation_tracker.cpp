@@ -55,7 +55,24 @@ OperationTracker::OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Sco
                                              scope_.timeout);
 }
 
+void OperationTracker::abort(const std::string& reason) {
+  const std::lock_guard lock(abort_mutex_);
+  if (aborted_.load()) return;
+  abort_reason_ = reason;
+  aborted_.store(true);
+}
+
+void OperationTracker::throw_if_aborted(const std::string& what) const {
+  if (!aborted_.load()) return;
+  const std::lock_guard lock(abort_mutex_);
+  throw CommunicationError(
+      fmt::format("{}: {} was aborted: {}. Form the group again on every rank (reform), or "
+                  "make a new one",
+                  scope_.members.who, what, abort_reason_));
+}
+
 OperationId OperationTracker::begin(const OpMeta& meta, const RowCounts* rows) {
+  if (aborted_.load()) throw_if_aborted(meta.name);
   const OperationId id = diagnostics_->recorder->begin(group_, meta);
   if (!check_) return id;
   try {
@@ -89,14 +106,19 @@ void OperationTracker::explain_and_rethrow(const OperationId& id) {
   try {
     rethrow_as_communication_error(fmt::format("{}: {} failed", scope_.members.who, record.text()));
   } catch (const WaitTimedOut&) {
+    throw_if_aborted(record.text());
     time_is_up(record, "");
   } catch (const TimeoutError& error) {
+    throw_if_aborted(record.text());
     time_is_up(record, error.what());
   } catch (const shm::PeerLost& error) {
+    throw_if_aborted(record.text());
     rank_is_lost(record, error.what());
   } catch (const ConnectionLost& error) {
+    throw_if_aborted(record.text());
     connection_is_lost(record, error.what(), false);
   } catch (const CommunicationError& error) {
+    throw_if_aborted(record.text());
     connection_is_lost(record, error.what(), true);
   }
 }
@@ -110,8 +132,9 @@ void OperationTracker::time_is_up(const OperationRecord& record, const std::stri
   diagnostics_->writer->write(what);
   if (!diagnostics_->monitor) throw TimeoutError(what);
   const FlightRecorder& recorder = *diagnostics_->recorder;
-  const auto waiting =
-      waiting_for(record, recorder.group(group_), recorder.rank(), diagnostics_->monitor->ask());
+  const auto waiting = waiting_for(record, recorder.group(group_), recorder.rank(),
+                                   diagnostics_->monitor->ask(coordination::kWaitTimes.peer_answer,
+                                                              [&](const auto&) { return aborted_.load(); }));
   throw TimeoutError(fmt::format("{}: {}{}", what, waiting.text, advice_), waiting.missing);
 }
 
@@ -136,8 +159,9 @@ void OperationTracker::connection_is_lost(const OperationRecord& record, const s
   std::string gone;
   const PeerStatus status = monitor->ask(coordination::kWaitTimes.peer_answer, [&](const auto& departed) {
     gone = departed_text(departed, group, recorder.rank());
-    return !gone.empty();
+    return !gone.empty() || aborted_.load();
   });
+  throw_if_aborted(record.text());
   if (gone.empty()) gone = silent_text(status, group, recorder.rank());
   std::string all = gone.empty() ? text : fmt::format("{}; {}", text, gone);
   if (!named) all += advice_;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "comm/diagnostics/collective_check.hpp"
@@ -42,6 +44,10 @@ class OperationTracker {
   OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Scope scope, const std::string& backend,
                    const Store& store);
 
+  /// From now on operations that begin or fail throw CommunicationError with this reason, at once: other
+  /// ranks are not asked. The first call counts.
+  void abort(const std::string& reason);
+
   /// Records an operation and, if configured, compares it in detail with the other ranks' calls. Throws as
   /// CollectiveCheck does. `rows`: for an all_to_all.
   OperationId begin(const OpMeta& meta, const RowCounts* rows = nullptr);
@@ -59,12 +65,17 @@ class OperationTracker {
   /// `named`: the text names the rank that caused it.
   [[noreturn]] void connection_is_lost(const OperationRecord& record, const std::string& text, bool named);
   OperationRecord record_of(const OperationId& id) const;
+  /// `what`: the operation.
+  void throw_if_aborted(const std::string& what) const;
 
   std::shared_ptr<Diagnostics> diagnostics_;
   Scope scope_;
   int group_;
   std::unique_ptr<CollectiveCheck> check_;
   std::string advice_;  // Appended to errors that mismatched calls may have caused.
+  mutable std::mutex abort_mutex_;
+  std::string abort_reason_;
+  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace lockstep::comm

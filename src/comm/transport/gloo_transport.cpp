@@ -4,6 +4,7 @@
 #include <gloo/common/error.h>
 #include <gloo/common/logging.h>
 #include <gloo/context.h>
+#include <gloo/transport/unbound_buffer.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -46,7 +47,23 @@ class ClosableGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
   void abort() override {
-    for (const auto& context : contexts_) context->closeConnections();
+    for (const auto& context : contexts_) {
+      fail_waits(*context);
+      context->closeConnections();
+    }
+  }
+
+ private:
+  /// Closing the connections ends the waits of the peers, but not this rank's own. Gloo has one way to end
+  /// those: when one wait of a context times out, all others fail with it. So one times out here.
+  static void fail_waits(::gloo::Context& context) noexcept {
+    if (context.size == 1) return;
+    try {
+      char byte = 0;
+      context.createUnboundBuffer(&byte, sizeof byte)->waitRecv(nullptr, Milliseconds(1));
+    } catch (const std::exception&) {
+      // That it timed out.
+    }
   }
 };
 
@@ -274,6 +291,11 @@ std::unique_ptr<FingerprintExchange> fingerprint_exchange(const Store& store, co
   if (members.size() == 1) return nullptr;
   return std::make_unique<FingerprintExchange>(store.with_prefix("fingerprints"), members,
                                                offered_address(store, options, members.size()), options);
+}
+
+void GlooTransport::abort(const std::string&) {
+  if (fingerprints_) fingerprints_->close();
+  close();
 }
 
 GlooTransport::GlooTransport(const Store& store, const GroupInfo& members, const ProcessGroupOptions& options)

@@ -39,7 +39,8 @@ class GlooTransport final : public Transport {
   std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) override;
   std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override;
 
-  /// Closes the connections, so that the operations of all ranks fail.
+  void abort(const std::string& reason) override;
+  /// Ends the operations of all ranks: closes the connections. Any thread.
   void close() { gloo_->abort(); }
 
  private:

@@ -68,6 +68,9 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
   void abandon(const char* failure_text) noexcept override {
     if (std::exchange(abandoned_, true)) return;
     failure_.post(failure_text);
+    abort();
+  }
+  void abort() noexcept override {
     if (fingerprints_) fingerprints_->close();
     try {
       gloo_->close();
@@ -90,6 +93,7 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
     }
   }
   [[noreturn]] void explain(const std::string& what) {
+    host_->step_sync().throw_if_aborted([&] { return what; });
     try {
       rethrow_as_communication_error(fmt::format("{}: {} failed", leaders_.who, what));
     } catch (const TimeoutError& error) {
@@ -145,6 +149,12 @@ class HierarchicalTransport final : public Transport {
   }
   std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) override {
     return flat_->recv(tensor, source, tag);
+  }
+  /// The shared memory first: a leader whose connections close finds the reason there.
+  void abort(const std::string& reason) override {
+    group_->abort(reason);
+    collectives_->abort();
+    flat_->abort(reason);
   }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "comm/backend/cpu_backend.hpp"
 #include "lockstep/core/error.hpp"
+#include "shm/segment.hpp"
 
 namespace lockstep::comm {
 namespace {

@@ -47,6 +47,7 @@ class ShmTransport final : public Transport {
                                                 .owner = std::make_shared<at::Tensor>(tensor)});
     return std::make_unique<ReceivedMessage>(group_, std::move(receive));
   }
+  void abort(const std::string& reason) override { group_->abort(reason); }
 
  private:
   std::shared_ptr<shm::Group> group_;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "comm/diagnostics/op_meta.hpp"
 #include "shm/collective.hpp"
@@ -63,6 +64,10 @@ class Transport {
   virtual std::unique_ptr<Message> send(const at::Tensor& tensor, int destination, int tag) = 0;
   /// `source`: -1 means any. Any thread.
   virtual std::unique_ptr<Message> recv(const at::Tensor& tensor, int source, int tag) = 0;
+
+  /// Ends the operations and messages under way, and all later ones, with an error. Other ranks find this
+  /// one's connections closed. Any thread; does not wait. The first call counts.
+  virtual void abort(const std::string& reason) = 0;
 };
 
 struct TransportOptions {

@@ -38,7 +38,7 @@ void BucketsPart::read(const Checkpoint& checkpoint) {
 }
 
 void BucketsPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
-  const auto layouts = accelerator.process_group().broadcast_object(nlohmann::json(layouts_));
+  const auto layouts = accelerator.process_group().broadcast_object(nlohmann::json(layouts_), root());
   for (std::size_t i = 0; i < models_.models().size(); ++i) {
     const auto layout = layouts[i].get<BucketLayout>();
     auto* const ddp = models_.models()[i].wrapped.ddp();

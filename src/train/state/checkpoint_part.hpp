@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -15,6 +16,7 @@ namespace lockstep::train {
 ///
 ///     save   gather -> take_local (the ranks that write) -> detach (if asynchronous) -> write
 ///     load   prepare_reading -> read (rank 0) -> apply
+///     give   give_from -> gather -> take_local (the rank that gives) -> apply
 ///
 /// TrainingState runs each phase for all parts, in the order of its list, before the next one begins. A new
 /// kind is a new part in that list (PreparedObjects::state).
@@ -55,8 +57,25 @@ class CheckpointPart {
   virtual void prepare_reading(const Accelerator&, const Checkpoint&) {}
   /// Reads its files and compares them with the objects, which stay as they are. *Local*. Throws DataError.
   virtual void read(const Checkpoint& checkpoint) = 0;
-  /// Gives all ranks what rank 0 has read. *Collective*. `info` is the checkpoint's, on every rank.
+  /// Gives all ranks what rank 0 has read, or what the rank of give_from() has taken. *Collective*. `info` is
+  /// the checkpoint's, on every rank.
   virtual void apply(const Accelerator& accelerator, const CheckpointInfo& info) = 0;
+
+  /// apply() will give what rank `root` takes, from memory to memory. *Local*.
+  void give_from(int root) noexcept { root_ = root, is_given_ = true; }
+  /// Why one rank cannot give this state to the others, "" if it can. The same on all ranks. *Local*.
+  virtual std::string why_not_given() const { return ""; }
+
+ protected:
+  /// The rank whose content apply() gives to all.
+  int root() const noexcept { return root_; }
+  bool is_given() const noexcept { return is_given_; }
+  /// Whether this rank keeps what it has, because the others get it.
+  bool is_giver(const ProcessGroup& group) const { return is_given_ && group.rank() == root_; }
+
+ private:
+  int root_ = 0;
+  bool is_given_ = false;
 };
 
 }  // namespace lockstep::train

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +49,11 @@ void LoadersPart::gather(const GatherOptions& options) {
   }
 }
 
+std::string LoadersPart::why_not_given() const {
+  const bool any = std::ranges::any_of(loaders_, [](const auto& loader) { return loader.is_stream(); });
+  return any ? "each rank has a position of its own in a stream" : "";
+}
+
 void LoadersPart::take_local() {
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
     states_.push_back(loaders_[i].state());
@@ -72,7 +78,7 @@ void LoadersPart::read(const Checkpoint& checkpoint) {
 void LoadersPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
   json positions = json::array();
   for (const auto& state : states_) positions.push_back(to_json(state));
-  positions = accelerator.process_group().broadcast_object(positions);
+  positions = accelerator.process_group().broadcast_object(positions, root());
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
     auto saved = loader_state_from(positions[i]);
     if (!loaders_[i].is_stream()) accept_other_data(i + 1, saved, loaders_[i].state(), accelerator);

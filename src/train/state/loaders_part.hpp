@@ -22,6 +22,7 @@ class LoadersPart : public CheckpointPart {
   void describe(CheckpointInfo& info) const override;
   void read(const Checkpoint& checkpoint) override;
   void apply(const Accelerator& accelerator, const CheckpointInfo& info) override;
+  std::string why_not_given() const override;
 
  private:
   std::vector<DataLoader::Position> loaders_;

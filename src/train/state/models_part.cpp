@@ -68,6 +68,12 @@ void compare_frozen(const fs::path& checkpoint, const FrozenWeights& saved, cons
                   checkpoint.string(), describe_frozen(saved), describe_frozen(own)));
 }
 
+TensorMap by_name(const std::vector<NamedTensor>& tensors) {
+  TensorMap result;
+  for (const auto& entry : tensors) result.emplace(entry.name, entry.tensor.detach());
+  return result;
+}
+
 }  // namespace
 
 ModelsPart::ModelsPart(std::vector<PreparedModel> models)
@@ -223,8 +229,16 @@ void ModelsPart::read_models(const Checkpoint& checkpoint) {
 
 void ModelsPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
   read_.resize(models_.size());
-  for (std::size_t i = 0; i < models_.size(); ++i)
-    scatter_whole(sharded_models(), accelerator.process_group(), read_[i], wanted_.at(i));
+  const ProcessGroup& group = accelerator.process_group();
+  for (std::size_t i = 0; i < models_.size(); ++i) {
+    const auto state = is_given() ? models_[i].contents.state() : wanted_.at(i);
+    if (is_giver(group)) read_[i] = source_of(by_name(state));
+    scatter_whole(sharded_models(), group, read_[i], state, root());
+  }
+}
+
+std::string ModelsPart::why_not_given() const {
+  return sharded_models().empty() ? "" : "each rank has a shard of its own of a fully sharded model";
 }
 
 }  // namespace lockstep::train

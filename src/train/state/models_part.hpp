@@ -54,6 +54,7 @@ class ModelsPart : public CheckpointPart {
   /// Without checking that the checkpoint has no other models.
   void read_models(const Checkpoint& checkpoint);
   void apply(const Accelerator& accelerator, const CheckpointInfo& info) override;
+  std::string why_not_given() const override;
 
  private:
   /// What a file has of a model.

@@ -41,10 +41,10 @@ void ObjectsPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
   states_.resize(objects_.size());
   for (std::size_t i = 0; i < objects_.size(); ++i) {
     SafeTensors& state = states_[i];
-    state.metadata = group.broadcast_object(nlohmann::json(state.metadata)).get<TensorMetadata>();
-    state.tensors = broadcast_tensors(group, state.tensors);
+    state.metadata = group.broadcast_object(nlohmann::json(state.metadata), root()).get<TensorMetadata>();
+    state.tensors = broadcast_tensors(group, state.tensors, root());
     for (auto& [name, tensor] : state.tensors) tensor = tensor.cpu();
-    objects_[i].second->load_state_dict(state);
+    if (!is_giver(group)) objects_[i].second->load_state_dict(state);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "train/state/optimizers_part.hpp"
 
 #include <torch/optim/optimizer.h>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors_source.hpp"
@@ -103,11 +104,17 @@ void OptimizersPart::apply(const Accelerator& accelerator, const CheckpointInfo&
       load_consolidated({sharded.begin(), sharded.end()}, *optimizers_[i], names, sources_[i], state.options,
                         group, kWhere);
     } else {
-      state.options = group.broadcast_object(state.options);
-      state.tensors = broadcast_tensors(group, state.tensors);
-      load_optimizer_state(*optimizers_[i], names, state, kWhere);
+      state.options = group.broadcast_object(state.options, root());
+      state.tensors = broadcast_tensors(group, state.tensors, root());
+      if (!is_giver(group)) load_optimizer_state(*optimizers_[i], names, state, kWhere);
     }
   }
+}
+
+std::string OptimizersPart::why_not_given() const {
+  const bool any =
+      std::ranges::any_of(optimizers_, [](auto* optimizer) { return as_zero(optimizer) != nullptr; });
+  return any ? "each rank has a part of its own of a ZeroRedundancyOptimizer's state" : "";
 }
 
 }  // namespace lockstep::train

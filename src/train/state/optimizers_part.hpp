@@ -23,6 +23,7 @@ class OptimizersPart : public CheckpointPart {
   void write(CheckpointFiles& files) const override;
   void read(const Checkpoint& checkpoint) override;
   void apply(const Accelerator& accelerator, const CheckpointInfo& info) override;
+  std::string why_not_given() const override;
 
  private:
   const ModelsPart& models_;

@@ -24,7 +24,10 @@ void RandomStatesPart::read(const Checkpoint& checkpoint) {
     states_.push_back(read_random_state(checkpoint.path / random_file(rank)));
 }
 
+/// Those of a lost rank are lost with it: where ranks are replaced, each step draws from a seed of its own
+/// (train/elastic/step_seed.hpp).
 void RandomStatesPart::apply(const Accelerator& accelerator, const CheckpointInfo& info) {
+  if (is_given()) return;
   if (info.world_size == accelerator.num_processes()) {
     scatter_random_states(accelerator.process_group(), states_);
   } else {

@@ -24,7 +24,7 @@ void ScalerPart::read(const Checkpoint& checkpoint) {
 
 void ScalerPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
   if (scaling_ == nullptr) return;
-  state_ = accelerator.process_group().broadcast_object(state_);
+  state_ = accelerator.process_group().broadcast_object(state_, root());
   if (!state_.empty()) scaling_->load_state_dict(state_);
 }
 

@@ -27,7 +27,7 @@ void SchedulersPart::read(const Checkpoint& checkpoint) {
 void SchedulersPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
   states_.resize(schedulers_.size());
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
-    schedulers_[i]->load_state_dict(accelerator.process_group().broadcast_object(states_[i]));
+    schedulers_[i]->load_state_dict(accelerator.process_group().broadcast_object(states_[i], root()));
 }
 
 }  // namespace lockstep::train

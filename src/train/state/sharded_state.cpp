@@ -91,10 +91,10 @@ TensorSource open_state(const ShardedModels& models, const std::filesystem::path
 }
 
 void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const TensorSource& content,
-                   const std::vector<NamedTensor>& state) {
+                   const std::vector<NamedTensor>& state, int root) {
   const at::NoGradGuard no_grad;
   std::map<const void*, std::string> names;
-  if (group.rank() == 0) {
+  if (group.rank() == root) {
     for (const auto& entry : state)
       if (content.forms.contains(entry.name)) names.emplace(identity(entry.tensor), entry.name);
   }
@@ -105,7 +105,7 @@ void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const
     const auto* const owner = owner_of(models, entry.tensor);
     const at::Tensor whole =
         owner ? at::empty(*owner->full_sizes(entry.tensor), entry.tensor.options()) : entry.tensor.detach();
-    if (group.rank() == 0 && failure.empty()) {
+    if (group.rank() == root && failure.empty()) {
       try {
         whole.copy_(content.get_tensor(names.at(identity(entry.tensor))));
       } catch (const DataError& error) {
@@ -113,10 +113,10 @@ void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const
         failure = error.what();
       }
     }
-    if (group.size() > 1) group.broadcast(whole);
+    if (group.size() > 1) group.broadcast(whole, root);
     if (owner) entry.tensor.detach().copy_(owner->take_part(entry.tensor, whole));
   }
-  if (!sharded_among(models, state).empty()) failure = group.broadcast_object(failure);
+  if (!sharded_among(models, state).empty()) failure = group.broadcast_object(failure, root);
   if (!failure.empty()) throw DataError("the model is only partly loaded: " + failure);
 }
 

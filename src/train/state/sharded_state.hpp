@@ -88,10 +88,10 @@ void load_consolidated(const std::vector<const FullyShardedDataParallelBase*>& m
 TensorSource open_state(const ShardedModels& models, const std::filesystem::path& path,
                         const std::vector<NamedTensor>& state);
 
-/// Gives all ranks the values that rank 0 finds in `content` for `state`; of a sharded tensor, each rank gets
-/// its shard. A rank holds one full tensor at a time. *Collective*. If rank 0 cannot read a tensor, all ranks
-/// throw.
+/// Gives all ranks the values that rank `root` finds in `content` for `state`; of a sharded tensor, each rank
+/// gets its shard. A rank holds one full tensor at a time. *Collective*. If that rank cannot read a tensor,
+/// all ranks throw.
 void scatter_whole(const ShardedModels& models, const ProcessGroup& group, const TensorSource& content,
-                   const std::vector<NamedTensor>& state);
+                   const std::vector<NamedTensor>& state, int root = 0);
 
 }  // namespace lockstep::train

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
 #include "train/state/checkpoint_files.hpp"
 #include "train/state/host_copies.hpp"
@@ -66,6 +67,27 @@ void TrainingState::load(const Accelerator& accelerator, const Checkpoint& check
     for (const auto& part : *parts_) part->read(checkpoint);
   });
   for (const auto& part : *parts_) part->apply(accelerator, checkpoint.info);
+}
+
+void TrainingState::give(const Accelerator& accelerator, int source) const {
+  for (const auto& part : *parts_) {
+    if (const std::string why = part->why_not_given(); !why.empty())
+      throw UsageError("the state of a rank cannot be given to another one: " + why + ": load a checkpoint");
+  }
+  const bool gives = accelerator.process_index() == source;
+  GatheredTensors queue;
+  for (const auto& part : *parts_) {
+    part->give_from(source);
+    part->gather({.group = accelerator.process_group(),
+                  .queue = queue,
+                  .at_once = true,
+                  .writes = gives,
+                  .trained_only = false});
+    if (gives) part->take_local();
+  }
+  CheckpointInfo info;
+  info.world_size = accelerator.num_processes();
+  for (const auto& part : *parts_) part->apply(accelerator, info);
 }
 
 }  // namespace lockstep::train

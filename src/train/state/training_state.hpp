@@ -28,6 +28,11 @@ class TrainingState {
   /// Loads what rank 0 reads at the checkpoint's path. Once. *Collective*: see Accelerator::load_state.
   void load(const Accelerator& accelerator, const Checkpoint& checkpoint) const;
 
+  /// Gives all ranks the state of rank `source`, from memory to memory; the source's own stays as it is, and
+  /// random states are not given. Once. *Collective*. Throws UsageError, before anything is sent, for a state
+  /// of which each rank holds a part.
+  void give(const Accelerator& accelerator, int source) const;
+
  private:
   /// Shared with the thread that writes.
   std::shared_ptr<Parts> parts_;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lockstep/comm/process_group.hpp"
+
+namespace lockstep::comm {
+
+/// An object that holds on to a group's connections: operations, or copies of the c10d object. When the group
+/// is formed again, it lets go of the old ones and takes the new ones.
+///
+/// Observers are called in the order in which they were registered, which is the order in which the program
+/// made them and so the same on all ranks. One that calls new_namespace() in its constructor does so in
+/// reseat() too: a process that replaces another one then gets the same keys as the ranks that stay.
+class GroupObserver {
+ public:
+  GroupObserver() = default;
+  virtual ~GroupObserver() = default;
+  GroupObserver(const GroupObserver&) = delete;
+  GroupObserver& operator=(const GroupObserver&) = delete;
+
+  /// All operations have ended or fail at once. Lets go of them. May be called again without reseat()
+  /// between, if forming the group fails. Throws UsageError if this thread is in the middle of something that
+  /// needs them.
+  virtual void release() = 0;
+  /// The group has its new connections. *Collective* if it communicates.
+  virtual void reseat() = 0;
+};
+
+/// Registers an observer of `group` and of the groups around it. It is called as long as it exists. *Local*.
+void observe(const ProcessGroup& group, const std::shared_ptr<GroupObserver>& observer);
+
+/// Joins a group as a process that replaces a lost one, while the other ranks form it again as that
+/// generation: ProcessGroup::reform(). Until take_part() it is a newcomer: what it prepares compares itself
+/// with the other ranks' objects, as their observers do meanwhile, but sends no values. *Collective* with
+/// them.
+ProcessGroup join_generation(int rank, int size, const Store& store, std::uint64_t generation,
+                             const ProcessGroupOptions& options = {});
+bool is_newcomer(const ProcessGroup& group) noexcept;
+/// The newcomer has the state of the others. *Local*.
+void take_part(const ProcessGroup& group) noexcept;
+
+}  // namespace lockstep::comm
