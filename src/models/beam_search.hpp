@@ -28,9 +28,9 @@ class BeamSearch {
   std::vector<std::vector<std::int64_t>> run();
 
  private:
-  /// The best continuations of each row, best first: sums, and indices in [beams * vocabulary].
+  /// The best continuations of each row, best first: sums, and positions in [beams * vocabulary].
   struct Continuations {
-    at::Tensor sums, indices;
+    at::Tensor sums, positions;
     /// Which of them end a text.
     at::Tensor ends;
     std::int64_t vocabulary = 0;

@@ -5,8 +5,8 @@
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
-void load_weights(PreTrainedModelImpl& model, const fs::path& folder, const PretrainedNames& names,
-                  PretrainedReport* report) {
+void load_weights(PreTrainedModelImpl& model, const std::filesystem::path& folder,
+                  const PretrainedNames& names, PretrainedReport* report) {
   WeightsDtype::apply(model);
   auto found = load_pretrained(folder, parallel::named_state_of(model), names);
   model.set_renames(found.renames);

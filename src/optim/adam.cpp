@@ -216,7 +216,7 @@ void run(const torch::optim::OptimizerOptions& options, const Tensors& parameter
 
 template <class Options>
 BasicAdam<Options>::BasicAdam(std::vector<at::Tensor> parameters, const Options& options)
-    : FusedOptimizer(as_groups(checked<Options>({{std::move(parameters), options}})),
+    : FusedOptimizer(as_groups(check_groups<Options>({{std::move(parameters), options}})),
                      std::make_unique<GroupOptions<Options>>(options)) {}
 
 template <class Options>

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "lockstep/parallel/module_tensors.hpp"
@@ -45,7 +46,10 @@ std::optional<AdapterForm> adapter_of(Module& module) {
   if constexpr (requires { model.modules(false).front()->named_children(); }) {
     for (const auto& child : model.modules(/*include_self=*/false)) {
       const auto* const layer = dynamic_cast<const AdapterLayer*>(child.get());
-      if (layer != nullptr && layer->has_adapter()) return layer->adapter_form(model);
+      if (layer == nullptr || !layer->has_adapter()) continue;
+      // The tensors of a const model can be written to as well.
+      return layer->adapter_form(
+          const_cast<std::remove_const_t<std::remove_reference_t<decltype(model)>>&>(model));
     }
   }
   return std::nullopt;

@@ -283,9 +283,10 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
   /// file is complete. If writing fails, every process throws. *Collective*.
   void save(const TensorMap& tensors, const std::filesystem::path& path) const;
 
-  /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors in the same way; more than
-  /// `max_shard_bytes` as shards with an index: see write_model. No rank holds more than one full tensor of a
-  /// sharded model. Of one with an adapter, that in PEFT's files, adapter_model.safetensors. *Collective*.
+  /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors in the same way; more
+  /// than `max_shard_bytes` as shards with an index: see write_model. No rank holds more than one full tensor
+  /// of a sharded model. Of one with an adapter, that in PEFT's files, adapter_model.safetensors.
+  /// *Collective*.
   template <class Model>
   void save_model(Model& model, const std::filesystem::path& folder,
                   std::uint64_t max_shard_bytes = kMaxShardBytes) const {

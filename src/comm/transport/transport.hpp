@@ -7,6 +7,7 @@
 #include <string>
 
 #include "comm/diagnostics/op_meta.hpp"
+#include "coordination/group_info.hpp"
 #include "shm/collective.hpp"
 
 namespace lockstep {

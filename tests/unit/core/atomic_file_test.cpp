@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "core/checksum.hpp"
 #include "core/input_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/checksum.hpp"
+#include "core/prepared_list.hpp"
 #include "datasets/cache/cache_entry.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"

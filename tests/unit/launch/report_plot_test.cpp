@@ -206,8 +206,8 @@ TEST(Drawing, SmoothsWhatIsSeen) {
 }
 
 TEST(Drawing, NamesPlaces) {
-  EXPECT_EQ(place_words("step", 1200), "step 1,200");
-  EXPECT_EQ(place_words("hours since the first log", 3.5), "3.5 hours since the first log");
+  EXPECT_EQ(position_words("step", 1200), "step 1,200");
+  EXPECT_EQ(position_words("hours since the first log", 3.5), "3.5 hours since the first log");
 }
 
 TEST(Drawing, EscapesNames) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/safetensors_source.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/checkpoint/safetensors.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/train/accelerator.hpp"
