@@ -38,7 +38,7 @@ std::string ranks_text(const std::vector<RankTrace>& traces) {
   }
   if (silent.empty()) return text;
   return text + list(silent) +
-         " wrote no trace: killed, stopped, or started with a different LOCKSTEP_TRACE_DIR\n";
+         " wrote no trace: killed, stopped, or started with another LOCKSTEP_TRACE_DIR\n";
 }
 
 std::string fingerprints_of(const MergedCollective& collective) {

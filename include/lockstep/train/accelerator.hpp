@@ -285,8 +285,7 @@ class Accelerator : public ProcessExecution, public GradientAccumulation, public
 
   /// Rank 0 writes the model's parameters and buffers to `folder`/model.safetensors in the same way; more
   /// than `max_shard_bytes` as shards with an index: see write_model. No rank holds more than one full tensor
-  /// of a sharded model. Of one with an adapter, that in PEFT's files, adapter_model.safetensors.
-  /// *Collective*.
+  /// of a sharded model. Of one with an adapter, that in PEFT's adapter_model.safetensors. *Collective*.
   template <class Model>
   void save_model(Model& model, const std::filesystem::path& folder,
                   std::uint64_t max_shard_bytes = kMaxShardBytes) const {

@@ -15,7 +15,6 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/dataset.hpp"
-#include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "support/accelerators.hpp"
 #include "support/temporary_folder.hpp"
