@@ -13,7 +13,9 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
-#include "models/image_classes.hpp"
+#include "models/class_labels.hpp"
+#include "models/load_weights.hpp"
+#include "models/vision_functions.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
@@ -213,13 +215,14 @@ ConvNextForImageClassification load_convnext(const std::filesystem::path& folder
   const bool is_new = set_new_classes(config, {.num_labels = num_labels, .new_classifier = new_classifier});
   ConvNextForImageClassification model(config);
   const PretrainedNames names = {.base_prefix = "convnext.",
+                                 .other_heads = {"classifier."},
                                  .sizes = {{"embeddings.",
                                             "patch_embeddings.weight",
                                             {"hidden_sizes", "num_channels", "patch_size", "patch_size"}},
                                            {"classifier.", "", {"id2label", "hidden_sizes"}},
                                            {"", "", {"hidden_sizes", "hidden_sizes"}}},
                                  .layers = {{"encoder.stages.", "depths"}}};
-  load_classifier_weights(*model, folder, names, {"classifier."}, is_new, report);
+  load_weights_with_head(*model, folder, names, {"classifier."}, is_new, report);
   return model;
 }
 

@@ -1,38 +1,18 @@
 #include <fmt/format.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "lockstep/models/class_names.hpp"
 #include "lockstep/models/encoder.hpp"
 #include "models/attention.hpp"
+#include "models/class_labels.hpp"
 #include "models/config_file.hpp"
 #include "models/encoder_form.hpp"
 #include "models/model_origin.hpp"
 
 namespace lockstep::models {
 namespace {
-
-std::vector<std::string> names_of_classes(const EncoderConfig& config) {
-  if (config.id2label.empty()) return placeholder_class_names(config.num_labels);
-  if (std::ssize(config.id2label) == config.num_labels) return config.id2label;
-  throw UsageError(fmt::format("num_labels is {}, but id2label names {} classes: expected as many",
-                               config.num_labels, config.id2label.size()));
-}
-
-void add_class_names(const EncoderConfig& config, nlohmann::ordered_json& json) {
-  nlohmann::ordered_json names;
-  std::map<std::string, std::int64_t> ids;
-  std::int64_t label = 0;
-  for (const auto& name : names_of_classes(config)) {
-    names[std::to_string(label)] = name;
-    ids[name] = label++;
-  }
-  json["id2label"] = std::move(names);
-  json["label2id"] = ids;
-}
 
 /// The fields that Lockstep knows, except "architectures".
 nlohmann::ordered_json encoder_fields(const EncoderConfig& config) {
@@ -63,7 +43,7 @@ nlohmann::ordered_json encoder_fields(const EncoderConfig& config) {
   if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
   if (!config.tie_word_embeddings) json["tie_word_embeddings"] = false;
   if (!config.problem_type.empty()) json["problem_type"] = config.problem_type;
-  add_class_names(config, json);
+  add_class_names(json, config.num_labels, config.id2label);
   return json;
 }
 

@@ -1,11 +1,11 @@
 #include <ATen/ATen.h>
-#include <fmt/core.h>
 
 #include <utility>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/encoder.hpp"
 #include "models/attention.hpp"
+#include "models/class_labels.hpp"
 #include "models/encoder_form.hpp"
 #include "models/encoder_layers.hpp"
 
@@ -18,19 +18,13 @@ double classifier_dropout(const EncoderConfig& config) {
   return config.classifier_dropout.value_or(config.hidden_dropout_prob);
 }
 
-void check_class_names(const EncoderConfig& config, const std::vector<std::string>& names) {
-  if (std::ssize(names) == config.num_labels) return;
-  throw UsageError(fmt::format("id2label has {} names, but the classifier has {} classes: expected as many",
-                               names.size(), config.num_labels));
-}
-
 }  // namespace
 
 EncoderForSequenceClassificationImpl::EncoderForSequenceClassificationImpl(const EncoderConfig& config)
     : EncoderFor(config, "ForSequenceClassification") {
   const auto& form = encoder_form(config);
   const auto& head = form.classifier;
-  if (!config.id2label.empty()) check_class_names(config, config.id2label);
+  if (!config.id2label.empty()) check_class_names(config.id2label, config.num_labels);
   body_ = register_module(form.prefix, EncoderModel(config, head.pools));
   if (head.dense != nullptr)
     dense_ = register_at(*this, head.dense, Linear(config.hidden_size, config.hidden_size));
@@ -40,7 +34,7 @@ EncoderForSequenceClassificationImpl::EncoderForSequenceClassificationImpl(const
 }
 
 void EncoderForSequenceClassificationImpl::set_id2label(std::vector<std::string> names) {
-  check_class_names(config_, names);
+  check_class_names(names, config_.num_labels);
   config_.id2label = std::move(names);
 }
 
@@ -62,14 +56,14 @@ at::Tensor EncoderForSequenceClassificationImpl::forward(const at::Tensor& input
 
 EncoderForTokenClassificationImpl::EncoderForTokenClassificationImpl(const EncoderConfig& config)
     : EncoderFor(config, "ForTokenClassification") {
-  if (!config.id2label.empty()) check_class_names(config, config.id2label);
+  if (!config.id2label.empty()) check_class_names(config.id2label, config.num_labels);
   body_ = register_module(encoder_form(config).prefix, EncoderModel(config, /*add_pooling_layer=*/false));
   classifier_ = register_module("classifier", torch::nn::Linear(config.hidden_size, config.num_labels));
   initialize(*classifier_, config.initializer_range);
 }
 
 void EncoderForTokenClassificationImpl::set_id2label(std::vector<std::string> names) {
-  check_class_names(config_, names);
+  check_class_names(names, config_.num_labels);
   config_.id2label = std::move(names);
 }
 

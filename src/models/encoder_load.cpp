@@ -6,9 +6,9 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/encoder.hpp"
+#include "models/class_labels.hpp"
 #include "models/encoder_form.hpp"
 #include "models/load_weights.hpp"
-#include "models/weights_dtype.hpp"
 #include "train/model_content.hpp"
 
 namespace lockstep::models {
@@ -43,43 +43,14 @@ PretrainedNames names_of_encoder(const EncoderForm& form) {
   return names;
 }
 
-/// Loads a model whose tensors with these beginnings may be missing, or are new in any case.
-template <class Model>
-void load_with_head(Model& model, const fs::path& folder, const std::vector<std::string>& head, bool is_new,
-                    PretrainedReport* report) {
-  WeightsDtype::apply(*model);
-  auto names = names_of_encoder(encoder_form_of(model->config().model_type));
-  names.new_heads.insert(names.new_heads.end(), head.begin(), head.end());
-  auto tensors = parallel::named_state_of(*model);
-  std::vector<std::string> fresh;
-  // A head with other classes is a different one, even with the same name.
-  if (is_new) {
-    std::erase_if(tensors, [&](const NamedTensor& entry) {
-      const bool is_of_head = std::any_of(head.begin(), head.end(), [&](const std::string& beginning) {
-        return entry.name.starts_with(beginning);
-      });
-      if (is_of_head) fresh.push_back(entry.name);
-      return is_of_head;
-    });
-  }
-  auto found = load_pretrained(folder, tensors, names);
-  found.initialized.insert(found.initialized.end(), fresh.begin(), fresh.end());
-  model->set_renames(found.renames);
-  if (report) *report = std::move(found);
-}
-
 template <class Model>
 Model load_classifier(const fs::path& folder, const std::vector<std::string>& head, std::int64_t num_labels,
                       PretrainedReport* report, bool new_classifier) {
   EncoderConfig config = EncoderConfig::from_file(folder);
-  const bool is_new = new_classifier || (num_labels != 0 && num_labels != config.num_labels);
-  if (is_new) {
-    config.id2label.clear();
-    config.problem_type.clear();
-  }
-  if (num_labels != 0) config.num_labels = num_labels;
+  const bool is_new = set_new_classes(config, {.num_labels = num_labels, .new_classifier = new_classifier});
   Model model(config);
-  load_with_head(model, folder, head, is_new, report);
+  load_weights_with_head(*model, folder, names_of_encoder(encoder_form_of(config.model_type)), head, is_new,
+                         report);
   return model;
 }
 
@@ -130,9 +101,10 @@ EncoderForMaskedLM load_encoder_for_masked_words(const fs::path& folder, Pretrai
   EncoderForMaskedLM model(config);
   const auto& head = encoder_form_of(config.model_type).masked;
   PretrainedReport found;
-  load_with_head(model, folder,
-                 {std::string(head.dense) + ".", std::string(head.norm) + ".", std::string(head.bias)},
-                 /*is_new=*/false, &found);
+  load_weights_with_head(
+      *model, folder, names_of_encoder(encoder_form_of(config.model_type)),
+      {std::string(head.dense) + ".", std::string(head.norm) + ".", std::string(head.bias)},
+      /*is_new=*/false, &found);
   check_tied_words(model, folder, found.unused);
   if (report) *report = std::move(found);
   return model;

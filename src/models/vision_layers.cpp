@@ -6,7 +6,7 @@
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
-#include "models/image_classes.hpp"
+#include "models/vision_functions.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "lockstep/core/error.hpp"
-#include "models/image_classes.hpp"
+#include "models/class_labels.hpp"
+#include "models/load_weights.hpp"
+#include "models/vision_functions.hpp"
 #include "models/vision_layers.hpp"
 
 namespace lockstep::models {
@@ -97,7 +99,9 @@ VisionTransformerForImageClassification load_vision_transformer(const std::files
   const auto heads = config.with_teacher
                          ? std::vector<std::string>{"cls_classifier.", "distillation_classifier."}
                          : std::vector<std::string>{"classifier."};
-  load_classifier_weights(*model, folder, vision_names(config.model_type), heads, is_new, report);
+  auto names = vision_names(config.model_type);
+  names.other_heads.insert(names.other_heads.end(), heads.begin(), heads.end());
+  load_weights_with_head(*model, folder, names, heads, is_new, report);
   return model;
 }
 

@@ -6,8 +6,8 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/vision_transformer.hpp"
 #include "models/attention.hpp"
+#include "models/class_labels.hpp"
 #include "models/config_file.hpp"
-#include "models/image_classes.hpp"
 #include "models/model_origin.hpp"
 
 namespace lockstep::models {

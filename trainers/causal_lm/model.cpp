@@ -63,10 +63,7 @@ CausalLM make_causal_lm(const Options& options, const lockstep::Tokenizer& token
 }
 
 std::int64_t block_size_of(const Options& options, std::int64_t longest) {
-  if (options.block_size == 0) return std::min(longest, kLongestBlock);
-  if (options.block_size <= longest) return options.block_size;
-  throw lockstep::UsageError(
-      fmt::format("--block-size {} is more than the model takes: {} tokens.", options.block_size, longest));
+  return texts::choose_length("--block-size", options.block_size, longest, kLongestBlock);
 }
 
 std::string sample(const CausalLM& model, const lockstep::Tokenizer& tokenizer, const Options& options,

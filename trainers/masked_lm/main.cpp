@@ -1,9 +1,5 @@
 // Trains a model to predict the masked tokens of texts.
 
-#include <fmt/core.h>
-
-#include <algorithm>
-
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/tokenize.hpp"
@@ -31,13 +27,6 @@ void complete(Options& options) {
     throw lockstep::UsageError("--mlm-probability 0 leaves nothing to predict.");
 }
 
-std::int64_t length_of(const Options& options, std::int64_t longest) {
-  if (options.max_seq_length == 0) return std::min(longest, kLongestSample);
-  if (options.max_seq_length <= longest) return options.max_seq_length;
-  throw lockstep::UsageError(fmt::format("--max-seq-length {} is more than the model takes: {} tokens.",
-                                         options.max_seq_length, longest));
-}
-
 MaskedLM load_model(const Accelerator& accelerator, const Options& options) {
   if (options.from_scratch) return AutoModelForMaskedLM::from_config(options.model);
   lockstep::models::PretrainedReport report;
@@ -52,7 +41,8 @@ int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   const auto config = AutoModelForMaskedLM::config_of(options.model);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
-  const auto max_length = length_of(options, config.max_position_embeddings);
+  const auto max_length = texts::choose_length("--max-seq-length", options.max_seq_length,
+                                               config.max_position_embeddings, kLongestSample);
   torch::manual_seed(options.seed);
   auto init = accelerator.sharded_init();
   const MaskedLM model = load_model(accelerator, options);

@@ -38,9 +38,7 @@ void check_config(const models::ModelConfig& config, const Options& options) {
                     "use --new-classifier to replace its classifier.",
                     options.model, config.problem_type));
   }
-  if (options.max_length <= config.max_position_embeddings) return;
-  throw lockstep::UsageError(fmt::format("--max-length {} is more than the model takes: {} tokens.",
-                                         options.max_length, config.max_position_embeddings));
+  texts::check_length("--max-length", options.max_length, config.max_position_embeddings);
 }
 
 models::SequenceClassifier load_model(const Accelerator& accelerator, const Options& options,

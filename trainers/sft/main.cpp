@@ -1,8 +1,5 @@
 // Fine-tunes a language model on conversations.
 
-#include <fmt/core.h>
-
-#include <algorithm>
 #include <filesystem>
 
 #include "lockstep/core/runtime/program.hpp"
@@ -33,13 +30,6 @@ void complete(Options& options) {
     throw lockstep::UsageError("--max-length 1 leaves nothing to predict: the first token is given.");
 }
 
-std::int64_t length_of(const Options& options, std::int64_t longest) {
-  if (options.max_length == 0) return std::min(longest, kDefaultLength);
-  if (options.max_length <= longest) return options.max_length;
-  throw lockstep::UsageError(
-      fmt::format("--max-length {} is more than the model takes: {} tokens.", options.max_length, longest));
-}
-
 /// Logits predict the next token.
 at::Tensor labels_of(const Batch& batch) { return lockstep::models::next_labels(batch["labels"]); }
 
@@ -64,7 +54,8 @@ int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   const auto config = AutoModelForCausalLM::config_of(options.model);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
-  const auto max_length = length_of(options, config.max_position_embeddings);
+  const auto max_length = texts::choose_length("--max-length", options.max_length,
+                                               config.max_position_embeddings, kDefaultLength);
   torch::manual_seed(options.seed);
   auto init = accelerator.sharded_init();
   const auto model = AutoModelForCausalLM::from_pretrained(

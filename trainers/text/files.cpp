@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -88,6 +89,17 @@ void check_vocabulary(const std::string& tokenizer, const std::string& model, st
   throw DataError(fmt::format(
       "the tokenizer {} has {} tokens, but the model in {} knows {}: they do not belong together.", tokenizer,
       words, model, vocab_size));
+}
+
+void check_length(const char* flag, std::int64_t length, std::int64_t longest) {
+  if (length <= longest) return;
+  throw UsageError(fmt::format("{} {} is more than the model takes: {} tokens.", flag, length, longest));
+}
+
+std::int64_t choose_length(const char* flag, std::int64_t length, std::int64_t longest, std::int64_t usual) {
+  if (length == 0) return std::min(longest, usual);
+  check_length(flag, length, longest);
+  return length;
 }
 
 void copy_tokenizer(const std::string& tokenizer, const std::string& folder, const Languages& languages) {

@@ -32,6 +32,11 @@ lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, cons
 /// Throws DataError if the tokenizer has more tokens than the model in `model`, which has `vocab_size`.
 void check_vocabulary(const std::string& tokenizer, const std::string& model, std::int64_t vocab_size);
 
+/// Throws UsageError if `length`, which `flag` has set, is more than the model takes: `longest` tokens.
+void check_length(const char* flag, std::int64_t length, std::int64_t longest);
+/// `length`, checked; if it is 0, `usual`, or `longest` if that is less.
+std::int64_t choose_length(const char* flag, std::int64_t length, std::int64_t longest, std::int64_t usual);
+
 /// Copies the tokenizer's files into `folder`, unchanged, so that Hugging Face's from_pretrained and these
 /// programs' --model can read it. A tokenizer.json alone gets a tokenizer_config.json, which says that it is
 /// to be read as it is. Languages that are given are written into tokenizer_config.json, as transformers

@@ -1,7 +1,5 @@
 // Fine-tunes a model to classify the words of texts.
 
-#include <fmt/core.h>
-
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/tokenize.hpp"
@@ -29,10 +27,7 @@ void complete(Options& options) {
 ModelFacts facts_of_model(const Options& options) {
   const auto config = AutoModelForTokenClassification::config_of(options.model);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
-  if (options.max_length > config.max_position_embeddings) {
-    throw lockstep::UsageError(fmt::format("--max-length {} is more than the model takes: {} tokens.",
-                                           options.max_length, config.max_position_embeddings));
-  }
+  texts::check_length("--max-length", options.max_length, config.max_position_embeddings);
   ModelFacts facts{.model_type = config.model_type, .pad_token = 0, .classes = std::nullopt};
   facts.pad_token = config.pad_token_id ? *config.pad_token_id
                                         : texts::first_token_of(lockstep::load_tokenizer(options.tokenizer),

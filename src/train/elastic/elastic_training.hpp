@@ -12,11 +12,11 @@ namespace lockstep::train {
 /// A training whose step can be undone on this rank, and whose state can come from any other: what a job
 /// needs to go on after a failure with the results of an undisturbed run.
 ///
-///     ElasticTraining training(accelerator, seed);     // all is prepared
+///     ElasticTraining training(accelerator, seed);  // all is prepared
 ///     training.begin();
 ///     for (auto& batch : batches) {
-///       ...                                            // a step: forwards, backwards, optimizers,
-///       schedulers training.commit();                             // before anything else that communicates
+///       ...                                // a step: forwards, backwards, optimizers, schedulers
+///       training.commit();                 // before anything else that communicates
 ///     }
 ///
 /// A rank's state is *clean* between two commits until the first optimizer steps, and *torn* from there to
