@@ -145,7 +145,9 @@ TEST(ChangedArguments, WithAnotherMetricTheSearchForTheBestStartsOver) {
   ::testing::internal::CaptureStderr();
   const Outcome outcome = train(0);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(contains_all(said, {"eval_score (the less the better) now", "eval_loss", "anew"})) << said;
+  EXPECT_TRUE(
+      contains_all(said, {"eval_score (the less the better) now", "eval_loss", "the search restarts"}))
+      << said;
   EXPECT_EQ(outcome.state.best_metric, 7);
   EXPECT_EQ(outcome.state.best_global_step, 12);
 }

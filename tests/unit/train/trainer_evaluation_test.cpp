@@ -64,7 +64,7 @@ TEST(EvaluationChecks, ComeBeforeTheFirstStep) {
   EXPECT_THROWS(train({.model = small_model(), .train_dataset = samples(8)}), UsageError,
                 "eval_strategy is epoch", "no data set to evaluate on");
   args.save_strategy = SaveStrategy::best;
-  EXPECT_THROWS(train(named_parts()), UsageError, "'eval_loss'", "there are eval_long_loss",
+  EXPECT_THROWS(train(named_parts()), UsageError, "'eval_loss'", "they return eval_long_loss",
                 "eval_short_loss");
   args.save_strategy = SaveStrategy::no;
   TrainerComponents stopping = named_parts();

@@ -94,7 +94,7 @@ TEST_F(CudaLoading, SaysWhyADeviceThatIsNamedCannotBeHad) {
       end(error.what());
     }
   };
-  EXPECT_EXIT(ask(), ::testing::ExitedWithCode(0), "0 CUDA devices: .*[Nn][Oo] .*Ask for the CPU");
+  EXPECT_EXIT(ask(), ::testing::ExitedWithCode(0), "0 CUDA devices: .*[Nn][Oo] .*To use the CPU");
 }
 
 }  // namespace
