@@ -221,6 +221,7 @@ constexpr Family kFamilies[] = {
     {.model_type = "marian", .config = config_in<BartConfig>, .seq2seq_lm = kBart},
     {.model_type = "mbart", .config = config_in<BartConfig>, .seq2seq_lm = kBart},
     decoder_family("mistral"),
+    encoder_family("modernbert"),
     decoder_family("olmo2"),
     {.model_type = "opt", .config = config_in<OptConfig>, .causal_lm = {opt, new_opt, opt_of}},
     decoder_family("phi3"),

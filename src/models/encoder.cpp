@@ -4,16 +4,33 @@
 #include <fmt/core.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "lockstep/core/error.hpp"
 #include "models/attention.hpp"
 #include "models/encoder_form.hpp"
 #include "models/encoder_layers.hpp"
+#include "models/modern_bert.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
 namespace {
+
+void check_modern(const EncoderConfig& config) {
+  const auto& own = config.modern;
+  if (own.local_attention < 1 || own.global_attn_every_n_layers < 1) {
+    throw UsageError(fmt::format(
+        "a ModernBERT's local_attention ({}) and global_attn_every_n_layers ({}) must be positive",
+        own.local_attention, own.global_attn_every_n_layers));
+  }
+  const auto count = std::ssize(own.layer_types);
+  if (count != 0 && count != config.num_hidden_layers) {
+    throw UsageError(fmt::format("a ModernBERT's layer_types must be one for each of {} layers; got {}",
+                                 config.num_hidden_layers, count));
+  }
+}
 
 void check_encoder(const EncoderConfig& config) {
   const EncoderForm& form = encoder_form_of(config.model_type);
@@ -26,6 +43,7 @@ void check_encoder(const EncoderConfig& config) {
         fmt::format("a {} has embeddings of its hidden_size: leave embedding_size open", form.name));
   if (form.offsets_positions && !config.pad_token_id)
     throw UsageError(fmt::format("a {} needs a pad_token_id: its positions begin behind it", form.name));
+  if (form.is_modern) check_modern(config);
 }
 
 /// Options of FSDP call BERT's layers by this name.
@@ -47,7 +65,9 @@ EncoderModelImpl::EncoderModelImpl(const EncoderConfig& config, bool add_pooling
   layers_ = register_at(*this, form.names.list, torch::nn::ModuleList());
   const bool is_bert = config.model_type == "bert";
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    if (is_bert) {
+    if (form.is_modern) {
+      layers_->push_back(made_in_dtype(ModernBertEncoderLayer(config, /*is_first=*/i == 0)));
+    } else if (is_bert) {
       layers_->push_back(made_in_dtype(BertLayer(config)));
     } else {
       layers_->push_back(made_in_dtype(EncoderLayer(config)));
@@ -55,7 +75,13 @@ EncoderModelImpl::EncoderModelImpl(const EncoderConfig& config, bool add_pooling
   }
   if (add_pooling_layer && form.has_pooler)
     pooler_ = register_at(*this, "pooler.dense", Linear(width, width));
-  apply([&](torch::nn::Module& module) { initialize(module, config_.initializer_range); });
+  if (form.is_modern) {
+    final_norm_ = register_module("final_norm", encoder_norm(width, config));
+    positions_ = std::make_shared<ModernBertPositions>(config);
+    initialize_modern_body(*this, config);
+  } else {
+    apply([&](torch::nn::Module& module) { initialize(module, config_.initializer_range); });
+  }
 }
 
 EncoderModelImpl::~EncoderModelImpl() = default;
@@ -63,11 +89,16 @@ EncoderModelImpl::~EncoderModelImpl() = default;
 TextEncoderOutput EncoderModelImpl::forward(const at::Tensor& input_ids, const at::Tensor& attention_mask,
                                             const at::Tensor& token_type_ids,
                                             const at::Tensor& position_ids) {
+  constexpr auto kAnyLength = std::numeric_limits<std::int64_t>::max();
   check_tokens(encoder_form_of(config_.model_type).name, input_ids, position_ids,
-               config_.max_position_embeddings - first_position(config_));
+               positions_ ? kAnyLength : config_.max_position_embeddings - first_position(config_));
   const bool several_texts = position_ids.defined() && !attention_mask.defined();
   const at::Tensor mask = several_texts ? same_text_mask(position_ids) : padding_mask(attention_mask);
   at::Tensor embedded = embeddings_->forward(input_ids, token_type_ids, position_ids);
+  if (positions_) {
+    return {.last_hidden_state = through_modern_layers(embedded, position_ids, mask),
+            .pooler_output = at::Tensor()};
+  }
   if (project_) embedded = project_(embedded);
   Norms states{embedded};
   for (const auto& layer : *layers_) states = layer->as<EncoderLayerImpl>()->forward(states, mask);
@@ -75,6 +106,18 @@ TextEncoderOutput EncoderModelImpl::forward(const at::Tensor& input_ids, const a
   output.last_hidden_state = states.front();
   if (pooler_) output.pooler_output = at::tanh(pooler_(output.last_hidden_state.select(1, 0)));
   return output;
+}
+
+at::Tensor EncoderModelImpl::through_modern_layers(at::Tensor states, const at::Tensor& position_ids,
+                                                   const at::Tensor& mask) {
+  const at::Tensor positions =
+      position_ids.defined() ? position_ids : at::arange(states.size(1), states.options().dtype(at::kLong));
+  const auto contexts = positions_->contexts_at(positions, mask, states);
+  for (std::size_t i = 0; i < layers_->size(); ++i) {
+    states = layers_->ptr<ModernBertEncoderLayerImpl>(i)->forward(
+        states, positions_->has_window(i) ? contexts.local : contexts.global);
+  }
+  return final_norm_(states);
 }
 
 at::Tensor EncoderModelImpl::word_embeddings() const { return embeddings_->words(); }

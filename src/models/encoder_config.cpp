@@ -8,11 +8,40 @@
 #include "models/attention.hpp"
 #include "models/class_labels.hpp"
 #include "models/config_file.hpp"
+#include "models/decoder_form.hpp"
 #include "models/encoder_form.hpp"
 #include "models/model_origin.hpp"
+#include "models/modern_bert.hpp"
 
 namespace lockstep::models {
 namespace {
+
+nlohmann::ordered_json modern_positions(double theta) {
+  return {{"rope_theta", theta}, {"rope_type", "default"}};
+}
+
+void add_modern_fields(nlohmann::ordered_json& json, const EncoderConfig& config) {
+  const ModernBertFields& own = config.modern;
+  json.update({{"attention_bias", own.attention_bias},
+               {"classifier_activation", own.classifier_activation},
+               {"classifier_bias", own.classifier_bias},
+               {"classifier_pooling", own.classifier_pooling},
+               {"decoder_bias", own.decoder_bias},
+               {"initializer_cutoff_factor", own.initializer_cutoff_factor},
+               {"local_attention", own.local_attention},
+               {"mlp_bias", own.mlp_bias},
+               {"mlp_dropout", own.mlp_dropout},
+               {"norm_bias", own.norm_bias}});
+  if (own.has_rope_parameters || !own.layer_types.empty()) {
+    json["layer_types"] = modern_layer_types(config);
+    json["rope_parameters"] = {{kFullAttention, modern_positions(own.global_rope_theta)},
+                               {kSlidingAttention, modern_positions(own.local_rope_theta)}};
+  } else {
+    json.update({{"global_attn_every_n_layers", own.global_attn_every_n_layers},
+                 {"global_rope_theta", own.global_rope_theta},
+                 {"local_rope_theta", own.local_rope_theta}});
+  }
+}
 
 /// The fields that Lockstep knows, except "architectures".
 nlohmann::ordered_json encoder_fields(const EncoderConfig& config) {
@@ -25,7 +54,7 @@ nlohmann::ordered_json encoder_fields(const EncoderConfig& config) {
                                  {fields.hidden_size, config.hidden_size},
                                  {"initializer_range", config.initializer_range},
                                  {fields.intermediate_size, config.intermediate_size}};
-  if (!form.norm_eps) json["layer_norm_eps"] = config.layer_norm_eps;
+  if (!form.norm_eps) json[fields.norm_eps] = config.layer_norm_eps;
   json["max_position_embeddings"] = config.max_position_embeddings;
   json["model_type"] = config.model_type;
   json[fields.num_attention_heads] = config.num_attention_heads;
@@ -43,6 +72,7 @@ nlohmann::ordered_json encoder_fields(const EncoderConfig& config) {
   if (config.pad_token_id) json["pad_token_id"] = *config.pad_token_id;
   if (!config.tie_word_embeddings) json["tie_word_embeddings"] = false;
   if (!config.problem_type.empty()) json["problem_type"] = config.problem_type;
+  if (form.is_modern) add_modern_fields(json, config);
   add_class_names(json, config.num_labels, config.id2label);
   return json;
 }
@@ -81,6 +111,51 @@ void read_padding(const ConfigFile& file, const EncoderForm& form, EncoderConfig
         file.name(), config.max_position_embeddings, first_position(config)));
 }
 
+/// The theta of a kind of layer in transformers 5.
+void read_modern_theta(const ConfigFile& positions, const char* layers, double& theta) {
+  const auto section = positions.section(layers);
+  if (!section) return;
+  std::string type = "default";
+  section->choice("rope_type", type, {"default"});
+  section->real("rope_theta", theta, 1e12);
+}
+
+void read_modern_layers(const ConfigFile& file, const EncoderConfig& config, ModernBertFields& own) {
+  file.number("global_attn_every_n_layers", own.global_attn_every_n_layers);
+  file.choices("layer_types", own.layer_types, {kFullAttention, kSlidingAttention});
+  if (!own.layer_types.empty() && std::ssize(own.layer_types) != config.num_hidden_layers)
+    file.fail("layer_types", fmt::format("one for each of {} layers", config.num_hidden_layers));
+  file.require_none("rope_scaling", "null: positions with a scaling are not implemented");
+  file.real("global_rope_theta", own.global_rope_theta, 1e12);
+  if (file.is_null("local_rope_theta")) own.local_rope_theta = own.global_rope_theta;
+  file.real("local_rope_theta", own.local_rope_theta, 1e12);
+  if (const auto positions = file.section("rope_parameters")) {
+    own.has_rope_parameters = true;
+    if (positions->has("rope_theta") || positions->has("rope_type"))
+      file.fail("rope_parameters", fmt::format("'{}' and '{}'", kFullAttention, kSlidingAttention));
+    read_modern_theta(*positions, kFullAttention, own.global_rope_theta);
+    read_modern_theta(*positions, kSlidingAttention, own.local_rope_theta);
+  }
+  if (own.global_rope_theta <= 0 || own.local_rope_theta <= 0)
+    throw DataError(fmt::format("{}: rope_theta must be greater than 0", file.name()));
+}
+
+void read_modern_fields(const ConfigFile& file, EncoderConfig& config) {
+  ModernBertFields& own = config.modern;
+  read_modern_layers(file, config, own);
+  file.number("local_attention", own.local_attention);
+  for (const auto& [field, flag] : {std::pair("norm_bias", &own.norm_bias),
+                                    {"attention_bias", &own.attention_bias},
+                                    {"mlp_bias", &own.mlp_bias},
+                                    {"classifier_bias", &own.classifier_bias},
+                                    {"decoder_bias", &own.decoder_bias}})
+    file.flag(field, *flag);
+  file.real("mlp_dropout", own.mlp_dropout, 1);
+  file.real("initializer_cutoff_factor", own.initializer_cutoff_factor, 100);
+  file.choice("classifier_pooling", own.classifier_pooling, {"cls", "mean"});
+  file.choice("classifier_activation", own.classifier_activation, kActivations);
+}
+
 }  // namespace
 
 EncoderConfig EncoderConfig::of(const std::string& model_type) {
@@ -95,6 +170,9 @@ EncoderConfig EncoderConfig::of(const std::string& model_type) {
   config.pad_token_id = form.padding;
   config.embedding_size = form.embedding_size;
   config.classifier_dropout = form.classifier_dropout;
+  config.max_position_embeddings = form.max_positions;
+  config.hidden_dropout_prob = config.attention_probs_dropout_prob = form.dropout;
+  config.layer_norm_eps = form.norm_eps_default;
   if (!form.has_types) config.type_vocab_size = 1;
   if (form.norm_eps) config.layer_norm_eps = *form.norm_eps;
   return config;
@@ -114,8 +192,9 @@ EncoderConfig EncoderConfig::from_file(const std::filesystem::path& path) {
   if (form.has_types) file.number("type_vocab_size", config.type_vocab_size);
   if (form.embedding_size > 0) file.number("embedding_size", config.embedding_size);
   file.real("initializer_range", config.initializer_range, 10);
-  if (!form.norm_eps) file.real("layer_norm_eps", config.layer_norm_eps, 1);
+  if (!form.norm_eps) file.real(names.norm_eps, config.layer_norm_eps, 1);
   read_padding(file, form, config);
+  if (form.is_modern) read_modern_fields(file, config);
   file.labels(config.num_labels, config.id2label);
   file.choice("problem_type", config.problem_type,
               {"regression", "single_label_classification", "multi_label_classification"});

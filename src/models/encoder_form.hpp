@@ -19,10 +19,13 @@ struct EncoderFields {
   const char* hidden_dropout = "hidden_dropout_prob";
   const char* attention_dropout = "attention_probs_dropout_prob";
   const char* classifier_dropout = "classifier_dropout";
+  const char* norm_eps = "layer_norm_eps";
 };
 
-/// Where the parts of a layer are in it, and the list of layers in the model.
+/// Where the embeddings, and the parts of a layer are in it, and the list of layers in the model.
 struct EncoderLayerNames {
+  const char* words = "word_embeddings";
+  const char* embedding_norm = "LayerNorm";
   const char* list = "encoder.layer";
   const char* query = "attention.self.query";
   const char* key = "attention.self.key";
@@ -40,6 +43,8 @@ struct EncoderClassifierForm {
   /// A layer before the last one, with its activation; null: none.
   const char* dense = nullptr;
   const char* activation = "tanh";
+  /// A norm behind that layer; null: none. Then a classifier of tokens has both, too.
+  const char* norm = nullptr;
   /// Dropout before that layer, too.
   bool drops_input = true;
   const char* output = "classifier";
@@ -65,6 +70,7 @@ struct EncoderForm {
   /// Of the body in a model with a head.
   const char* prefix;
   std::int64_t vocab_size = 30522, hidden_size = 768, layers = 12, heads = 12, intermediate_size = 3072;
+  std::int64_t max_positions = 512;
   std::optional<std::int64_t> padding = 0;
   EncoderFields fields = {};
   EncoderLayerNames names = {};
@@ -73,10 +79,13 @@ struct EncoderForm {
   /// The beginnings of names of all heads, up to the first null.
   std::array<const char*, 6> heads_of_tasks = {};
   bool has_types = true, has_pooler = false;
+  /// A ModernBERT: see ModernBertFields.
+  bool is_modern = false;
   /// The positions of texts begin behind that of padding.
   bool offsets_positions = false;
   /// "embedding_size", and its default; 0: the family has none.
   std::int64_t embedding_size = 0;
+  double dropout = 0.1, norm_eps_default = 1e-12;
   /// Dropout of attention's output.
   bool drops_attended = true;
   /// null in the file is hidden_dropout; otherwise there is always a number, this one by default.

@@ -1,5 +1,8 @@
 #include <ATen/ATen.h>
+#include <torch/nn/init.h>
 
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -8,6 +11,7 @@
 #include "models/class_labels.hpp"
 #include "models/encoder_form.hpp"
 #include "models/encoder_layers.hpp"
+#include "models/modern_bert.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -18,6 +22,43 @@ double classifier_dropout(const EncoderConfig& config) {
   return config.classifier_dropout.value_or(config.hidden_dropout_prob);
 }
 
+/// A layer of a head. A ModernBERT's has no bias unless classifier_bias.
+Linear head_layer(const EncoderConfig& config, std::int64_t outputs) {
+  const bool has_bias = !encoder_form(config).is_modern || config.modern.classifier_bias;
+  return Linear(torch::nn::LinearOptions(config.hidden_size, outputs).bias(has_bias));
+}
+
+const char* activation_of(const EncoderConfig& config) {
+  const auto& form = encoder_form(config);
+  return form.is_modern ? config.modern.classifier_activation.c_str() : form.classifier.activation;
+}
+
+void initialize_dense(torch::nn::LinearImpl& layer, const EncoderConfig& config) {
+  if (encoder_form(config).is_modern) {
+    initialize_modern_layer(layer, modern_output_spread(config), config);
+  } else {
+    initialize(layer, config.initializer_range);
+  }
+}
+
+void initialize_classifier(torch::nn::LinearImpl& layer, const EncoderConfig& config) {
+  if (encoder_form(config).is_modern) {
+    initialize_modern_layer(layer, 1 / std::sqrt(static_cast<double>(config.hidden_size)), config);
+  } else {
+    initialize(layer, config.initializer_range);
+  }
+}
+
+/// What a classifier of texts sees of a model without a pooling layer.
+at::Tensor text_states(const EncoderConfig& config, const at::Tensor& states,
+                       const at::Tensor& attention_mask) {
+  if (!encoder_form(config).is_modern || config.modern.classifier_pooling == "cls")
+    return states.select(1, 0);
+  if (!attention_mask.defined()) return states.mean(1);
+  const at::Tensor counts = attention_mask.to(states.scalar_type()).unsqueeze(-1);
+  return (states * counts).sum(1) / counts.sum(1);
+}
+
 }  // namespace
 
 EncoderForSequenceClassificationImpl::EncoderForSequenceClassificationImpl(const EncoderConfig& config)
@@ -26,11 +67,11 @@ EncoderForSequenceClassificationImpl::EncoderForSequenceClassificationImpl(const
   const auto& head = form.classifier;
   if (!config.id2label.empty()) check_class_names(config.id2label, config.num_labels);
   body_ = register_module(form.prefix, EncoderModel(config, head.pools));
-  if (head.dense != nullptr)
-    dense_ = register_at(*this, head.dense, Linear(config.hidden_size, config.hidden_size));
+  if (head.dense != nullptr) dense_ = register_at(*this, head.dense, head_layer(config, config.hidden_size));
+  if (head.norm != nullptr) norm_ = register_at(*this, head.norm, encoder_norm(config.hidden_size, config));
   classifier_ = register_at(*this, head.output, torch::nn::Linear(config.hidden_size, config.num_labels));
-  if (dense_) initialize(*dense_, config.initializer_range);
-  initialize(*classifier_, config.initializer_range);
+  if (dense_) initialize_dense(*dense_, config);
+  initialize_classifier(*classifier_, config);
 }
 
 void EncoderForSequenceClassificationImpl::set_id2label(std::vector<std::string> names) {
@@ -46,10 +87,12 @@ at::Tensor EncoderForSequenceClassificationImpl::forward(const at::Tensor& input
     return at::dropout(states, classifier_dropout(config_), is_training());
   };
   const auto output = body_(input_ids, attention_mask, token_type_ids);
-  at::Tensor states = head.pools ? output.pooler_output : output.last_hidden_state.select(1, 0);
+  at::Tensor states =
+      head.pools ? output.pooler_output : text_states(config_, output.last_hidden_state, attention_mask);
   if (dense_) {
     if (head.drops_input) states = drop(states);
-    states = dense_->activated(states, head.activation);
+    states = dense_->activated(states, activation_of(config_));
+    if (norm_) states = norm_(states);
   }
   return classifier_(drop(states));
 }
@@ -57,9 +100,15 @@ at::Tensor EncoderForSequenceClassificationImpl::forward(const at::Tensor& input
 EncoderForTokenClassificationImpl::EncoderForTokenClassificationImpl(const EncoderConfig& config)
     : EncoderFor(config, "ForTokenClassification") {
   if (!config.id2label.empty()) check_class_names(config.id2label, config.num_labels);
+  const auto& head = encoder_form(config).classifier;
   body_ = register_module(encoder_form(config).prefix, EncoderModel(config, /*add_pooling_layer=*/false));
+  if (head.norm != nullptr) {
+    dense_ = register_at(*this, head.dense, head_layer(config, config.hidden_size));
+    norm_ = register_at(*this, head.norm, encoder_norm(config.hidden_size, config));
+    initialize_dense(*dense_, config);
+  }
   classifier_ = register_module("classifier", torch::nn::Linear(config.hidden_size, config.num_labels));
-  initialize(*classifier_, config.initializer_range);
+  initialize_classifier(*classifier_, config);
 }
 
 void EncoderForTokenClassificationImpl::set_id2label(std::vector<std::string> names) {
@@ -73,25 +122,40 @@ at::Tensor EncoderForTokenClassificationImpl::forward(const at::Tensor& input_id
                                                       const at::Tensor& position_ids) {
   const double dropout =
       encoder_form(config_).drops_tokens_as_texts ? classifier_dropout(config_) : config_.hidden_dropout_prob;
-  const auto output = body_(input_ids, attention_mask, token_type_ids, position_ids);
-  return classifier_(at::dropout(output.last_hidden_state, dropout, is_training()));
+  at::Tensor states = body_(input_ids, attention_mask, token_type_ids, position_ids).last_hidden_state;
+  if (dense_) states = norm_(dense_->activated(states, activation_of(config_)));
+  return classifier_(at::dropout(states, dropout, is_training()));
 }
 
 EncoderForMaskedLMImpl::EncoderForMaskedLMImpl(const EncoderConfig& config)
     : EncoderFor(config, "ForMaskedLM") {
   const auto& form = encoder_form(config);
   const auto& head = form.masked;
-  if (!config.tie_word_embeddings)
-    throw UsageError(
-        "tie_word_embeddings is false: a head for masked words with weights of its own is not implemented");
-  activation_ = head.activation != nullptr ? head.activation : config.hidden_act;
+  activation_ = form.is_modern               ? config.modern.classifier_activation
+                : head.activation != nullptr ? head.activation
+                                             : config.hidden_act;
   body_ = register_module(form.prefix, EncoderModel(config, /*add_pooling_layer=*/false));
   const std::int64_t width = embedding_width(config);
-  dense_ = register_at(*this, head.dense, Linear(config.hidden_size, width));
+  dense_ = register_at(*this, head.dense, head_layer(config, width));
   norm_ = register_at(*this, head.norm, encoder_norm(width, config));
-  const PartPlace place = place_of_part(*this, head.bias);
-  bias_ = place.module.register_parameter(place.name, torch::zeros({config.vocab_size}));
-  initialize(*dense_, config.initializer_range);
+  const bool has_bias = !form.is_modern || config.modern.decoder_bias;
+  const std::string own_bias = std::string(head.decoder) + ".bias";
+  if (!config.tie_word_embeddings) {
+    const PartPlace place = place_of_part(*this, std::string(head.decoder) + ".weight");
+    weight_ = place.module.register_parameter(
+        place.name,
+        torch::nn::init::normal_(torch::empty({config.vocab_size, width}), 0,
+                                 form.is_modern ? modern_output_spread(config) : config.initializer_range));
+    if (own_bias != head.bias) {
+      const PartPlace unused = place_of_part(*this, head.bias);
+      unused_bias_ = unused.module.register_buffer(unused.name, torch::zeros({config.vocab_size}));
+    }
+  }
+  if (has_bias) {
+    const PartPlace place = place_of_part(*this, config.tie_word_embeddings ? head.bias : own_bias);
+    bias_ = place.module.register_parameter(place.name, torch::zeros({config.vocab_size}));
+  }
+  initialize_dense(*dense_, config);
 }
 
 at::Tensor EncoderForMaskedLMImpl::states(const at::Tensor& input_ids, const at::Tensor& attention_mask,
@@ -100,6 +164,8 @@ at::Tensor EncoderForMaskedLMImpl::states(const at::Tensor& input_ids, const at:
   return norm_(dense_->activated(output.last_hidden_state, activation_));
 }
 
-TokenHead EncoderForMaskedLMImpl::head() const { return {.weight = body_->word_embeddings(), .bias = bias_}; }
+TokenHead EncoderForMaskedLMImpl::head() const {
+  return {.weight = weight_.defined() ? weight_ : body_->word_embeddings(), .bias = bias_};
+}
 
 }  // namespace lockstep::models

@@ -6,6 +6,7 @@
 
 #include "models/attention.hpp"
 #include "models/encoder_form.hpp"
+#include "models/modern_bert.hpp"
 
 namespace lockstep::models {
 
@@ -24,7 +25,8 @@ PartPlace place_of_part(torch::nn::Module& root, const std::string& name) {
 }
 
 LayerNorm encoder_norm(std::int64_t width, const EncoderConfig& config) {
-  return LayerNorm(torch::nn::LayerNormOptions({width}).eps(config.layer_norm_eps));
+  const bool has_bias = !encoder_form_of(config.model_type).is_modern || config.modern.norm_bias;
+  return norm_of_rows(width, config.layer_norm_eps, has_bias);
 }
 
 std::int64_t embedding_width(const EncoderConfig& config) {
@@ -41,12 +43,12 @@ EncoderEmbeddingsImpl::EncoderEmbeddingsImpl(const EncoderConfig& config)
     places.padding_idx(padding_);
   }
   words_ = register_module(
-      "word_embeddings",
+      form.names.words,
       Embedding(torch::nn::EmbeddingOptions(config.vocab_size, width).padding_idx(config.pad_token_id)));
-  positions_ = register_module("position_embeddings", Embedding(places));
+  if (!form.is_modern) positions_ = register_module("position_embeddings", Embedding(places));
   if (form.has_types)
     types_ = register_module("token_type_embeddings", Embedding(config.type_vocab_size, width));
-  norm_ = register_module("LayerNorm", encoder_norm(width, config));
+  norm_ = register_module(form.names.embedding_norm, encoder_norm(width, config));
 }
 
 at::Tensor EncoderEmbeddingsImpl::places(const at::Tensor& ids, const at::Tensor& positions) const {
@@ -63,7 +65,8 @@ at::Tensor EncoderEmbeddingsImpl::forward(const at::Tensor& ids, const at::Tenso
     const bool counts = types.defined() && types_->options.num_embeddings() > 1;
     embedded = embedded + types_(counts ? types : at::zeros_like(ids));
   }
-  return at::dropout(norm_(embedded + positions_(places(ids, positions))), dropout_, is_training());
+  if (positions_) embedded = embedded + positions_(places(ids, positions));
+  return at::dropout(norm_(embedded), dropout_, is_training());
 }
 
 EncoderLayerImpl::EncoderLayerImpl(const EncoderConfig& config)

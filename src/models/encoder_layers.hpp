@@ -32,12 +32,13 @@ Part register_at(torch::nn::Module& root, const std::string& name, Part part) {
   return place.module.register_module(place.name, std::move(part));
 }
 
+/// A norm of the family: a ModernBERT's has no bias unless norm_bias.
 torch::nn::LayerNorm encoder_norm(std::int64_t width, const EncoderConfig& config);
 
 /// The width of the embeddings.
 std::int64_t embedding_width(const EncoderConfig& config);
 
-/// Words, positions and, if the family has them, types.
+/// Words and, if the family has them, positions and types.
 class EncoderEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit EncoderEmbeddingsImpl(const EncoderConfig& config);

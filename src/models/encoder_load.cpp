@@ -6,6 +6,7 @@
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/encoder.hpp"
+#include "lockstep/parallel/sharded_init.hpp"
 #include "models/class_labels.hpp"
 #include "models/encoder_form.hpp"
 #include "models/load_weights.hpp"
@@ -27,6 +28,7 @@ PretrainedNames names_of_encoder(const EncoderForm& form) {
       .other_heads = {"pooler.", prefix + "pooler."},
       .constants = {"embeddings.position_ids", "embeddings.token_type_ids"},
       .sizes = {{"embeddings.", "word_embeddings.weight", {"vocab_size", embedded}},
+                {"embeddings.", "tok_embeddings.weight", {"vocab_size", embedded}},
                 {"embeddings.", "position_embeddings.weight", {"max_position_embeddings", embedded}},
                 {"embeddings.", "token_type_embeddings.weight", {"type_vocab_size", embedded}},
                 {"embeddings.", "", {embedded}},
@@ -40,6 +42,8 @@ PretrainedNames names_of_encoder(const EncoderForm& form) {
       .layers = {{list, form.fields.num_hidden_layers}}};
   for (const char* head : form.heads_of_tasks)
     if (head != nullptr) names.other_heads.emplace_back(head);
+  // Classifiers and the head for masked words begin with the same layer.
+  if (form.is_modern) names.new_heads.emplace_back("head.");
   return names;
 }
 
@@ -66,9 +70,24 @@ void check_tied_words(const EncoderForMaskedLM& model, const fs::path& folder,
   if (weight.sizes() == words.sizes() && at::equal(weight.to(words.scalar_type()), words.detach().cpu()))
     return;
   throw DataError(
-      fmt::format("{}: '{}' is not the embedding: a head for masked words with weights of its own is not "
-                  "implemented",
-                  file.string(), name));
+      fmt::format("{}: '{}' is not the embedding, with which 'tie_word_embeddings' of {} says that it "
+                  "shares its values: expected false there",
+                  file.string(), name, kConfigFileName));
+}
+
+/// Of a last layer with weights of its own, transformers 4 wrote the bias beside it alone.
+void take_old_bias(const EncoderForMaskedLM& model, std::vector<std::string>& initialized) {
+  const auto& head = encoder_form_of(model->config().model_type).masked;
+  const auto is_new = [&](const std::string& name) {
+    return std::find(initialized.begin(), initialized.end(), name) != initialized.end();
+  };
+  const std::string weight = std::string(head.decoder) + ".weight",
+                    bias = std::string(head.decoder) + ".bias";
+  if (!model->unused_bias().defined() || !is_new(bias) || is_new(weight) || is_new(head.bias)) return;
+  const at::NoGradGuard no_grad;
+  parallel::set_initial_values(model->head().bias,
+                               [&](const at::Tensor& values) { values.copy_(model->unused_bias()); });
+  std::erase(initialized, bias);
 }
 
 }  // namespace
@@ -93,19 +112,18 @@ EncoderForTokenClassification load_encoder_for_tokens(const fs::path& folder, st
 
 EncoderForMaskedLM load_encoder_for_masked_words(const fs::path& folder, PretrainedReport* report) {
   const EncoderConfig config = EncoderConfig::from_file(folder);
-  if (!config.tie_word_embeddings)
-    throw DataError(
-        fmt::format("{}: the field 'tie_word_embeddings' is false, expected true: a head for "
-                    "masked words with weights of its own is not implemented",
-                    (folder / kConfigFileName).string()));
   EncoderForMaskedLM model(config);
   const auto& head = encoder_form_of(config.model_type).masked;
   PretrainedReport found;
-  load_weights_with_head(
-      *model, folder, names_of_encoder(encoder_form_of(config.model_type)),
-      {std::string(head.dense) + ".", std::string(head.norm) + ".", std::string(head.bias)},
-      /*is_new=*/false, &found);
-  check_tied_words(model, folder, found.unused);
+  load_weights_with_head(*model, folder, names_of_encoder(encoder_form_of(config.model_type)),
+                         {std::string(head.dense) + ".", std::string(head.norm) + ".", std::string(head.bias),
+                          std::string(head.decoder) + "."},
+                         /*is_new=*/false, &found);
+  if (config.tie_word_embeddings) {
+    check_tied_words(model, folder, found.unused);
+  } else {
+    take_old_bias(model, found.initialized);
+  }
   if (report) *report = std::move(found);
   return model;
 }

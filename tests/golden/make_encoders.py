@@ -22,22 +22,35 @@ BERT = dict(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_he
 ROBERTA = {**BERT, "max_position_embeddings": 26, "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
            "layer_norm_eps": 1e-5}
 DISTILBERT = dict(vocab_size=60, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=24, pad_token_id=0)
+# Heads of 8 elements, a window of two tokens to each side, and texts that are longer.
+MODERN = dict(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=20, max_position_embeddings=24,
+              pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, local_attention=4)
 CLASSES = dict(id2label={"0": "O", "1": "B-X", "2": "I-X"}, label2id={"O": 0, "B-X": 1, "I-X": 2})
 OF_4 = {"torch_dtype": "float32", "position_embedding_type": "absolute", "transformers_version": "4.40.1", "use_cache": True}
 OF_5 = {"dtype": "float32", "transformers_version": "5.24.0", "tie_word_embeddings": True}
+NOT_TIED = {"tie_word_embeddings": False}
 
-# The first of each family also shows what Python saves.
+# The first of each family also shows what Python saves, and those whose head for masked words has weights of its own show that.
 CASES = {
     "bert": {"model_type": "bert", **BERT, **CLASSES, **OF_4},
-    "bert_5": {"model_type": "bert", **BERT, **CLASSES, **OF_5, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "pad_token_id": None},
+    "bert_5": {"model_type": "bert", **BERT, **CLASSES, **OF_5, **NOT_TIED, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "pad_token_id": None},
     "roberta": {"model_type": "roberta", **ROBERTA, **CLASSES, **OF_4},
-    "roberta_5": {"model_type": "roberta", **ROBERTA, **CLASSES, **OF_5, "type_vocab_size": 2, "pad_token_id": 3, "hidden_act": "relu",
+    "roberta_5": {"model_type": "roberta", **ROBERTA, **CLASSES, **OF_5, **NOT_TIED, "type_vocab_size": 2, "pad_token_id": 3, "hidden_act": "relu",
                   "classifier_dropout": 0.3},
     "xlmroberta": {"model_type": "xlm-roberta", **ROBERTA, **CLASSES, **OF_4, "output_past": True},
     "distilbert": {"model_type": "distilbert", **DISTILBERT, **CLASSES, "sinusoidal_pos_embds": False, **OF_4},
     "distilbert_5": {"model_type": "distilbert", **DISTILBERT, **CLASSES, "activation": "silu", "seq_classif_dropout": 0.4, **OF_5},
     "electra": {"model_type": "electra", **BERT, **CLASSES, "embedding_size": 20, "summary_type": "first", "summary_use_proj": True, **OF_4},
-    "electra_5": {"model_type": "electra", **BERT, **CLASSES, "embedding_size": 32, "hidden_act": "relu", **OF_5},
+    "electra_5": {"model_type": "electra", **BERT, **CLASSES, "embedding_size": 32, "hidden_act": "relu", **OF_5, **NOT_TIED},
+    "modernbert": {"model_type": "modernbert", **MODERN, **CLASSES, "global_attn_every_n_layers": 2, "global_rope_theta": 500.0,
+                   "local_rope_theta": 40.0, "classifier_pooling": "mean", "layer_norm_eps": 1e-05, "norm_eps": 1e-05,
+                   "reference_compile": True, **OF_4},
+    "modernbert_5": {"model_type": "modernbert", **MODERN, **CLASSES, "norm_bias": True, "attention_bias": True, "mlp_bias": True,
+                     "classifier_bias": True, "decoder_bias": True, "classifier_activation": "silu", "hidden_activation": "gelu_new",
+                     "norm_eps": 1e-3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                     "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 900.0},
+                                         "sliding_attention": {"rope_type": "default", "rope_theta": 20.0}}, **OF_5, **NOT_TIED},
+    "modernbert_bare": {"model_type": "modernbert", **MODERN, **CLASSES, "decoder_bias": False, **OF_4},
 }
 TASKS = {"body": transformers.AutoModel, "texts": transformers.AutoModelForSequenceClassification,
          "tokens": transformers.AutoModelForTokenClassification, "masked": transformers.AutoModelForMaskedLM}
@@ -46,7 +59,10 @@ ENDS = ("word_embeddings.weight", "position_embeddings.weight", "token_type_embe
         "layer.1.attention.self.query.weight", "layer.1.attention.q_lin.weight", "layer.0.output.LayerNorm.weight",
         "layer.0.sa_layer_norm.weight", "layer.0.attention.out_lin.bias", "dense.weight", "pre_classifier.weight", "out_proj.weight",
         "classifier.bias", "vocab_transform.weight", "vocab_layer_norm.weight", "layer_norm.bias", "predictions.LayerNorm.bias",
-        "predictions.bias", "lm_head.bias", "vocab_projector.bias", "generator_lm_head.bias")
+        "predictions.bias", "lm_head.bias", "vocab_projector.bias", "generator_lm_head.bias", "decoder.weight", "generator_lm_head.weight",
+        "decoder.bias", "tok_embeddings.weight", "embeddings.norm.weight", "layers.1.attn.Wqkv.weight", "layers.2.attn.Wqkv.weight",
+        "layers.0.attn.Wo.weight", "layers.1.attn_norm.weight", "layers.2.mlp.Wi.weight", "layers.0.mlp.Wo.bias", "final_norm.weight",
+        "head.norm.weight", "head.norm.bias")
 
 
 def new_model(config, task):
@@ -78,7 +94,7 @@ def inputs(config):
     # A token that is none of padding, but has its id.
     tokens[2, 4] = padding
     types = (torch.arange(9) > 4).long().expand(3, 9)
-    has_types = config["model_type"] != "distilbert" and config["type_vocab_size"] > 1
+    has_types = config.get("type_vocab_size", 1) > 1
     return {"input_ids": tokens, "attention_mask": mask, **({"token_type_ids": types} if has_types else {})}
 
 
@@ -123,8 +139,8 @@ def main():
     for name, config in CASES.items():
         print(name, "config", json.dumps(config))
         models = {"body": body(name, config), **{kind: task(name, config, kind) for kind in ("texts", "tokens", "masked")}}
-        if "_" not in name:
-            for kind, model in models.items():
+        for kind, model in models.items():
+            if "_" not in name or (kind == "masked" and not model.config.tie_word_embeddings):
                 show_saved(f"{name}.{kind}", model)
 
 

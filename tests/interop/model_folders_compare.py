@@ -28,7 +28,7 @@ KINDS = {"encoder": transformers.AutoModel, "causal": transformers.AutoModelForC
          "texts": transformers.AutoModelForSequenceClassification, "tokens": transformers.AutoModelForTokenClassification,
          "masked": transformers.AutoModelForMaskedLM, "image": transformers.AutoModelForImageClassification}
 DECODERS = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "granite", "olmo2"}
-ENCODERS = {"bert", "roberta", "xlm-roberta", "distilbert", "electra"}
+ENCODERS = {"bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert"}
 TENSORFLOW = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 
 
@@ -55,13 +55,23 @@ def encoders():
     positions = lambda prefix, length: lambda tensors: {**tensors, f"{prefix}.embeddings.position_ids": torch.arange(length)[None]}
     with_words = lambda name, words: lambda tensors: {**tensors, name: tensors[words].clone()}
     distil = transformers.DistilBertConfig(vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=40)
+    modern = transformers.ModernBertConfig(**sizes, local_attention=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1,
+                                           sep_token_id=2, classifier_pooling="mean")
+    # As answerdotai/ModernBERT-base spells it.
+    modern_4 = {"layer_types": None, "rope_parameters": None, "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0,
+                "local_rope_theta": 10000.0, "layer_norm_eps": 1e-5, "position_embedding_type": "absolute"}
+    not_tied = dict(tie_word_embeddings=False)
+    for config in (transformers.BertConfig(**sizes, **not_tied), transformers.RobertaConfig(**roberta, **not_tied),
+                   transformers.ElectraConfig(**sizes, embedding_size=12, **not_tied)):
+        yield (f"{config.model_type}-untied", "masked", KINDS["masked"].from_config(config), dict, {}, None)
     for kind in ("encoder", "texts", "tokens", "masked"):
         for name, config, change, fields in (
                 ("bert", transformers.BertConfig(**sizes), dict, {"position_embedding_type": "absolute"}),
                 ("roberta", transformers.RobertaConfig(**roberta), positions("roberta", 42), {"transformers_version": "4.17.0"}),
                 ("xlm-roberta", transformers.XLMRobertaConfig(**roberta), dict, {"output_past": True}),
                 ("distilbert", distil, dict, {"sinusoidal_pos_embds": False, "tie_weights_": True}),
-                ("electra", transformers.ElectraConfig(**sizes, embedding_size=12), positions("electra", 40), {"summary_use_proj": True})):
+                ("electra", transformers.ElectraConfig(**sizes, embedding_size=12), positions("electra", 40), {"summary_use_proj": True}),
+                ("modernbert", modern, dict, {"reference_compile": False}), ("modernbert-4", modern, dict, modern_4)):
             words = {"roberta": with_words("lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
                      "distilbert": with_words("vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight")}
             yield (f"{name}-{kind}", kind, KINDS[kind].from_config(config), words.get(name, change) if kind == "masked" else change, fields, None)

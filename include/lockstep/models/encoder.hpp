@@ -20,12 +20,38 @@
 
 namespace lockstep::models {
 
-// One encoder for bert, roberta, xlm-roberta, distilbert and electra. The configuration says what a family
-// does; the modules have Hugging Face's names. For a folder of any family: AutoModel,
+// One encoder for bert, roberta, xlm-roberta, distilbert, electra and modernbert. The configuration says what
+// a family does; the modules have Hugging Face's names. For a folder of any family: AutoModel,
 // AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoModelForMaskedLM.
 
+/// What only a ModernBERT has (Warner et al., 2024): rotary positions, layers with a window, norms before
+/// their parts, gated feed-forward parts. The fields have the names of its config.json.
+struct ModernBertFields {
+  /// The width of a window: a token attends to half as many tokens on each side, rounded down, and to itself.
+  std::int64_t local_attention = 128;
+  /// Every so many layers, from the first, one attends to all tokens; the others have a window.
+  std::int64_t global_attn_every_n_layers = 3;
+  /// "full_attention" or "sliding_attention" for each layer; empty: by global_attn_every_n_layers.
+  std::vector<std::string> layer_types = {};
+  /// Of the positions in layers without and with a window: pair i of n elements turns by theta^(-2i / n).
+  double global_rope_theta = 160000, local_rope_theta = 10000;
+  bool norm_bias = false, attention_bias = false, mlp_bias = false;
+  /// Of the layer in front of a classifier or of the head for masked words; of that head's last layer.
+  bool classifier_bias = false, decoder_bias = true;
+  double mlp_dropout = 0;
+  /// What a classifier of texts sees: "cls", the first token, or "mean", of all tokens but padding.
+  std::string classifier_pooling = "cls";
+  std::string classifier_activation = "gelu";
+  /// New weights are at most so many initializer_range from 0.
+  double initializer_cutoff_factor = 2;
+  /// How config.json says layers and positions: "layer_types" and "rope_parameters" of transformers 5, or
+  /// "global_attn_every_n_layers", "global_rope_theta" and "local_rope_theta", which versions 4 and 5 read.
+  bool has_rope_parameters = false;
+};
+
 /// Configuration of an encoder. The fields have the names of BERT's config.json, those of DistilBERT (dim,
-/// n_layers, dropout, ...) too; the defaults are those of bert-base.
+/// n_layers, dropout, ...) and ModernBERT (norm_eps, embedding_dropout, ...) too; the defaults are those of
+/// bert-base.
 struct EncoderConfig {
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
@@ -38,9 +64,10 @@ struct EncoderConfig {
   double attention_probs_dropout_prob = 0.1;
   /// Dropout before a classifier; none: hidden_dropout_prob.
   std::optional<double> classifier_dropout = {};
-  /// Rows of the table of positions. RoBERTa's first `pad_token_id` + 1 of them are of no token.
+  /// Rows of the table of positions. RoBERTa's first `pad_token_id` + 1 of them are of no token. ModernBERT,
+  /// which has no table, takes longer texts as well.
   std::int64_t max_position_embeddings = 512;
-  /// 1: token types do not count. DistilBERT has none.
+  /// 1: token types do not count. DistilBERT and ModernBERT have none.
   std::int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
@@ -63,8 +90,10 @@ struct EncoderConfig {
   /// Width of the embeddings, from which a linear layer makes states if hidden_size is another one (ELECTRA);
   /// 0: hidden_size.
   std::int64_t embedding_size = 0;
-  /// The head for masked words shares the embedding's weights; the other is not implemented.
+  /// The head for masked words shares the embedding's weights.
   bool tie_word_embeddings = true;
+  /// Of a ModernBERT alone.
+  ModernBertFields modern = {};
 
   /// The families.
   static std::vector<std::string> model_types();
@@ -104,6 +133,7 @@ class EncoderFor : public Task {
 };
 
 class EncoderEmbeddingsImpl;
+class ModernBertPositions;
 
 /// The encoder (Devlin et al., 2019) with the parameter names of Hugging Face's BertModel, RobertaModel and
 /// so on. Attention uses scaled_dot_product_attention. Its layers are units: of activation checkpointing,
@@ -119,7 +149,8 @@ class EncoderModelImpl : public EncoderFor<TextEncoderImpl> {
   /// padding (undefined: no padding). `token_type_ids` has the same shape (undefined: all 0); models with one
   /// type, or none, do not read it. `position_ids`, integers of the same shape, is each token's position in
   /// its text, from 0 on (undefined: 0, 1, ... in each row; for a RoBERTa, padding by its id does not count).
-  /// A RoBERTa adds pad_token_id + 1 itself, which transformers expects of the caller. Without an
+  /// A RoBERTa adds pad_token_id + 1 itself, which transformers expects of the caller. Windows of a
+  /// ModernBERT are of tokens in the row, padding among them. Without an
   /// attention_mask, a position that is not the previous one plus 1 starts another text, and tokens only
   /// attend to their own text: see flatten_collate(). Throws UsageError for other shapes or too many tokens.
   TextEncoderOutput forward(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
@@ -130,14 +161,20 @@ class EncoderModelImpl : public EncoderFor<TextEncoderImpl> {
   at::Tensor word_embeddings() const;
 
  private:
+  at::Tensor through_modern_layers(at::Tensor states, const at::Tensor& position_ids, const at::Tensor& mask);
+
   std::shared_ptr<EncoderEmbeddingsImpl> embeddings_;
   /// Null where the family, or the model, has none.
   Linear project_{nullptr}, pooler_{nullptr};
   torch::nn::ModuleList layers_{nullptr};
+  /// Of a ModernBERT.
+  torch::nn::LayerNorm final_norm_{nullptr};
+  std::shared_ptr<ModernBertPositions> positions_;
 };
 TORCH_MODULE(EncoderModel);
 
-/// With a classifier on the first token, as Hugging Face's BertForSequenceClassification and so on.
+/// With a classifier on the first token, or a ModernBERT's on the mean of all, as Hugging Face's
+/// BertForSequenceClassification and so on.
 class EncoderForSequenceClassificationImpl : public EncoderFor<SequenceClassifierImpl> {
  public:
   /// Throws UsageError if `config` does not name as many classes as it has.
@@ -151,6 +188,8 @@ class EncoderForSequenceClassificationImpl : public EncoderFor<SequenceClassifie
   EncoderModel body_{nullptr};
   /// Null if the classifier is one layer.
   Linear dense_{nullptr};
+  /// Behind that layer; null where the family has none.
+  torch::nn::LayerNorm norm_{nullptr};
   torch::nn::Linear classifier_{nullptr};
 };
 TORCH_MODULE(EncoderForSequenceClassification);
@@ -167,27 +206,34 @@ class EncoderForTokenClassificationImpl : public EncoderFor<TokenClassifierImpl>
 
  private:
   EncoderModel body_{nullptr};
+  /// Before the classifier; null where the family has none.
+  Linear dense_{nullptr};
+  torch::nn::LayerNorm norm_{nullptr};
   torch::nn::Linear classifier_{nullptr};
 };
 TORCH_MODULE(EncoderForTokenClassification);
 
 /// With the head of the family's pretraining on masked words, as Hugging Face's BertForMaskedLM and so on.
-/// The head's last layer is the embedding.
+/// The head's last layer is the embedding, or, unless tie_word_embeddings, has weights and a bias of its own.
 class EncoderForMaskedLMImpl : public EncoderFor<MaskedLMImpl> {
  public:
-  /// Throws UsageError unless tie_word_embeddings.
   explicit EncoderForMaskedLMImpl(const EncoderConfig& config = {});
 
   at::Tensor states(const at::Tensor& input_ids, const at::Tensor& attention_mask = {},
                     const at::Tensor& token_type_ids = {}, const at::Tensor& position_ids = {}) override;
   TokenHead head() const override;
 
+  /// The bias that Python's class has beside that of a last layer with weights of its own, and does not use:
+  /// a buffer, so that files have it. Undefined where there is none.
+  const at::Tensor& unused_bias() const noexcept { return unused_bias_; }
+
  private:
   EncoderModel body_{nullptr};
   std::string activation_;
   Linear dense_{nullptr};
   torch::nn::LayerNorm norm_{nullptr};
-  at::Tensor bias_;
+  /// The weight is undefined if it is the embedding.
+  at::Tensor weight_, bias_, unused_bias_;
 };
 TORCH_MODULE(EncoderForMaskedLM);
 

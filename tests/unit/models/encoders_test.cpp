@@ -3,6 +3,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -166,7 +167,8 @@ void expect_saved_again(const std::string& name, const std::string& task, const 
   auto model = filled_encoder<Model>(EncoderConfig::from_file(folder.path()));
   save_pretrained(model, other.path());
   const std::string saved = name + "." + task;
-  if (name.find('_') == std::string::npos) expect_saved_names(saved, other.path());
+  const bool has_own_head = task == "masked" && !model->config().tie_word_embeddings;
+  if (name.find('_') == std::string::npos || has_own_head) expect_saved_names(saved, other.path());
   Fields before = golden_fields(name),
          after = Fields::parse(testing::read_bytes(other.path() / "config.json"));
   EXPECT_TRUE(after.at("architectures").at(0).get<std::string>().ends_with(architecture)) << after;
@@ -190,6 +192,17 @@ TEST_P(Encoder, SavesWhatItRead) {
   expect_saved_again<EncoderForMaskedLM, AutoModelForMaskedLM>(name, "masked", "ForMaskedLM");
 }
 
+/// How many tensors of the head for masked words no classifier has.
+std::size_t masked_alone(const EncoderForMaskedLM& model) {
+  const EncoderConfig& config = model->config();
+  // A ModernBERT's classifiers have the first layer and the norm, too.
+  std::size_t count = config.model_type == "modernbert" ? 0 : 4;
+  if (config.modern.decoder_bias) ++count;
+  if (!config.tie_word_embeddings) ++count;
+  if (model->unused_bias().defined()) ++count;
+  return count;
+}
+
 /// The body of any task's file is the same, whatever its head; heads that the file does not have are new.
 TEST_P(Encoder, TakesTheBodyOfOtherTasks) {
   const EncoderConfig config = golden_encoder(GetParam());
@@ -200,7 +213,8 @@ TEST_P(Encoder, TakesTheBodyOfOtherTasks) {
   const auto classifier =
       AutoModelForTokenClassification::from_pretrained(folder.path(), {.num_labels = 5, .report = &report});
   EXPECT_EQ(report.initialized, (std::vector<std::string>{"classifier.weight", "classifier.bias"}));
-  EXPECT_EQ(report.unused.size(), 5U);
+  const std::size_t alone = masked_alone(masked);
+  EXPECT_EQ(report.unused.size(), alone);
   EXPECT_EQ(classifier->model_config().num_labels, 5);
   const auto theirs = masked->named_parameters();
   for (const auto& entry : classifier->named_parameters()) {
@@ -214,7 +228,7 @@ TEST_P(Encoder, TakesTheBodyOfOtherTasks) {
         << name;
   save_pretrained(classifier, folder.path() / "classifier");
   AutoModelForMaskedLM::from_pretrained(folder.path() / "classifier", {.report = &report});
-  EXPECT_EQ(report.initialized.size(), 5U);
+  EXPECT_EQ(report.initialized.size(), alone);
 }
 
 TEST_P(Encoder, PackedTextsDoNotSeeEachOther) {
@@ -249,10 +263,12 @@ TEST_P(Encoder, CheckpointsOfItsLayersChangeNoBit) {
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(plain[i], recomputed[i])) << i;
 }
 
-/// PEFT's own choice, which it has for all but DistilBERT; "all-linear" leaves the classifier out.
+/// PEFT's own choice, which it has for all but DistilBERT and ModernBERT; "all-linear" leaves the classifier
+/// out.
 TEST_P(Encoder, TakesAdapters) {
   const auto& name = GetParam();
-  const bool has_targets = !name.starts_with("distilbert");
+  const bool is_modern = name.starts_with("modernbert");
+  const bool has_targets = !name.starts_with("distilbert") && !is_modern;
   auto model = filled_encoder<EncoderForTokenClassification>(golden_encoder(name));
   if (has_targets) {
     const auto config = add_lora(model, {.r = 2});
@@ -265,7 +281,74 @@ TEST_P(Encoder, TakesAdapters) {
   auto masked = filled_encoder<EncoderForMaskedLM>(golden_encoder(name));
   add_lora(masked, {.r = 2, .target_modules = "all-linear"});
   const bool projects = name == "electra";
-  EXPECT_EQ(adapter_state(*masked).size(), 2U * (6 * 2 + 1 + (projects ? 1 : 0)));
+  const std::size_t in_layers = is_modern ? 4 * 3 : 6 * 2;
+  EXPECT_EQ(adapter_state(*masked).size(), 2U * (in_layers + 1 + (projects ? 1 : 0)));
+}
+
+/// A token sees so many to each side; padding that only sees padding has finite states and gradients.
+TEST(Encoders, WindowsOfAModernBert) {
+  Fields fields = golden_fields("modernbert");
+  fields["num_hidden_layers"] = 1;
+  fields["layer_types"] = {"sliding_attention"};
+  auto model = filled_encoder<EncoderModel>(config_of_fields(fields));
+  const at::Tensor tokens = ids(1, 12, 50) + 6;
+  at::Tensor changed = tokens.clone();
+  changed[0][0] += 1;
+  const at::Tensor differs =
+      (model(tokens).last_hidden_state - model(changed).last_hidden_state).abs().amax(2).ne(0);
+  EXPECT_TRUE(at::equal(differs[0], at::arange(12) < 3)) << differs;
+  at::Tensor mask = at::ones({1, 12}, at::kLong);
+  mask[0].narrow(0, 4, 8).zero_();
+  const at::Tensor states = model(tokens, mask).last_hidden_state;
+  EXPECT_TRUE(
+      at::allclose(states.narrow(1, 0, 4), model(tokens.narrow(1, 0, 4)).last_hidden_state, 1e-5, 1e-5));
+  states.narrow(1, 0, 4).sum().backward();
+  for (const auto& entry : model->named_parameters())
+    EXPECT_TRUE(entry.value().grad().isfinite().all().item<bool>()) << entry.key();
+}
+
+/// As in files before transformers 4.48: no theta for the layers with a window means that of the others.
+TEST(Encoders, PositionsOfAModernBert) {
+  const EncoderConfig config = changed_encoder("modernbert", {{"local_rope_theta", nullptr}});
+  EXPECT_EQ(config.modern.local_rope_theta, 500);
+  EXPECT_FALSE(config.modern.has_rope_parameters);
+  const EncoderConfig other = golden_encoder("modernbert_5");
+  EXPECT_EQ(other.modern.global_rope_theta, 900);
+  EXPECT_EQ(other.modern.local_rope_theta, 20);
+  const EncoderConfig usual = EncoderConfig::of("modernbert");
+  EXPECT_EQ(usual.hidden_dropout_prob + usual.attention_probs_dropout_prob, 0);
+  EXPECT_EQ(usual.model_config().max_position_embeddings, 8192);
+  // Longer texts than it was trained for.
+  auto model = filled_encoder<EncoderModel>(config);
+  EXPECT_EQ(model(ids(1, 30, 50)).last_hidden_state.size(1), 30);
+}
+
+/// Cut off at two deviations, and smaller where a layer adds to the states.
+TEST(Encoders, NewWeightsOfAModernBert) {
+  torch::manual_seed(3);
+  EncoderForSequenceClassification model(golden_encoder("modernbert"));
+  const auto parameters = model->named_parameters();
+  const auto largest = [&](const char* name) { return parameters[name].abs().max().item<double>(); };
+  EXPECT_NEAR(largest("model.layers.1.attn.Wqkv.weight"), 0.04, 0.001);
+  EXPECT_NEAR(largest("model.layers.1.attn.Wo.weight"), 0.04 / std::sqrt(6.0), 0.001);
+  EXPECT_NEAR(largest("classifier.weight"), 2 / std::sqrt(32.0), 0.05);
+  EXPECT_NEAR(parameters["model.embeddings.tok_embeddings.weight"].std().item<double>(), 0.0176, 0.001);
+}
+
+/// transformers 4 wrote one bias of a head with weights of its own, under the name that 5 does not use.
+TEST(Encoders, TakesTheOneBiasOfOldUntiedHeads) {
+  const TemporaryFolder folder;
+  auto model = filled_encoder<EncoderForMaskedLM>(golden_encoder("roberta_5"));
+  EXPECT_NE(model->head().weight.unsafeGetTensorImpl(),
+            model->named_parameters()["roberta.embeddings.word_embeddings.weight"].unsafeGetTensorImpl());
+  save_pretrained(model, folder.path());
+  auto tensors = load_file(folder.path() / "model.safetensors").tensors;
+  tensors.erase("lm_head.decoder.bias");
+  save_file(tensors, folder.path() / "model.safetensors");
+  PretrainedReport report;
+  const auto old = AutoModelForMaskedLM::from_pretrained(folder.path(), {.report = &report});
+  EXPECT_TRUE(report.initialized.empty());
+  EXPECT_TRUE(at::equal(old->head().bias, model->unused_bias()));
 }
 
 /// A text of a RoBERTa may have as many tokens as its table has rows behind that of padding.
@@ -324,8 +407,14 @@ TEST(Encoders, WhatIsNotImplementedIsNamed) {
                 "'max_position_embeddings' is 26", "which is 26");
   EXPECT_THROWS(changed_encoder("roberta", {{"model_type", "camembert"}}), DataError, "\"camembert\"",
                 "'roberta', 'xlm-roberta'");
-  EXPECT_THROWS(EncoderForMaskedLM(changed_encoder("bert", {{"tie_word_embeddings", false}})), UsageError,
-                "tie_word_embeddings");
+  EXPECT_THROWS(changed_encoder("modernbert", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}),
+                DataError, "'rope_scaling'", "not implemented");
+  EXPECT_THROWS(changed_encoder("modernbert_5", {{"rope_parameters", {{"rope_theta", 10.0}}}}), DataError,
+                "'rope_parameters'", "'sliding_attention'");
+  EXPECT_THROWS(changed_encoder("modernbert_5", {{"layer_types", {"full_attention"}}}), DataError,
+                "'layer_types'", "3 layers");
+  EXPECT_THROWS(changed_encoder("modernbert", {{"classifier_pooling", "max"}}), DataError,
+                "'classifier_pooling'", "cls, mean");
   EXPECT_THROWS(EncoderConfig::of("llama"), UsageError, "'llama'", "'distilbert'");
   EncoderConfig config = golden_encoder("bert");
   config.embedding_size = 8;
