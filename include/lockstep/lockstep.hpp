@@ -49,6 +49,7 @@
 #include "lockstep/datasets/iterable_dataset.hpp"
 #include "lockstep/datasets/iterable_tensors.hpp"
 #include "lockstep/datasets/map.hpp"
+#include "lockstep/datasets/preferences.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/stage.hpp"
 #include "lockstep/datasets/text_files.hpp"

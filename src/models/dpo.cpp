@@ -16,30 +16,34 @@ constexpr const char* kChosenIds = "chosen_ids";
 constexpr const char* kChosenLabels = "chosen_labels";
 constexpr const char* kRejectedIds = "rejected_ids";
 constexpr const char* kRejectedLabels = "rejected_labels";
+constexpr const char* kReferenceChosen = "ref_chosen_logps";
+constexpr const char* kReferenceRejected = "ref_rejected_logps";
 
-/// The losses of texts, see TokenLosses, by the model and by the reference.
+/// The losses of texts, see TokenLosses, by the model and, unless they are precomputed, by the reference.
 struct PreferenceLosses {
   at::Tensor reference, model;
 };
 /// Used by DistributedDataParallel.
 void visit_tensors_of(PreferenceLosses& losses, const auto& visit) {
   visit(losses.model);
-  visit(losses.reference);
+  if (losses.reference.defined()) visit(losses.reference);
 }
 
 /// What DistributedDataParallel and fully_shard() wrap: one forward of both models. In a sharded one, what is
 /// gathered for the root serves both.
 class PreferenceModelImpl : public TokenLossModelImpl {
  public:
-  PreferenceModelImpl(const CausalLM& model, const CausalLM& reference, bool disable_dropout)
+  PreferenceModelImpl(const CausalLM& model, const CausalLM& reference, const DpoOptions& options)
       : TokenLossModelImpl(model),
         second_(reference ? reference.ptr() : nullptr),
-        disable_dropout_(disable_dropout) {
+        has_reference_(!options.precomputed_reference),
+        disable_dropout_(options.disable_dropout) {
     train(is_training());
   }
 
   PreferenceLosses forward(const LabelledTexts& texts) {
-    return {.reference = reference_losses(texts), .model = TokenLossModelImpl::forward(texts).text_losses};
+    return {.reference = has_reference_ ? reference_losses(texts) : at::Tensor(),
+            .model = TokenLossModelImpl::forward(texts).text_losses};
   }
 
   void train(bool on) override { TokenLossModelImpl::train(on && !disable_dropout_); }
@@ -62,6 +66,7 @@ class PreferenceModelImpl : public TokenLossModelImpl {
 
   /// Not among the parts of this module: it is neither trained nor saved.
   std::shared_ptr<CausalLMImpl> second_;
+  bool has_reference_;
   bool disable_dropout_;
 };
 TORCH_MODULE(PreferenceModel);
@@ -76,6 +81,13 @@ at::Tensor both(const Batch& batch, const char* chosen, const char* rejected, st
   return at::cat({pad_to(batch[chosen], length, padding), pad_to(batch[rejected], length, padding)});
 }
 
+/// Chosen and rejected texts as the rows of one batch.
+LabelledTexts texts_of(const Batch& batch, std::int64_t logits_at_a_time) {
+  return {.input_ids = both(batch, kChosenIds, kRejectedIds, 0),
+          .labels = both(batch, kChosenLabels, kRejectedLabels, kNoLabel),
+          .options = {.logits_at_a_time = logits_at_a_time, .texts = true}};
+}
+
 OfPairs halves(const at::Tensor& both) {
   const auto parts = both.chunk(2);
   return {parts[0], parts[1]};
@@ -87,13 +99,13 @@ class PreferenceForward {
   explicit PreferenceForward(const DpoOptions& options) : options_(options) {}
 
   Batch operator()(auto& wrapped, const Batch& batch) const {
-    const at::Tensor labels = both(batch, kChosenLabels, kRejectedLabels, kNoLabel);
-    const PreferenceLosses losses =
-        wrapped(LabelledTexts{.input_ids = both(batch, kChosenIds, kRejectedIds, 0),
-                              .labels = labels,
-                              .options = {.logits_at_a_time = options_.logits_at_a_time, .texts = true}});
-    const OfPairs model = halves(-losses.model), reference = halves(-losses.reference);
-    const at::Tensor each = dpo_losses(model, reference, halves(labels.ne(kNoLabel).sum(1)), options_);
+    const LabelledTexts texts = texts_of(batch, options_.logits_at_a_time);
+    const PreferenceLosses losses = wrapped(texts);
+    const OfPairs model = halves(-losses.model);
+    const OfPairs reference = options_.precomputed_reference
+                                  ? OfPairs{batch[kReferenceChosen], batch[kReferenceRejected]}
+                                  : halves(-losses.reference);
+    const at::Tensor each = dpo_losses(model, reference, halves(texts.labels.ne(kNoLabel).sum(1)), options_);
     const auto reward = [&](const at::Tensor& own, const at::Tensor& other) {
       return (own - other).detach() * options_.beta;
     };
@@ -109,7 +121,12 @@ class PreferenceForward {
   DpoOptions options_;
 };
 
-void check_reference(const CausalLM& model, const CausalLM& reference) {
+void check_reference(const CausalLM& model, const CausalLM& reference, bool is_precomputed) {
+  if (is_precomputed) {
+    if (reference)
+      throw UsageError("dpo_model: with precomputed_reference, no reference is used: give only one of them");
+    return;
+  }
   if (!reference) {
     if (lora_of(model) == nullptr)
       throw UsageError(
@@ -134,6 +151,32 @@ void check_reference(const CausalLM& model, const CausalLM& reference) {
         fmt::format("dpo_model: the reference has a vocabulary of {} tokens, and the model one of {}",
                     sizes(reference), sizes(model)));
 }
+
+void freeze_reference(const CausalLM& reference) {
+  reference.ptr()->eval();
+  for (auto& parameter : reference->parameters()) parameter.requires_grad_(false);
+}
+
+/// Pairs with the log-probabilities of a reference.
+class PairsWithReference final : public Dataset {
+ public:
+  /// `log_probs`: float32 [pairs, 2], of the chosen and of the rejected texts.
+  PairsWithReference(std::shared_ptr<const Dataset> pairs, at::Tensor log_probs)
+      : pairs_(std::move(pairs)), log_probs_(std::move(log_probs)) {}
+
+  std::int64_t size() const override { return pairs_->size(); }
+  Example get(std::int64_t index, const SampleContext& context) const override {
+    Example example = pairs_->get(index, context);
+    example.set(kReferenceChosen, log_probs_[index][0]);
+    example.set(kReferenceRejected, log_probs_[index][1]);
+    return example;
+  }
+  std::string fingerprint() const override { return pairs_->fingerprint(); }
+
+ private:
+  std::shared_ptr<const Dataset> pairs_;
+  at::Tensor log_probs_;
+};
 
 }  // namespace
 
@@ -174,12 +217,9 @@ at::Tensor dpo_losses(const OfPairs& model, const OfPairs& reference, const OfPa
 std::shared_ptr<ModelAdapter> dpo_model(const CausalLM& model, const DpoOptions& options,
                                         const CausalLM& reference) {
   check_dpo_options(options);
-  check_reference(model, reference);
-  if (reference) {
-    reference.ptr()->eval();
-    for (auto& parameter : reference->parameters()) parameter.requires_grad_(false);
-  }
-  return wrap_model(PreferenceModel(model, reference, options.disable_dropout), PreferenceForward(options));
+  check_reference(model, reference, options.precomputed_reference);
+  if (reference) freeze_reference(reference);
+  return wrap_model(PreferenceModel(model, reference, options), PreferenceForward(options));
 }
 
 CollateFunction preference_collate(std::int64_t pad_token_id) {
@@ -198,10 +238,47 @@ CollateFunction preference_collate(std::int64_t pad_token_id) {
         rows.push_back(pad_to(example[name].to(at::kLong).view({1, -1}), longest, padding));
       batch.set(name, at::cat(rows));
     }
+    for (const char* name : {kReferenceChosen, kReferenceRejected}) {
+      if (examples.empty() || !examples.front().contains(name)) continue;
+      std::vector<at::Tensor> values;
+      for (const auto& example : examples) values.push_back(example[name]);
+      batch.set(name, at::stack(values));
+    }
     for (const auto& example : examples)
       batch.indices.insert(batch.indices.end(), example.indices.begin(), example.indices.end());
     return batch;
   };
+}
+
+std::shared_ptr<const Dataset> precompute_reference(const Accelerator& accelerator, const CausalLM& reference,
+                                                    std::shared_ptr<const Dataset> pairs,
+                                                    const CollateFunction& collate, std::int64_t batch_size,
+                                                    std::int64_t logits_at_a_time) {
+  if (batch_size < 1)
+    throw UsageError(fmt::format("precompute_reference: batch_size is {}, expected 1 or more", batch_size));
+  const at::NoGradGuard no_grad;
+  const auto device = accelerator.device();
+  freeze_reference(reference);
+  reference.ptr()->to(device);
+  const auto& group = accelerator.process_group();
+  // Parts of one size, of which the last may be beyond the end.
+  const std::int64_t of_each = (pairs->size() + group.size() - 1) / group.size();
+  const std::int64_t begin = of_each * group.rank(), end = std::min(begin + of_each, pairs->size());
+  const at::Tensor own = at::zeros({of_each, 2}, at::TensorOptions(at::kFloat).device(device));
+  for (std::int64_t first = begin; first < end; first += batch_size) {
+    std::vector<Example> examples;
+    for (auto i = first; i < std::min(first + batch_size, end); ++i)
+      examples.push_back(pairs->get_named(i, SampleContext{}));
+    const auto texts = texts_of(collate(std::move(examples)).to(device), logits_at_a_time);
+    const auto cast = accelerator.autocast();
+    const at::Tensor losses =
+        reference.ptr()->token_losses(texts.labels, texts.options, texts.input_ids).text_losses;
+    const auto parts = losses.neg().to(at::kFloat).chunk(2);
+    own.slice(0, first - begin, first - begin + parts[0].numel()).copy_(at::stack({parts[0], parts[1]}, 1));
+  }
+  const at::Tensor all = group.size() > 1 ? at::cat(group.all_gather(own)) : own;
+  at::Tensor log_probs = all.slice(0, 0, pairs->size()).to(at::kCPU).contiguous();
+  return std::make_shared<PairsWithReference>(std::move(pairs), std::move(log_probs));
 }
 
 }  // namespace lockstep::models

@@ -4,7 +4,8 @@
 Writes dpo.json beside it, with transformers 5.24.0, trl 1.16.0 and peft 0.21.2: "rows" of preferences; "pairs", the ids and labels that
 DPOTrainer prepares of them; "runs", ten steps each with all rows of "texts" in a batch, with the loss and the other values that it logs.
 The model is the GPT-2 that make_models.py fills by a formula, the tokenizer that of make_chat_data.py. In the runs with "lora", adapters
-are filled by that formula as well, and the reference is the model without them.
+are filled by that formula as well, and the reference is the model without them; in those with "adapter", DPOTrainer gets a model with such
+an adapter, and the reference is what it was at first.
 """
 import json
 import os
@@ -22,7 +23,7 @@ import datasets
 import peft
 import torch
 import transformers
-from trl import DPOConfig, DPOTrainer
+from trl import DPOConfig, DPOTrainer, maybe_extract_prompt
 
 from make_lora import fill as fill_adapted
 from make_models import fill
@@ -45,12 +46,18 @@ ROWS = {
               {"prompt": [user("A"), assistant("B"), user("C")], "chosen": [assistant("D")], "rejected": [assistant("E"), user("F"), assistant("G")]}],
     "implicit": [{"chosen": "Speak: No more", "rejected": "Speak: No less of it"}, {"chosen": "Resolved. Resolved", "rejected": "Resolved."},
                  {"chosen": "die \u00e4ngst", "rejected": "die \u00f6ffn"}, {"chosen": "one two", "rejected": "one three"}],
-    "implicit_chats": [{"chosen": [user("Go"), assistant("We go")], "rejected": [user("Go"), assistant("No")]}],
+    "implicit_chats": [{"chosen": [user("Go"), assistant("We go")], "rejected": [user("Go"), assistant("No")]},
+                       {"chosen": [user("Go"), assistant("We go"), user("Now"), assistant("Yes")], "rejected": [user("Go"), assistant("We go"), user("Now"), assistant("No")]},
+                       {"chosen": [user("Go"), assistant("We go")], "rejected": [user("Go"), assistant("We go"), user("Now"), assistant("No")]},
+                       {"chosen": [user("Go"), assistant("We go")], "rejected": [user("Go"), user("Now"), assistant("No")]}],
+    # The prompt is also in the conversations, as in some published data sets.
+    "prompt_texts": [{"prompt": "Go", "chosen": [user("Go"), assistant("We go")], "rejected": [user("Go"), assistant("No")]}],
 }
 PAIRS = [("texts", {}), ("texts", {"max_length": 8}), ("texts", {"max_length": 5}), ("texts", {"max_length": 5, "truncation_mode": "keep_end"}),
-         ("chats", {}), ("implicit", {}), ("implicit_chats", {})]
+         ("chats", {}), ("implicit", {}), ("implicit_chats", {}), ("implicit_chats", {"max_length": 18}), ("prompt_texts", {})]
 RUNS = [("full", {"loss_type": "sigmoid"}), ("full", {"loss_type": "ipo", "beta": 0.3}), ("full", {"loss_type": "robust", "label_smoothing": 0.2}), ("full", {"loss_type": "hinge", "beta": 2.0}),
-        ("lora", {"loss_type": "sigmoid", "beta": 0.5}), ("lora", {"loss_type": "ipo", "beta": 0.3})]
+        ("lora", {"loss_type": "sigmoid", "beta": 0.5}), ("lora", {"loss_type": "ipo", "beta": 0.3}),
+        ("adapter", {"loss_type": "sigmoid", "beta": 0.5}), ("full", {"loss_type": "sigmoid", "precompute_ref_log_probs": True})]
 LOGGED = ["loss", "grad_norm", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
 LORA = dict(r=4, lora_alpha=8, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True, task_type="CAUSAL_LM")
 
@@ -69,19 +76,26 @@ def write_folder(folder):
     model.save_pretrained(folder)
 
 
-def trainer_of(folder, tokenizer, rows, options, lora=False, steps=1):
+def fill_adapter(model):
+    fill_adapted(model)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if ".lora_" in name:
+                tensor.mul_(0.3)
+
+
+def trainer_of(folder, tokenizer, rows, options, kind="full", steps=1):
     options = {"max_length": 32, **options}
     args = DPOConfig(output_dir=os.path.join(folder, "out"), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-3, bf16=False, use_cpu=True, report_to=[],
                      gradient_checkpointing=False, save_strategy="no", lr_scheduler_type="linear", weight_decay=0.0, max_grad_norm=1.0, logging_steps=1, disable_tqdm=True, **options)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    trainer = DPOTrainer(model=model, args=args, train_dataset=datasets.Dataset.from_list(rows), processing_class=tokenizer,
-                         peft_config=peft.LoraConfig(**LORA) if lora else None)
-    if lora:
-        fill_adapted(trainer.model)
-        with torch.no_grad():
-            for name, tensor in trainer.model.named_parameters():
-                if ".lora_" in name:
-                    tensor.mul_(0.3)
+    if kind == "adapter":
+        model = peft.get_peft_model(model, peft.LoraConfig(**LORA))
+        fill_adapter(model)
+    trainer = DPOTrainer(model=model, args=args, train_dataset=datasets.Dataset.from_list([maybe_extract_prompt(row) for row in rows] if "prompt" in rows[0] else rows), processing_class=tokenizer,
+                         peft_config=peft.LoraConfig(**LORA) if kind == "lora" else None)
+    if kind == "lora":
+        fill_adapter(trainer.model)
     return trainer
 
 
@@ -100,7 +114,7 @@ def prepared(folder, tokenizer, name, options):
 
 
 def run(folder, tokenizer, kind, options):
-    trainer = trainer_of(folder, tokenizer, ROWS["texts"], options, lora=kind == "lora", steps=10)
+    trainer = trainer_of(folder, tokenizer, ROWS["texts"], options, kind, steps=10)
     trainer.train()
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
     return {"kind": kind, "options": options, **{name: [round(float(entry[name]), 8) for entry in steps] for name in LOGGED}}

@@ -1,7 +1,5 @@
 // Fine-tunes a language model on conversations.
 
-#include <filesystem>
-
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/datasets/prepare.hpp"
@@ -11,6 +9,7 @@
 #include "options.hpp"
 #include "samples.hpp"
 #include "text/adapter.hpp"
+#include "text/chats.hpp"
 #include "text/program.hpp"
 #include "text/tokens.hpp"
 
@@ -33,23 +32,6 @@ void complete(Options& options) {
 /// Logits predict the next token.
 at::Tensor labels_of(const Batch& batch) { return lockstep::models::next_labels(batch["labels"]); }
 
-/// Pads after the texts, which do not see what follows them.
-lockstep::CollateFunction collate_of(const lockstep::Tokenizer& tokenizer) {
-  auto pad = tokenizer.special_token_id("pad_token");
-  if (!pad) pad = tokenizer.special_token_id("eos_token");
-  return lockstep::causal_lm_collate({.pad_token_id = pad.value_or(0)});
-}
-
-void save(const Trainer& trainer, const lockstep::models::CausalLM& model, const Options& options) {
-  texts::save(trainer, model, options.tokenizer);
-  if (options.chat_template_path.empty()) return;
-  trainer.accelerator().on_main_process([&] {
-    std::filesystem::copy_file(options.chat_template_path,
-                               std::filesystem::path(options.output_dir) / "chat_template.jinja",
-                               std::filesystem::copy_options::overwrite_existing);
-  });
-}
-
 int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   const auto config = AutoModelForCausalLM::config_of(options.model);
@@ -66,19 +48,22 @@ int train(const Accelerator& accelerator, const Options& options) {
       options, max_length, lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
   // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
-  Trainer trainer(accelerator, options,
-                  {.model = lockstep::models::trainer_model(model),
-                   .train_dataset = samples.train,
-                   .eval_dataset = samples.validation,
-                   .data_collator = collate_of(tokenizer),
-                   .compute_loss = texts::token_loss_of(labels_of, options.label_smoothing_factor),
-                   .compute_metrics = texts::token_accuracy(labels_of)});
+  Trainer trainer(
+      accelerator, options,
+      {.model = lockstep::models::trainer_model(model),
+       .train_dataset = samples.train,
+       .eval_dataset = samples.validation,
+       // Padding is after the texts, which do not see what follows them.
+       .data_collator = lockstep::causal_lm_collate({.pad_token_id = texts::padding_token(tokenizer)}),
+       .compute_loss = texts::token_loss_of(labels_of, options.label_smoothing_factor),
+       .compute_metrics = texts::token_accuracy(labels_of)});
   accelerator.print("training on ", samples.train->size(), " samples of at most ", max_length, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();
   if (output.preempted) return lockstep::kPreemptedExitCode;
   if (samples.validation) texts::evaluate_perplexity(trainer);
-  save(trainer, model, options);
+  texts::save(trainer, model, options.tokenizer);
+  texts::save_chat_template(trainer, options.chat_template_path);
   accelerator.wait_for_everyone();
   return 0;
 }

@@ -1,13 +1,10 @@
 #include "samples.hpp"
 
-#include <fstream>
-#include <sstream>
 #include <string>
-#include <vector>
 
-#include "lockstep/core/error.hpp"
 #include "lockstep/datasets/arrow_tensors.hpp"
 #include "lockstep/datasets/chats.hpp"
+#include "text/chats.hpp"
 #include "text/files.hpp"
 
 namespace {
@@ -15,19 +12,10 @@ namespace {
 using lockstep::ChatPacking;
 using lockstep::Dataset;
 
-std::string template_in(const std::string& path) {
-  if (path.empty()) return {};
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw lockstep::DataError("--chat-template-path: cannot read '" + path + "'.");
-  return text.str();
-}
-
 lockstep::ChatDataOptions data_options(const Options& options, std::int64_t max_length) {
   lockstep::ChatDataOptions made;
   made.tokenizer = options.tokenizer;
-  made.chat_template = template_in(options.chat_template_path);
+  made.chat_template = texts::read_chat_template(options.chat_template_path);
   made.text_column = options.dataset_text_field;
   made.assistant_only_loss = options.assistant_only_loss;
   if (options.completion_only_loss != "auto")

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lockstep/data/collate.hpp"
+#include "lockstep/data/dataset.hpp"
 #include "lockstep/models/pretrained_model.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -44,6 +45,8 @@ struct DpoOptions {
   double label_smoothing = 0;
   /// Train without the dropout of model and adapter.
   bool disable_dropout = true;
+  /// The batches have the reference's log-probabilities: see precompute_reference().
+  bool precomputed_reference = false;
   /// See TokenLossOptions.
   std::int64_t logits_at_a_time = 0;
 };
@@ -71,14 +74,31 @@ at::Tensor dpo_losses(const OfPairs& model, const OfPairs& reference, const OfPa
 /// Whole logits never exist (see TokenLossOptions::texts). The reference is computed in the same forward, and
 /// communicates nothing of its own. `reference`: null for a model with an adapter, without which it is its
 /// own. A second model is frozen, moved to the device of the first batch, in evaluation mode, whole on each
-/// rank and in no checkpoint. *Local*. Throws UsageError without a reference, if the two have the same
-/// weights, for an adapter that cannot be switched off (see AdapterOff), and as check_dpo_options().
+/// rank and in no checkpoint; with precomputed_reference there is none. *Local*. Throws UsageError without a
+/// reference, or with one too many, if the two have the same weights, for an adapter that cannot be switched
+/// off (see AdapterOff), and as check_dpo_options().
 std::shared_ptr<ModelAdapter> dpo_model(const CausalLM& model, const DpoOptions& options = {},
                                         const CausalLM& reference = nullptr);
 
 /// Pads samples with the tensors of such a batch, each [tokens], to the longest text of theirs, at the end.
-/// *Local*.
+/// Log-probabilities of a reference are stacked. *Local*.
 CollateFunction preference_collate(std::int64_t pad_token_id);
+
+/// The samples of a data set with the log-probabilities of a reference, float32 scalars "ref_chosen_logps"
+/// and "ref_rejected_logps". With them, no reference is in memory or computed while the model trains, at the
+/// cost of one pass over the data and 8 bytes for each pair:
+///
+///     auto pairs = models::precompute_reference(accelerator, reference, tokens,
+///     models::preference_collate(pad)); models::dpo_model(model, {.precomputed_reference = true});
+///
+/// Each rank computes a part, `batch_size` pairs at a time, in the Accelerator's precision, and all get the
+/// result. `reference`: whole on each rank; it is frozen, and moved to the Accelerator's device in evaluation
+/// mode. *Collective*. Throws UsageError for a batch_size below 1.
+std::shared_ptr<const Dataset> precompute_reference(const Accelerator& accelerator, const CausalLM& reference,
+                                                    std::shared_ptr<const Dataset> pairs,
+                                                    const CollateFunction& collate,
+                                                    std::int64_t batch_size = 8,
+                                                    std::int64_t logits_at_a_time = 0);
 
 /// "rewards/chosen", "rewards/rejected", "rewards/accuracies" (the share of pairs whose chosen completion has
 /// the higher reward), "rewards/margins", "logps/chosen" and "logps/rejected" of an evaluation: means over

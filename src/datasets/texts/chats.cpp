@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/json_text.hpp"
+#include "datasets/texts/chat_encoder.hpp"
 #include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/tokenize.hpp"
@@ -15,66 +16,29 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using List = std::vector<std::int64_t>;
-
-Json json_of(const Value& value) {
-  if (const auto* list = std::get_if<Value::List>(&value.variant())) {
-    auto json = Json::array();
-    for (const auto& item : *list) json.push_back(json_of(item));
-    return json;
-  }
-  if (const auto* fields = std::get_if<Value::Fields>(&value.variant())) {
-    auto json = Json::object();
-    for (const auto& [name, field] : *fields) json[name] = json_of(field);
-    return json;
-  }
-  if (const auto* text = std::get_if<std::string>(&value.variant())) return *text;
-  if (const auto* flag = std::get_if<bool>(&value.variant())) return *flag;
-  if (const auto* number = std::get_if<std::int64_t>(&value.variant())) return *number;
-  if (const auto* number = std::get_if<std::uint64_t>(&value.variant())) return *number;
-  if (const auto* number = std::get_if<double>(&value.variant())) return *number;
-  if (value.is_null()) return nullptr;
-  throw DataError("a conversation holds bytes: give texts.");
-}
-
-/// With "role" and "content" for the names that ShareGPT's files have.
-Json renamed(Json messages) {
-  if (!messages.is_array()) return messages;
-  for (auto& message : messages) {
-    if (!message.is_object()) continue;
-    for (const auto& [old, name] : {std::pair("from", "role"), std::pair("value", "content")}) {
-      if (!message.contains(old) || message[old].is_null()) continue;
-      message[name] = message[old];
-      message.erase(old);
-    }
-  }
-  return messages;
-}
 
 /// A row's tokens, and which of them are trained on.
 struct Trained {
-  List ids;
-  List labels;
+  TokenIds ids;
+  TokenIds labels;
 };
 
 /// Turns rows into tokens: the state of a worker.
 class ChatTokenizer {
  public:
   explicit ChatTokenizer(const ChatDataOptions& options)
-      : options_(options), tokenizer_(load_tokenizer(options.tokenizer, options.pretrained)) {}
+      : options_(options), encoder_(options.tokenizer, options.pretrained, options.chat_template) {}
 
   Columns columns_of(const MapBatch& batch) const {
     ColumnBuilder ids(DataType::list(DataType(TypeKind::int64)));
     ColumnBuilder labels(DataType::list(DataType(TypeKind::int64)));
     for (std::int64_t i = 0; i < batch.size(); ++i) {
       auto trained = trained_of(batch.rows[i].value(), batch.first_row + i);
-      if (options_.max_length > 0) {
-        cut(trained.ids);
-        cut(trained.labels);
-        if (std::all_of(trained.labels.begin(), trained.labels.end(),
-                        [](auto label) { return label == kNotTrained; }))
-          continue;
-      }
+      cut_tokens(trained.ids, options_.max_length, options_.keep_end);
+      cut_tokens(trained.labels, options_.max_length, options_.keep_end);
+      if (options_.max_length > 0 && std::all_of(trained.labels.begin(), trained.labels.end(),
+                                                 [](auto label) { return label == kNotTrained; }))
+        continue;
       ids.append(trained.ids);
       labels.append(trained.labels);
     }
@@ -82,43 +46,22 @@ class ChatTokenizer {
   }
 
  private:
-  void cut(List& list) const {
-    const auto length = static_cast<std::size_t>(options_.max_length);
-    if (list.size() <= length) return;
-    const auto surplus = static_cast<std::ptrdiff_t>(list.size() - length);
-    if (options_.keep_end) {
-      list.erase(list.begin(), list.begin() + surplus);
-    } else {
-      list.resize(length);
-    }
-  }
-
   Trained trained_of(const Value& row, std::int64_t number) const {
-    Json fields = json_of(row);
     try {
+      const Json fields = fields_of_row(row);
       if (fields.contains("prompt")) return prompt_and_completion(fields);
-      if (fields.contains("conversations")) fields["messages"] = fields["conversations"];
       if (fields.contains("messages")) return conversation(fields);
       return text(fields);
     } catch (const DataError& error) {
-      throw DataError(fmt::format("row {}: {}", number, error.what()));
+      throw DataError(in_row(number, error));
     } catch (const UsageError& error) {
-      throw UsageError(fmt::format("row {}: {}", number, error.what()));
+      throw UsageError(in_row(number, error));
     }
   }
 
-  tokenizer::Chat chat_of(const Json& messages, const Json& row, bool begins_answer, bool with_mask) const {
-    tokenizer::ChatOptions options;
-    options.chat_template = options_.chat_template;
-    options.add_generation_prompt = begins_answer;
-    options.return_assistant_tokens_mask = with_mask;
-    Json tools = row.value("tools", Json());
-    if (tools.is_string()) tools = Json::parse(tools.get<std::string>(), nullptr, false);
-    if (tools.is_discarded()) throw DataError("'tools' is a text that is not JSON.");
-    const Json variables = row.value("chat_template_kwargs", Json());
-    if (!tools.is_null()) options.tools = &tools;
-    if (!variables.is_null()) options.variables = &variables;
-    auto chat = tokenizer_.apply_chat_template(messages, options);
+  tokenizer::Chat chat_of(const Json& messages, const Json& row) const {
+    const bool with_mask = options_.assistant_only_loss;
+    auto chat = encoder_.encode_chat(messages, row, {.with_mask = with_mask});
     if (with_mask && std::find(chat.assistant_masks.begin(), chat.assistant_masks.end(), 1) ==
                          chat.assistant_masks.end()) {
       throw DataError(
@@ -130,59 +73,45 @@ class ChatTokenizer {
   }
 
   Trained conversation(const Json& row) const {
-    const auto messages = renamed(row.at("messages"));
+    const auto messages = with_usual_names(row.at("messages"));
     if (!messages.is_array()) throw DataError("'messages' must be a list of messages.");
-    auto chat = chat_of(messages, row, false, options_.assistant_only_loss);
+    auto chat = chat_of(messages, row);
     return labeled(std::move(chat.encoding.ids), 0, chat.assistant_masks);
   }
 
   Trained prompt_and_completion(const Json& row) const {
-    const auto prompt = renamed(row.at("prompt"));
-    const auto completion = renamed(row.value("completion", Json()));
+    const auto prompt = with_usual_names(row.at("prompt"));
+    const auto completion = with_usual_names(row.value("completion", Json()));
     if (prompt.is_string() && completion.is_string()) return text_pair(prompt, completion);
     if (!prompt.is_array() || !completion.is_array()) {
       throw DataError("'prompt' and 'completion' must both be texts, or both lists of messages.");
     }
-    const auto begin = chat_of(prompt, row, true, false);
+    const auto begin = encoder_.encode_chat(prompt, row, {.begins_answer = true});
     auto messages = prompt;
     messages.insert(messages.end(), completion.begin(), completion.end());
-    auto whole = chat_of(messages, row, false, options_.assistant_only_loss);
+    auto whole = chat_of(messages, row);
     const auto given = begin_of_completion(begin.encoding.ids, whole.encoding.ids);
     return labeled(std::move(whole.encoding.ids), given, whole.assistant_masks);
   }
 
   Trained text_pair(const std::string& prompt, const std::string& completion) const {
-    auto whole = tokenizer_.encode(prompt + with_end(completion)).ids;
-    const auto given = begin_of_completion(tokenizer_.encode(prompt).ids, whole);
+    auto whole = encoder_.encode_text(prompt + encoder_.with_end(completion));
+    const auto given = begin_of_completion(encoder_.encode_text(prompt), whole);
     return labeled(std::move(whole), given, {});
   }
 
   Trained text(const Json& row) const {
     const auto text = row.value(options_.text_column, Json());
     if (!text.is_string()) throw DataError(fmt::format("'{}' is null, or no text.", options_.text_column));
-    return labeled(tokenizer_.encode(with_end(text.get<std::string>())).ids, 0, {});
-  }
-
-  std::string with_end(const std::string& text) const {
-    const auto& tokens = tokenizer_.settings().special_tokens;
-    const auto end = tokens.find("eos_token");
-    if (end == tokens.end())
-      throw UsageError(
-          "the tokenizer has no eos_token, which ends texts: name one in its tokenizer_config.json.");
-    return text.ends_with(end->second) ? text : text + end->second;
+    return labeled(encoder_.encode_text(encoder_.with_end(text.get<std::string>())), 0, {});
   }
 
   /// The completion begins where the tokens of the prompt alone end, or differ.
-  std::size_t begin_of_completion(const List& prompt, const List& whole) const {
-    if (!options_.completion_only_loss.value_or(true)) return 0;
-    const auto end = std::min(prompt.size(), whole.size());
-    return static_cast<std::size_t>(
-        std::mismatch(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), whole.begin())
-            .first -
-        prompt.begin());
+  std::size_t begin_of_completion(const TokenIds& prompt, const TokenIds& whole) const {
+    return options_.completion_only_loss.value_or(true) ? common_length(prompt, whole) : 0;
   }
 
-  static Trained labeled(List ids, std::size_t given, const List& mask) {
+  static Trained labeled(TokenIds ids, std::size_t given, const TokenIds& mask) {
     Trained trained{.ids = std::move(ids), .labels = {}};
     trained.labels = trained.ids;
     for (std::size_t i = 0; i < trained.labels.size(); ++i) {
@@ -192,7 +121,7 @@ class ChatTokenizer {
   }
 
   ChatDataOptions options_;
-  Tokenizer tokenizer_;
+  ChatEncoder encoder_;
 };
 
 void check_options(const ArrowDataset& rows, const ChatDataOptions& options) {

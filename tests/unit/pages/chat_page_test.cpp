@@ -9,6 +9,7 @@
 
 #include "folder_of_a_page.hpp"
 #include "lockstep/datasets/chats.hpp"
+#include "lockstep/datasets/preferences.hpp"
 
 namespace {
 
@@ -30,6 +31,8 @@ void write_files() {
   std::string lines;
   for (const auto& row : data["rows"]["messages"]) lines += row.dump() + "\n";
   write_bytes("chats.jsonl", lines);
+  write_bytes("pairs.jsonl",
+              "{\"prompt\": \"All:\", \"chosen\": \" Resolved\", \"rejected\": \" No more\"}\n");
 }
 
 TEST(ChatPage, RendersAConversation) {
@@ -56,6 +59,15 @@ TEST(ChatPage, PreparesConversations) {
   auto packed = lockstep::pack_chats(tokens, 64);  // and position_ids: texts of a row do not see each other
   EXPECT_GT(packed.num_rows(), 0);
   EXPECT_LT(packed.num_rows(), tokens.num_rows());
+}
+
+TEST(ChatPage, PreparesPreferences) {
+  const FolderOfAPage folder;
+  write_files();
+  auto pairs = lockstep::tokenize_preferences(ArrowDataset::load("pairs.jsonl"), {.tokenizer = "model"});
+  EXPECT_EQ(pairs.column_names(),
+            (std::vector<std::string>{"chosen_ids", "chosen_labels", "rejected_ids", "rejected_labels"}));
+  EXPECT_EQ(pairs.num_rows(), 1);
 }
 
 }  // namespace

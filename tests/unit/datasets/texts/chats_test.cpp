@@ -2,53 +2,19 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
-#include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
+#include "unit/datasets/texts/chat_files.hpp"
 
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-using testing::TemporaryFolder;
-using testing::write_bytes;
 
-class Chats : public ::testing::Test {
+class Chats : public testing::ChatFiles {
  protected:
-  Chats() {
-    std::ifstream file(LOCKSTEP_CHAT_DATA_GOLDEN);
-    data_ = ordered_json::parse(file);
-    fs::create_directories(model());
-    fs::copy_file(fs::path(LOCKSTEP_TOKENIZER_DIR) / "roberta.json", model() / "tokenizer.json");
-    for (const char* name : {"tokenizer_config.json", "chat_template.jinja"}) {
-      write_bytes(model() / name, data_["files"][name].get<std::string>());
-    }
-  }
-
-  fs::path model() const { return folder_.path() / "model"; }
-  MapOptions map() const { return {.cache_folder = folder_.path() / "cache", .progress = false}; }
-
-  ArrowDataset rows(const ordered_json& rows) {
-    std::string lines;
-    for (const auto& row : rows) lines += row.dump() + "\n";
-    const auto path = folder_.path() / ("rows" + std::to_string(files_++) + ".jsonl");
-    write_bytes(path, lines);
-    return ArrowDataset::load(path);
-  }
-
-  static std::vector<std::vector<std::int64_t>> lists(const ArrowDataset& data, const char* name) {
-    std::vector<std::vector<std::int64_t>> lists;
-    const auto column = data.column<std::span<const std::int64_t>>(name);
-    for (std::int64_t row = 0; row < data.num_rows(); ++row)
-      lists.emplace_back(column[row].begin(), column[row].end());
-    return lists;
-  }
-
   ChatDataOptions options(const ordered_json& given = ordered_json::object()) const {
     ChatDataOptions made{.tokenizer = model()};
     made.assistant_only_loss = given.value("assistant_only_loss", false);
@@ -58,15 +24,10 @@ class Chats : public ::testing::Test {
     made.keep_end = given.value("truncation_mode", "keep_start") == "keep_end";
     return made;
   }
-
-  TemporaryFolder folder_;
-  ordered_json data_;
-  int files_ = 0;
 };
 
 /// Token for token what trl's SFTTrainer prepares.
 TEST_F(Chats, AreThoseOfTrl) {
-  using Lists = std::vector<std::vector<std::int64_t>>;
   for (const auto& made : data_.at("sft")) {
     SCOPED_TRACE(made.at("rows").dump() + made.at("options").dump());
     const auto& given = made.at("options");

@@ -1,0 +1,108 @@
+#include "datasets/texts/chat_encoder.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/core/error.hpp"
+#include "lockstep/datasets/tokenize.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Value& value) {
+  if (const auto* list = std::get_if<Value::List>(&value.variant())) {
+    auto json = Json::array();
+    for (const auto& item : *list) json.push_back(json_of(item));
+    return json;
+  }
+  if (const auto* fields = std::get_if<Value::Fields>(&value.variant())) {
+    auto json = Json::object();
+    for (const auto& [name, field] : *fields) json[name] = json_of(field);
+    return json;
+  }
+  if (const auto* text = std::get_if<std::string>(&value.variant())) return *text;
+  if (const auto* flag = std::get_if<bool>(&value.variant())) return *flag;
+  if (const auto* number = std::get_if<std::int64_t>(&value.variant())) return *number;
+  if (const auto* number = std::get_if<std::uint64_t>(&value.variant())) return *number;
+  if (const auto* number = std::get_if<double>(&value.variant())) return *number;
+  if (value.is_null()) return nullptr;
+  throw DataError("a conversation holds bytes: give texts.");
+}
+
+}  // namespace
+
+Json fields_of_row(const Value& row) {
+  Json fields = json_of(row);
+  if (fields.contains("conversations")) fields["messages"] = fields["conversations"];
+  return fields;
+}
+
+Json with_usual_names(Json messages) {
+  if (!messages.is_array()) return messages;
+  for (auto& message : messages) {
+    if (!message.is_object()) continue;
+    for (const auto& [old, name] : {std::pair("from", "role"), std::pair("value", "content")}) {
+      if (!message.contains(old) || message[old].is_null()) continue;
+      message[name] = message[old];
+      message.erase(old);
+    }
+  }
+  return messages;
+}
+
+std::size_t common_length(const TokenIds& one, const TokenIds& other) {
+  const auto shorter = static_cast<std::ptrdiff_t>(std::min(one.size(), other.size()));
+  const auto differ = std::mismatch(one.begin(), one.begin() + shorter, other.begin()).first;
+  return static_cast<std::size_t>(differ - one.begin());
+}
+
+void cut_tokens(TokenIds& list, std::int64_t max_length, bool keep_end) {
+  const auto length = static_cast<std::size_t>(max_length);
+  if (length == 0 || list.size() <= length) return;
+  const auto surplus = static_cast<std::ptrdiff_t>(list.size() - length);
+  if (keep_end) {
+    list.erase(list.begin(), list.begin() + surplus);
+  } else {
+    list.resize(length);
+  }
+}
+
+std::string in_row(std::int64_t number, const std::exception& error) {
+  return fmt::format("row {}: {}", number, error.what());
+}
+
+ChatEncoder::ChatEncoder(const std::filesystem::path& tokenizer,
+                         const tokenizer::PretrainedOptions& pretrained, std::string chat_template)
+    : tokenizer_(load_tokenizer(tokenizer, pretrained)), chat_template_(std::move(chat_template)) {}
+
+tokenizer::Chat ChatEncoder::encode_chat(const Json& messages, const Json& row,
+                                         const ChatTokensOptions& options) const {
+  tokenizer::ChatOptions chat;
+  chat.chat_template = chat_template_;
+  chat.add_generation_prompt = options.begins_answer;
+  chat.return_assistant_tokens_mask = options.with_mask;
+  Json tools = row.value("tools", Json());
+  if (tools.is_string()) tools = Json::parse(tools.get<std::string>(), nullptr, false);
+  if (tools.is_discarded()) throw DataError("'tools' is a text that is not JSON.");
+  const Json variables = row.value("chat_template_kwargs", Json());
+  if (!tools.is_null()) chat.tools = &tools;
+  if (!variables.is_null()) chat.variables = &variables;
+  return tokenizer_.apply_chat_template(messages, chat);
+}
+
+TokenIds ChatEncoder::encode_text(const std::string& text) const { return tokenizer_.encode(text).ids; }
+
+std::string ChatEncoder::with_end(const std::string& text) const {
+  const auto& tokens = tokenizer_.settings().special_tokens;
+  const auto end = tokens.find("eos_token");
+  if (end == tokens.end())
+    throw UsageError(
+        "the tokenizer has no eos_token, which ends texts: name one in its tokenizer_config.json.");
+  return text.ends_with(end->second) ? text : text + end->second;
+}
+
+}  // namespace lockstep

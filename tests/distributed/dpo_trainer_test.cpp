@@ -1,0 +1,146 @@
+// Training on preferences, from the command line to the files that it writes.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/core/runtime/program.hpp"
+#include "support/tiny_models.hpp"
+#include "text_trainer.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using launch::read_file;
+
+nlohmann::ordered_json json_file(const char* path) {
+  std::ifstream file(path);
+  return nlohmann::ordered_json::parse(file);
+}
+
+class Dpo : public TextTrainer {
+ protected:
+  Dpo() : data_(json_file(LOCKSTEP_DPO_GOLDEN)) {
+    write_tiny_gpt2(file("model"));
+    fs::copy_file(std::string(LOCKSTEP_TOKENIZER_DIR) + "/roberta.json", file("model/tokenizer.json"));
+    const auto chats = json_file(LOCKSTEP_CHAT_DATA_GOLDEN);
+    for (const char* name : {"tokenizer_config.json", "chat_template.jinja"})
+      write(std::string("model/") + name, chats["files"][name].get<std::string>());
+    train_file_ = write_rows("texts");
+  }
+
+  std::string write_rows(const std::string& name) const {
+    std::string lines;
+    for (const auto& row : data_["rows"][name]) lines += row.dump() + "\n";
+    return write(name + ".jsonl", lines);
+  }
+
+  Words words(const std::string& flags) const {
+    return Words{LOCKSTEP_DPO} + common() + Words{"--train-file", train_file_} +
+           split("--learning-rate 1e-3 --logging-steps 1 --per-device-train-batch-size 4 " + flags);
+  }
+
+  /// What trl's DPOTrainer logs in each of ten steps of a model without an adapter.
+  void expect_values_of_trl(std::size_t run, const std::string& output) const {
+    const auto& wanted = data_["runs"][run];
+    ASSERT_EQ(wanted["kind"], "full");
+    for (const char* name : {"loss", "rewards/chosen", "rewards/rejected", "rewards/accuracies",
+                             "rewards/margins", "logps/chosen", "logps/rejected"}) {
+      const auto expected = wanted[name].get<std::vector<double>>();
+      const auto values = logged(file(output) + "/checkpoint-10", name);
+      ASSERT_EQ(values.size(), expected.size()) << name;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        // Of rewards that are equal, rounding decides which is higher.
+        if (name == std::string("rewards/accuracies") && wanted["rewards/margins"][i] == 0.0) continue;
+        EXPECT_NEAR(values[i], expected[i], 2e-4 * std::max(1.0, std::abs(expected[i])))
+            << name << ", step " << i + 1;
+      }
+    }
+  }
+
+  nlohmann::ordered_json data_;
+  std::string train_file_;
+};
+
+TEST_F(Dpo, HasTheValuesOfTrlOnOneRankAndOnTwo) {
+  const Finished alone = run_alone(words("--max-steps 10 --save-steps 10 --loss-type ipo --beta 0.3") +
+                                   Words{"--output-dir", file("ipo")});
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  expect_values_of_trl(1, "ipo");
+  const auto two_ranks = words("--max-steps 10 --save-steps 10 --per-device-train-batch-size 2");
+  for (const Words& more : {Words{}, Words{"--precompute-ref-log-probs"}}) {
+    const Finished job = run_job(two_ranks + more + Words{"--output-dir", file("two")}, 2);
+    ASSERT_EQ(job.status, 0) << job.err;
+    expect_values_of_trl(0, "two");
+    fs::remove_all(file("two"));
+  }
+}
+
+TEST_F(Dpo, EvaluatesOnConversationsAndWritesAModelThatCanBeUsedAgain) {
+  const auto chats = write_rows("implicit_chats");
+  const auto flags = words("--max-steps 2 --save-strategy no --eval-strategy epoch --beta 0.5") +
+                     Words{"--train-file", chats, "--validation-file", chats};
+  const Finished job = run_alone(flags + Words{"--output-dir", file("out")});
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_TRUE(contains_all(job.out, {"training on 3 pairs", "eval_loss", "eval_rewards/accuracies 1",
+                                     "eval_rewards/margins", "eval_logps/chosen"}))
+      << job.out;
+  for (const char* name :
+       {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    EXPECT_TRUE(fs::exists(file("out/") + name)) << name;
+  const Finished again = run_alone(flags + Words{"--model", file("out"), "--reference-model", file("model"),
+                                                 "--output-dir", file("again")});
+  ASSERT_EQ(again.status, 0) << again.err;
+}
+
+/// A run that was resumed logs what a whole one does; the checkpoint has the adapter alone.
+TEST_F(Dpo, TrainsAnAdapterOnTwoRanksAndResumesIt) {
+  const auto flags = words("--max-steps 6 --save-steps 3 --lora-r 4 --per-device-train-batch-size 2") +
+                     Words{"--output-dir", file("adapter")};
+  const Finished job = run_job(flags, 2);
+  ASSERT_EQ(job.status, 0) << job.err;
+  const auto saved = read_file(file("adapter/adapter_model.safetensors"));
+  const auto losses = logged(file("adapter/checkpoint-6"), "loss");
+  EXPECT_FALSE(fs::exists(file("adapter/checkpoint-3/model.safetensors")));
+  EXPECT_FALSE(fs::exists(file("adapter/model.safetensors")));
+  fs::remove_all(file("adapter/checkpoint-6"));
+  fs::remove(file("adapter/adapter_model.safetensors"));
+  const Finished resumed = run_job(flags, 2);
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(count_lines_with(resumed.out + resumed.err, "checkpoint-3"), 1) << resumed.out << resumed.err;
+  EXPECT_EQ(logged(file("adapter/checkpoint-6"), "loss"), losses);
+  EXPECT_TRUE(read_file(file("adapter/adapter_model.safetensors")) == saved);
+}
+
+/// The reference of an adapter that is trained further is that adapter, not the model without it.
+TEST_F(Dpo, StaysCloseToTheAdapterThatItContinues) {
+  const auto flags = words("--max-steps 1 --save-steps 1 --learning-rate 0.05");
+  const Finished first = run_alone(flags + split("--lora-r 4") + Words{"--output-dir", file("adapter")});
+  ASSERT_EQ(first.status, 0) << first.err;
+  for (const bool to_model : {false, true}) {
+    auto again = flags + Words{"--adapter", file("adapter"), "--output-dir", file("again")};
+    if (to_model) again = again + Words{"--reference-model", file("model")};
+    const Finished job = run_alone(again);
+    ASSERT_EQ(job.status, 0) << job.err;
+    const auto margins = logged(file("again/checkpoint-1"), "rewards/margins");
+    ASSERT_EQ(margins.size(), 1U);
+    EXPECT_EQ(std::abs(margins[0]) < 1e-4, !to_model) << margins[0];
+    fs::remove_all(file("again"));
+  }
+}
+
+TEST_F(Dpo, RefusesWhatItCannotTrainOn) {
+  expect_refusal(words("--max-length 33"), 2, {"--max-length 33", "32 tokens"});
+  expect_refusal(words("--loss-type kto"), 2, {"--loss-type", "sigmoid", "ipo"});
+  expect_refusal(words("--loss-type ipo --label-smoothing 0.1"), 2, {"label_smoothing", "sigmoid"});
+  expect_refusal(words("--lora-r 4 --lora-dropout 0.1"), 2, {"--lora-dropout", "--no-disable-dropout"});
+  expect_refusal(words("--label-smoothing-factor 0.1"), 2, {"label_smoothing_factor"});
+  expect_refusal(words("") + Words{"--train-file", write("other.jsonl", "{\"text\": \"x\"}\n")}, 2,
+                 {"'chosen' and 'rejected'", "it has 'text'"});
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/tokenizers/tokenizer.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace texts {
+
+/// The chat template in the file that --chat-template-path names; empty without a file. Throws DataError if
+/// it cannot be read.
+std::string read_chat_template(const std::string& path);
+
+/// Writes that file, if there is one, to the output_dir as the tokenizer's chat template. Rank 0 does it.
+void save_chat_template(const lockstep::Trainer& trainer, const std::string& path);
+
+/// The token that pads texts of a language model: pad_token, otherwise eos_token, otherwise 0.
+std::int64_t padding_token(const lockstep::Tokenizer& tokenizer);
+
+}  // namespace texts
