@@ -233,7 +233,7 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& oper
                     "make a batch for each",
                     first.device().str(), operation.tensor.device().str()));
   }
-  Operation batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
+  const WorkDescription batch{.name = "batch_isend_irecv", .number = 0, .who = impl_->who, .tensor = first};
   std::vector<P2POp> ordered = operations;
   std::vector<std::function<void()>> write_backs;
   for (auto& operation : ordered) {
@@ -246,10 +246,10 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& oper
   std::vector<Work> works;
   works.reserve(started.size());
   for (std::size_t i = 0; i < started.size(); ++i) {
-    Operation operation = batch;
+    WorkDescription description = batch;
     std::function<void()> finish;
     if (started.size() == operations.size()) {
-      operation.tensor = operations[i].tensor;
+      description.tensor = operations[i].tensor;
       finish = std::move(write_backs[i]);
     } else {
       finish = [write_backs] {
@@ -257,8 +257,8 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& oper
           if (write_back) write_back();
       };
     }
-    operation.number = static_cast<std::int64_t>(started[i]->getSequencenumber());
-    works.emplace_back(std::make_shared<Work::Impl>(started[i], std::move(operation), std::move(finish)));
+    description.number = static_cast<std::int64_t>(started[i]->getSequencenumber());
+    works.emplace_back(std::make_shared<Work::Impl>(started[i], std::move(description), std::move(finish)));
   }
   return works;
 }

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "comm/c10d_handles.hpp"
+#include "comm/cuda/device_sharing.hpp"
 #include "comm/cuda/plugin.hpp"
-#include "comm/cuda/rules.hpp"
 #include "comm/diagnostics/liveness_probe.hpp"
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "comm/transport/transport.hpp"
+#include "core/runtime/call_within.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/group.hpp"
@@ -78,9 +79,8 @@ void add_nccl(c10d::ProcessGroup& group, const GroupInfo& members, const std::st
       .high_priority_streams = options.nccl_high_priority_streams,
       .parent = nccl.backend,
       .color = nccl.color};
-  const auto backend =
-      comm::made_within(options.join_timeout, no_communicator_text(members, options),
-                        [request] { return comm::cuda_plugin().make_nccl_backend(request); });
+  const auto backend = call_within(options.join_timeout, no_communicator_text(members, options),
+                                   [request] { return comm::cuda_plugin().make_nccl_backend(request); });
   nccl.communicators->add(backend);
   group.setBackend(at::kCUDA, BackendType::NCCL, backend);
 }
@@ -253,18 +253,18 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::Impl::nccl_backend() const {
 
 void ProcessGroup::Impl::sit_out_split(const NcclParent& parent) const {
   parent.meet();
-  comm::made_within(options.join_timeout, no_communicator_text(members, options),
-                    [backend = parent.backend, index = options.device.index()] {
-                      comm::cuda_plugin().sit_out_split(backend, index);
-                    });
+  call_within(options.join_timeout, no_communicator_text(members, options),
+              [backend = parent.backend, index = options.device.index()] {
+                comm::cuda_plugin().sit_out_split(backend, index);
+              });
 }
 
 void wait_for_device(const std::string& who, const at::Device& device, std::chrono::milliseconds limit) {
-  comm::made_within(limit,
-                    fmt::format("{}: {} has not finished its queued work within {} ms. An operation that "
-                                "another rank has not started, or a kernel that does not end, blocks it.",
-                                who, device.str(), limit.count()),
-                    [index = device.index()] { comm::cuda_plugin().synchronize(index); });
+  call_within(limit,
+              fmt::format("{}: {} has not finished its queued work within {} ms. An operation that "
+                          "another rank has not started, or a kernel that does not end, blocks it.",
+                          who, device.str(), limit.count()),
+              [index = device.index()] { comm::cuda_plugin().synchronize(index); });
 }
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@
 #include "comm/group_key_value_store.hpp"
 #include "comm/group_observer.hpp"
 #include "comm/join_group.hpp"
-#include "comm/operation.hpp"
+#include "comm/work_description.hpp"
 #include "comm/work_impl.hpp"
 #include "coordination/barrier.hpp"
 #include "lockstep/comm/process_group.hpp"
@@ -146,11 +146,11 @@ struct ProcessGroup::Impl {
 template <class Start>
 Work ProcessGroup::Impl::launch(const char* name, const at::Tensor& tensor, const Start& start,
                                 std::function<void()> finish) {
-  Operation operation{.name = name, .number = 0, .who = who, .tensor = tensor};
+  WorkDescription description{.name = name, .number = 0, .who = who, .tensor = tensor};
   auto work =
-      comm::translated([&] { return start(backend_of(tensor)); }, [&] { return operation.describe(); });
-  operation.number = static_cast<std::int64_t>(work->getSequencenumber());
-  return Work(std::make_shared<Work::Impl>(std::move(work), std::move(operation), std::move(finish)));
+      comm::translated([&] { return start(backend_of(tensor)); }, [&] { return description.describe(); });
+  description.number = static_cast<std::int64_t>(work->getSequencenumber());
+  return Work(std::make_shared<Work::Impl>(std::move(work), std::move(description), std::move(finish)));
 }
 
 /// Waits for the work that the device was given. CUDA's own call has no timeout, and a kernel that waits for

@@ -14,10 +14,10 @@ void Work::wait() {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->waited) return;
   {
-    const Operation& operation = impl_->operation;
-    const Heartbeat::Waiting beat(process_heartbeat(), operation.name,
-                                  static_cast<std::uint64_t>(operation.number));
-    comm::translated([&] { impl_->work->wait(); }, [&] { return operation.describe(); });
+    const WorkDescription& description = impl_->description;
+    const Heartbeat::Waiting beat(process_heartbeat(), description.name,
+                                  static_cast<std::uint64_t>(description.number));
+    comm::translated([&] { impl_->work->wait(); }, [&] { return description.describe(); });
   }
   if (impl_->finish) impl_->finish();
   impl_->waited = true;

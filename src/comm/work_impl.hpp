@@ -4,7 +4,7 @@
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "comm/operation.hpp"
+#include "comm/work_description.hpp"
 #include "lockstep/comm/work.hpp"
 
 namespace lockstep {
@@ -13,7 +13,7 @@ namespace lockstep {
 class Work::Impl {
  public:
   c10::intrusive_ptr<c10d::Work> work;
-  Operation operation;
+  WorkDescription description;
   /// Runs once, in the thread of the first wait(), after the operation has succeeded.
   std::function<void()> finish;
   std::mutex mutex = {};

@@ -144,7 +144,7 @@ CpuBackend::~CpuBackend() { queue_->close(); }
 
 template <class CallOptions>
 CpuBackend::WorkPointer CpuBackend::enqueue(OpType type, OpMeta meta, const CallOptions& options,
-                                            Tensors outputs, HostCopies copies, Run body,
+                                            Tensors outputs, HostStaging copies, Run body,
                                             const RowCounts* rows) {
   if constexpr (requires { options.reduceOp; }) meta.reduce_op = shm::name_of(reduction_of(options.reduceOp));
   if constexpr (requires { options.rootRank; }) meta.peer = static_cast<std::int32_t>(options.rootRank);
@@ -195,7 +195,7 @@ void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& 
 
 CpuBackend::WorkPointer CpuBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (single("all_reduce", tensors).layout() == at::kSparse) return allreduce_sparse(tensors, options);
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor tensor = copies.of(tensors.front());
   return enqueue(OpType::ALLREDUCE, meta_of("all_reduce", tensor), options, tensors, std::move(copies),
                  all_reduce_of("all_reduce", tensor, options.reduceOp));
@@ -210,7 +210,7 @@ CpuBackend::WorkPointer CpuBackend::allreduce_sparse(Tensors& tensors,
 
 CpuBackend::WorkPointer CpuBackend::allreduce_coalesced(Tensors& tensors,
                                                         const c10d::AllreduceCoalescedOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const Tensors own = copies.of(tensors);
   return enqueue(OpType::ALLREDUCE_COALESCED, meta_of("all_reduce_coalesced", own), options, tensors,
                  std::move(copies), one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
@@ -219,7 +219,7 @@ CpuBackend::WorkPointer CpuBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 CpuBackend::WorkPointer CpuBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor tensor = copies.of(single("broadcast", tensors));
   const TensorCollective collective{.operation = Operation::broadcast,
                                     .elements = elements_of("broadcast", tensor),
@@ -230,7 +230,7 @@ CpuBackend::WorkPointer CpuBackend::broadcast(Tensors& tensors, const c10d::Broa
 }
 
 CpuBackend::WorkPointer CpuBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor tensor = copies.of(single("reduce", tensors));
   const TensorCollective collective{.operation = Operation::reduce,
                                     .elements = elements_of("reduce", tensor),
@@ -242,7 +242,7 @@ CpuBackend::WorkPointer CpuBackend::reduce(Tensors& tensors, const c10d::ReduceO
 
 CpuBackend::WorkPointer CpuBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor input = copies.of(single("all_gather", inputs));
   const auto collective = all_gather_of("all_gather", copies.of(front_of(outputs)), input, getSize());
   return enqueue(OpType::ALLGATHER, meta_of("all_gather", input), options, front_of(outputs),
@@ -252,7 +252,7 @@ CpuBackend::WorkPointer CpuBackend::allgather(TensorLists& outputs, Tensors& inp
 /// `outputs[r][i]` receives `inputs[i]` of rank r.
 CpuBackend::WorkPointer CpuBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                         const c10d::AllgatherOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const Tensors own = copies.of(inputs);
   const Run run = one_after_the_other(own.size(), own.size(), [&](std::size_t i) {
     Tensors list;
@@ -265,7 +265,7 @@ CpuBackend::WorkPointer CpuBackend::allgather_coalesced(TensorLists& outputs, Te
 
 CpuBackend::WorkPointer CpuBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                     const c10d::AllgatherOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor from = copies.of(input), to = copies.of(output);
   return enqueue(OpType::_ALLGATHER_BASE, meta_of("all_gather_into_tensor", from), options, {output},
                  std::move(copies), all_gather_into(to, from, getSize()));
@@ -273,7 +273,7 @@ CpuBackend::WorkPointer CpuBackend::_allgather_base(at::Tensor& output, at::Tens
 
 CpuBackend::WorkPointer CpuBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                     const c10d::AllgatherOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const Tensors from = copies.of(inputs), to = copies.of(outputs);
   return enqueue(OpType::COALESCED, meta_of("all_gather_into_tensor_coalesced", from), options, outputs,
                  std::move(copies), one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
@@ -283,7 +283,7 @@ CpuBackend::WorkPointer CpuBackend::allgather_into_tensor_coalesced(Tensors& out
 
 CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs,
                                            const c10d::GatherOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor input = copies.of(single("gather", inputs));
   auto collective = with_list("gather", Operation::gather, input, copies.of(front_of(outputs)));
   collective.root = static_cast<int>(options.rootRank);
@@ -294,7 +294,7 @@ CpuBackend::WorkPointer CpuBackend::gather(TensorLists& outputs, Tensors& inputs
 
 CpuBackend::WorkPointer CpuBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                             const c10d::ScatterOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor output = copies.of(single("scatter", outputs));
   auto collective = with_list("scatter", Operation::scatter, output, copies.of(front_of(inputs)));
   collective.root = static_cast<int>(options.rootRank);
@@ -305,7 +305,7 @@ CpuBackend::WorkPointer CpuBackend::scatter(Tensors& outputs, TensorLists& input
 
 CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                    const c10d::ReduceScatterOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor output = copies.of(single("reduce_scatter", outputs));
   auto collective =
       with_list("reduce_scatter", Operation::reduce_scatter, output, copies.of(front_of(inputs)));
@@ -317,7 +317,7 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter(Tensors& outputs, TensorLists
 
 CpuBackend::WorkPointer CpuBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                          const c10d::ReduceScatterOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor from = copies.of(input), to = copies.of(output);
   return enqueue(OpType::_REDUCE_SCATTER_BASE, meta_of("reduce_scatter_tensor", to), options, {output},
                  std::move(copies), reduce_scatter_into(to, from, options.reduceOp, getSize()));
@@ -325,7 +325,7 @@ CpuBackend::WorkPointer CpuBackend::_reduce_scatter_base(at::Tensor& output, at:
 
 CpuBackend::WorkPointer CpuBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const Tensors from = copies.of(inputs), to = copies.of(outputs);
   return enqueue(OpType::COALESCED, meta_of("reduce_scatter_tensor_coalesced", to), options, outputs,
                  std::move(copies), one_after_the_other(to.size(), from.size(), [&](std::size_t i) {
@@ -336,7 +336,7 @@ CpuBackend::WorkPointer CpuBackend::reduce_scatter_tensor_coalesced(
 CpuBackend::WorkPointer CpuBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                   Splits& output_splits, Splits& input_splits,
                                                   const c10d::AllToAllOptions& options) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor from = copies.of(input), to = copies.of(output);
   if (from.scalar_type() != to.scalar_type())
     throw UsageError("all_to_all: the output must be of the input's dtype");
@@ -353,7 +353,7 @@ CpuBackend::WorkPointer CpuBackend::alltoall_base(at::Tensor& output, at::Tensor
 CpuBackend::WorkPointer CpuBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                              const c10d::AllToAllOptions& options) {
   check_lists(outputs, inputs, getSize());
-  HostCopies copies;
+  HostStaging copies;
   const Tensors from = contiguous(copies.of(inputs)), to = copies.of(outputs), space = contiguous(to);
   const TensorCollective collective{.operation = Operation::all_to_all,
                                     .elements = {0, dtype_of(from.front().scalar_type())},
@@ -380,7 +380,7 @@ CpuBackend::WorkPointer CpuBackend::barrier(const c10d::BarrierOptions& options)
 /// Runs in the calling thread; the wait for its end is MessageWork's.
 CpuBackend::WorkPointer CpuBackend::start_message(OpType type, OpMeta meta, Tensors& tensors, int peer,
                                                   int tag) {
-  HostCopies copies;
+  HostStaging copies;
   const at::Tensor tensor = copies.of(single(meta.name, tensors));
   elements_of(meta.name, tensor);
   if (tag >= kFirstOwnTag) {

@@ -20,7 +20,7 @@ namespace lockstep::comm {
 
 /// Copies GPU tensors to the host; CPU tensors are used as they are. A copy waits for the calling thread's
 /// current stream.
-class HostCopies {
+class HostStaging {
  public:
   at::Tensor of(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.is_cpu()) return tensor;
@@ -117,7 +117,7 @@ class CpuBackend final : public c10d::Backend {
   /// with what belongs to them; it holds the tensors that it uses.
   template <class CallOptions>
   WorkPointer enqueue(c10d::OpType type, OpMeta meta, const CallOptions& options, Tensors outputs,
-                      HostCopies copies, Run body, const RowCounts* rows = nullptr);
+                      HostStaging copies, Run body, const RowCounts* rows = nullptr);
   /// Sums sparse tensors by gathering their nonzero values; every rank adds them in rank order, as c10d's
   /// Gloo does. Throws UsageError for another reduction. The returned function may run in any thread.
   static Run sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, int size);

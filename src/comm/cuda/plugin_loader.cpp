@@ -12,8 +12,9 @@
 #include <filesystem>
 #include <string>
 
+#include "comm/cuda/cuda_loading.hpp"
+#include "comm/cuda/device_sharing.hpp"
 #include "comm/cuda/plugin.hpp"
-#include "comm/cuda/rules.hpp"
 #include "core/cuda_driver.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/environment.hpp"

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string_view>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::arrow_file {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/dataset/dataset_access.hpp"
 #include "datasets/table/convert.hpp"

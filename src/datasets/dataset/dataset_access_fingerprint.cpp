@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/batch_writer.hpp"
-#include "datasets/arrow/bridge.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/dataset/dataset_access.hpp"
 #include "datasets/table/content_hash.hpp"

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/table/convert.hpp"
 #include "datasets/table/schema_inference.hpp"
 #include "lockstep/core/error.hpp"

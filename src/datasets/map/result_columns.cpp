@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/text.hpp"
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/error.hpp"

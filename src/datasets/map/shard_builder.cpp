@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/convert.hpp"
 #include "datasets/writers/save_folder.hpp"

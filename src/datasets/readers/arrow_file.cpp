@@ -11,7 +11,7 @@
 
 #include "core/json.hpp"
 #include "core/json_text.hpp"
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "datasets/arrow/stream_reader.hpp"
 #include "datasets/cache/cache_entry.hpp"

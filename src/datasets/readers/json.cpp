@@ -15,7 +15,7 @@
 #include "core/json.hpp"
 #include "core/parallel_for.hpp"
 #include "core/utf8_check.hpp"
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/validation.hpp"
 #include "datasets/readers/json_blocks.hpp"
 #include "datasets/readers/json_settler.hpp"

@@ -13,7 +13,7 @@
 #include <numeric>
 
 #include "core/input_file.hpp"
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/validation.hpp"
 #include "datasets/readers/readers.hpp"
 #include "lockstep/core/error.hpp"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/column_builder.hpp"
 #include "lockstep/datasets/features.hpp"

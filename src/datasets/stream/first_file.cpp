@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/readers/packed_file.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/convert.hpp"

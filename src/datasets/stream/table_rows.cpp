@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/readers/packed_file.hpp"
 #include "datasets/readers/readers.hpp"
 #include "lockstep/core/error.hpp"

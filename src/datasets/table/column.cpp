@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/mapped_file.hpp"
 #include "lockstep/core/error.hpp"
 

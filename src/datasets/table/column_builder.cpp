@@ -10,7 +10,7 @@
 #include <cmath>
 #include <utility>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/table/name_finder.hpp"
 #include "lockstep/core/error.hpp"
 

@@ -10,7 +10,7 @@
 
 #include "core/text.hpp"
 #include "core/utf8_check.hpp"
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/table/name_finder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/column_builder.hpp"

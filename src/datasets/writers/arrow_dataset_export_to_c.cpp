@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/arrow_dataset.hpp"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/json_text.hpp"
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/table/convert.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"

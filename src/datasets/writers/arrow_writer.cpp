@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/batch_writer.hpp"
-#include "datasets/arrow/bridge.hpp"
 #include "datasets/dataset/from_rows.hpp"
 #include "datasets/writers/save_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"

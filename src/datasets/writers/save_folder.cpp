@@ -11,8 +11,8 @@
 
 #include "core/atomic_directory.hpp"
 #include "core/json_text.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 #include "datasets/arrow/batch_writer.hpp"
-#include "datasets/arrow/bridge.hpp"
 #include "datasets/dataset/dataset_access.hpp"
 #include "datasets/table/content_hash.hpp"
 #include "datasets/table/convert.hpp"

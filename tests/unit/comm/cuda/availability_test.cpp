@@ -1,4 +1,4 @@
-#include "comm/cuda/rules.hpp"
+#include "comm/cuda/cuda_loading.hpp"
 
 #include <gtest/gtest.h>
 

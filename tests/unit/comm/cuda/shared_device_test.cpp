@@ -1,4 +1,4 @@
-#include "comm/cuda/rules.hpp"
+#include "comm/cuda/device_sharing.hpp"
 
 #include <gtest/gtest.h>
 

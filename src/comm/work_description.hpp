@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Describes the operation of a Work. Small, because the text is only needed if the operation fails.
-struct Operation {
+/// What a Work does, for its errors. Small, because the text is only needed if the operation fails.
+struct WorkDescription {
   const char* name;
   /// Counts the group's collectives, or its messages, from 1; equal on all ranks that make the same calls in
   /// the same order. 0: not started yet.

@@ -1,10 +1,10 @@
-#include "comm/operation.hpp"
+#include "comm/work_description.hpp"
 
 #include <fmt/format.h>
 
 namespace lockstep {
 
-std::string Operation::describe() const {
+std::string WorkDescription::describe() const {
   std::string text = fmt::format("{}: {}", *who, name);
   if (number > 0) text += fmt::format(" #{}", number);
   if (tensor.defined()) {

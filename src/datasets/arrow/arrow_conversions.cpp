@@ -1,4 +1,4 @@
-#include "datasets/arrow/bridge.hpp"
+#include "datasets/arrow/arrow_conversions.hpp"
 
 #include <arrow/array.h>
 #include <arrow/array/data.h>
