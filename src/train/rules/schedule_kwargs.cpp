@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
 #include <vector>
 
 #include "lockstep/core/error.hpp"
@@ -17,30 +16,41 @@ constexpr const char* kPlateau = "reduce_lr_on_plateau";
 
 using Keys = std::vector<std::string>;
 
-/// The schedules of the Trainer, each with the keys that transformers' function takes besides the steps; for
-/// reduce_lr_on_plateau, those of torch's class. The functions themselves are in optim/schedules.cpp.
-const std::vector<std::pair<std::string, Keys>>& known_schedules() {
-  static const std::vector<std::pair<std::string, Keys>> known = {
-      {"linear", {}},
-      {"cosine", {"num_cycles"}},
-      {"cosine_with_restarts", {"num_cycles"}},
-      {"cosine_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate"}},
-      {"cosine_warmup_with_min_lr", {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
-      {"polynomial", {"lr_end", "power"}},
-      {"constant", {}},
-      {"constant_with_warmup", {}},
+struct KnownSchedule {
+  std::string type;
+  /// Whether the rate falls towards the last step of the training, which must be known then.
+  bool has_last_step;
+  /// The keys that transformers' function takes besides the steps; for reduce_lr_on_plateau, those of torch's
+  /// class.
+  Keys keys;
+};
+
+/// The schedules of the Trainer. The functions themselves are in optim/schedules.cpp.
+const std::vector<KnownSchedule>& known_schedules() {
+  static const std::vector<KnownSchedule> known = {
+      {"linear", true, {}},
+      {"cosine", true, {"num_cycles"}},
+      {"cosine_with_restarts", true, {"num_cycles"}},
+      {"cosine_with_min_lr", true, {"num_cycles", "min_lr", "min_lr_rate"}},
+      {"cosine_warmup_with_min_lr", true, {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
+      {"polynomial", true, {"lr_end", "power"}},
+      {"constant", false, {}},
+      {"constant_with_warmup", false, {}},
       {"warmup_stable_decay",
+       true,
        {"num_decay_steps", "num_stable_steps", "min_lr_ratio", "warmup_type", "decay_type", "num_cycles"}},
-      {"inverse_sqrt", {"timescale"}},
-      {kPlateau, {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"}}};
+      {"inverse_sqrt", false, {"timescale"}},
+      {kPlateau,
+       false,
+       {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"}}};
   return known;
 }
 
-const Keys& keys_of(const std::string& schedule) {
+const KnownSchedule& find_schedule(const std::string& type) {
   const auto& known = known_schedules();
-  const auto found = std::ranges::find(known, schedule, [](const auto& entry) { return entry.first; });
-  if (found != known.end()) return found->second;
-  throw UsageError("training arguments: '" + schedule + "' is not an lr_scheduler_type");
+  const auto found = std::ranges::find(known, type, &KnownSchedule::type);
+  if (found != known.end()) return *found;
+  throw UsageError("training arguments: '" + type + "' is not an lr_scheduler_type");
 }
 
 void check_keys(const TrainingArguments& args) {
@@ -50,7 +60,7 @@ void check_keys(const TrainingArguments& args) {
         fmt::format("training arguments: {} must be a JSON object as in {{\"num_cycles\": 2}}, not '{}'",
                     kName, args.lr_scheduler_kwargs));
   }
-  const Keys& known = keys_of(args.lr_scheduler_type);
+  const Keys& known = find_schedule(args.lr_scheduler_type).keys;
   for (const auto& [key, value] : kwargs.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     throw UsageError(fmt::format("training arguments: {} has '{}', but the schedule {} takes {}", kName, key,
@@ -95,8 +105,12 @@ const OptionTable<optim::PlateauOptions>& plateau_table() {
 
 std::vector<std::string> schedule_types() {
   std::vector<std::string> types;
-  for (const auto& [type, keys] : known_schedules()) types.push_back(type);
+  for (const auto& schedule : known_schedules()) types.push_back(schedule.type);
   return types;
+}
+
+bool has_last_step(const TrainingArguments& args) {
+  return find_schedule(args.lr_scheduler_type).has_last_step;
 }
 
 optim::ScheduleOptions schedule_options(const TrainingArguments& args) {

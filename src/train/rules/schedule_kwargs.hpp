@@ -15,6 +15,10 @@ namespace lockstep {
 /// What lr_scheduler_type can be, in the order of the help.
 std::vector<std::string> schedule_types();
 
+/// Whether the arguments' schedule falls towards the last step of the training: the number of steps must be
+/// known in advance.
+bool has_last_step(const TrainingArguments& args);
+
 /// The schedule of the arguments, without the numbers of warm-up and training steps.
 optim::ScheduleOptions schedule_options(const TrainingArguments& args);
 

@@ -45,10 +45,8 @@ void check_fsdp(const Args& args) {
 void check_schedule(const Args& args) {
   check_schedule_kwargs(args);
   demand(!args.warmup_steps.is_time(), "warmup_steps cannot be a time: a schedule counts steps");
-  const auto& type = args.lr_scheduler_type;
-  const bool has_end = !type.starts_with("constant") && type != "inverse_sqrt" && !type.starts_with("reduce");
   demand(
-      !args.max_duration || !args.max_duration->is_time() || !has_end,
+      !args.max_duration || !args.max_duration->is_time() || !has_last_step(args),
       "a training that ends by the clock has no last step for a learning rate that falls towards it: choose "
       "lr_scheduler_type constant, constant_with_warmup or inverse_sqrt");
   const bool plateau = args.lr_scheduler_type == "reduce_lr_on_plateau";
