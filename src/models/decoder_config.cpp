@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/decoder.hpp"
 #include "models/attention.hpp"
 #include "models/config_file.hpp"
@@ -300,6 +303,41 @@ DecoderConfig read_decoder(const ConfigFile& file, const DecoderForm& form) {
   return config;
 }
 
+/// The names of what differs, besides tokens of generate() and what is remembered of a file.
+std::vector<std::string> differing_fields(const DecoderConfig& one, const DecoderConfig& other) {
+  std::vector<std::string> names;
+  const auto compare = [&](const char* name, auto DecoderConfig::*field) {
+    if (!(one.*field == other.*field)) names.emplace_back(name);
+  };
+  using C = DecoderConfig;
+  compare("vocab_size", &C::vocab_size);
+  compare("hidden_size", &C::hidden_size);
+  compare("intermediate_size", &C::intermediate_size);
+  compare("num_attention_heads", &C::num_attention_heads);
+  compare("num_key_value_heads", &C::num_key_value_heads);
+  compare("head_dim", &C::head_dim);
+  compare("rms_norm_eps", &C::rms_norm_eps);
+  compare("hidden_act", &C::hidden_act);
+  compare("tie_word_embeddings", &C::tie_word_embeddings);
+  compare("norms", &C::norms);
+  compare("norm_weight", &C::norm_weight);
+  compare("qk_norm", &C::qk_norm);
+  compare("qkv_bias", &C::qkv_bias);
+  compare("output_bias", &C::output_bias);
+  compare("mlp_bias", &C::mlp_bias);
+  compare("fused", &C::fused);
+  compare("rope_in_float32", &C::rope_in_float32);
+  compare("embedding_scale", &C::embedding_scale);
+  compare("residual_scale", &C::residual_scale);
+  compare("attention_scale", &C::attention_scale);
+  compare("logits_scale", &C::logits_scale);
+  compare("attention_softcap", &C::attention_softcap);
+  compare("logits_softcap", &C::logits_softcap);
+  compare("ropes", &C::ropes);
+  compare("layers", &C::layers);
+  return names;
+}
+
 }  // namespace
 
 DecoderConfig DecoderConfig::of(const std::string& model_type) {
@@ -321,7 +359,15 @@ DecoderConfig DecoderConfig::from_file(const std::filesystem::path& path) {
 }
 
 std::string DecoderConfig::to_json() const {
-  return config_text(origin.get(), decoder_form_of(model_type).architecture, decoder_fields(*this));
+  const DecoderForm& form = decoder_form_of(model_type);
+  std::string text = config_text(origin.get(), form.architecture, decoder_fields(*this));
+  const ConfigFile file("config.json", Json::parse(text));
+  const auto lost = differing_fields(*this, read_decoder(file, form));
+  if (lost.empty()) return text;
+  throw UsageError(fmt::format(
+      "config.json of a '{}' cannot say what this decoder does: {}. In Python it would be another "
+      "model; save its weights alone, with Accelerator::save_model or save_safetensors",
+      model_type, fmt::join(lost, ", ")));
 }
 
 ModelConfig DecoderConfig::model_config() const {

@@ -145,7 +145,8 @@ struct DecoderConfig {
   /// which names file and field, if it is of another model, if a field is out of range, and for features that
   /// are not implemented.
   static DecoderConfig from_file(const std::filesystem::path& path);
-  /// The text of a config.json of the family's ...ForCausalLM.
+  /// The text of a config.json of the family's ...ForCausalLM. Throws UsageError for a decoder of your own
+  /// form, which the family's file cannot describe.
   std::string to_json() const;
   /// What programs ask of it.
   ModelConfig model_config() const;

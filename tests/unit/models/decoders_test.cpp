@@ -177,6 +177,21 @@ TEST(DecoderConfigs, ChangedFieldsAreSaved) {
   }
 }
 
+TEST(DecoderConfigs, EachFamilySaysItsDefaults) {
+  for (const auto& type : DecoderConfig::model_types())
+    EXPECT_NO_THROW(DecoderConfig::of(type).to_json()) << type;
+}
+
+TEST(DecoderConfigs, WhatTheFamilyCannotSayIsNotLostInSilence) {
+  auto config = DecoderConfig::of("llama");
+  config.qk_norm = QkNorm::head;
+  config.logits_softcap = 30;
+  config.layers.front().window = 32;
+  EXPECT_THROWS(
+      config.to_json(), UsageError,
+      "config.json of a 'llama' cannot say what this decoder does: qk_norm, logits_softcap, layers");
+}
+
 TEST(DecoderConfigs, WhatIsNotImplementedIsNamed) {
   EXPECT_THROWS(changed_decoder("llama", {{"num_local_experts", 8}}), DataError, "config.json",
                 "'num_local_experts' is 8", "mixtures of experts");
