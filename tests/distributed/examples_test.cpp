@@ -69,6 +69,21 @@ TEST(Examples, DataParallelGpt2) {
   }
 }
 
+TEST(Examples, OwnDecoder) {
+  const ScratchFolder folder;
+  std::ofstream(folder.file("text")) << std::string(1 << 15, 'a');
+  output_of({example("own_decoder"), "--train-file", folder.file("text"), "--output-dir", folder.file("out"),
+             "--max-steps", "10", "--learning-rate", "1e-3", "--save-strategy", "no", "--report-to", "jsonl",
+             "--logging-steps", "10"},
+            2);
+  const std::string log = read_file(folder.file("out/runs/metrics.jsonl"));
+  double loss = 0;
+  const auto found = log.rfind("\"loss\":");
+  ASSERT_NE(found, std::string::npos) << log;
+  ASSERT_EQ(std::sscanf(log.c_str() + found, "\"loss\":%lf", &loss), 1) << log;
+  EXPECT_LT(loss, 5) << "each byte is the one before it; at random it is 5.5";
+}
+
 TEST(Examples, MapWithRank) {
   const ScratchFolder folder;
   std::ofstream data(folder.file("texts.csv"));
