@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/runtime/malloc_tuning.hpp"
+#include "lockstep/core/environment.hpp"
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/data/image_transforms.hpp"
 
@@ -49,6 +51,8 @@ int main(int argc, char** argv) {
   }
   const auto number = [&](int place) { return std::atoll(argv[place]); };
   at::set_num_threads(1);  // As loader.py does.
+  // As an Accelerator does: otherwise the heap's layout decides how many pages each batch maps anew.
+  lockstep::tune_malloc(lockstep::process_environment());
   DataLoader loader(images(number(2)),
                     {.batch_size = number(3), .shuffle = true, .num_workers = static_cast<int>(number(1))});
   for (std::int64_t epoch = 0; epoch <= number(4); ++epoch) {

@@ -6,6 +6,8 @@ Usage: tokenizer.py TOKENIZER_BENCHMARK TEXT_FILE [TOKENIZER_JSON ...]      run 
 Without a file it trains tokenizers on the text: BERT's WordPiece, GPT-2's and Llama 3's BPE of 8,000 tokens, and smaller ones of the other
 kinds. Both sides encode the text's lines by encode_batch, with special tokens, offsets and all masks; the ids' number is compared.
 """
+import atexit
+import functools
 import os
 import statistics
 import subprocess
@@ -105,19 +107,26 @@ def main():
                   f"ratio {medians['theirs'] / medians['ours']:5.1f}", flush=True)
 
 
+@functools.lru_cache(maxsize=None)
+def prepare(megabytes):
+    """A text file and {kind: a tokenizer trained on it}. Made once for all sides: two trainings can differ in a token."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    text = os.path.join(folder.name, "text.txt")
+    with open(text, "w", encoding="utf-8", newline="\n") as file:
+        file.write(texts.repository_text(megabytes))
+    return text, {os.path.basename(path).removesuffix(".json"): path for path in trained(lines_of(text), folder.name, KINDS)}
+
+
 class Kinds:
-    """The text of one setting, with the tokenizers trained on it, made in the first turn."""
+    """The turns of one setting."""
 
     def __init__(self, setting):
-        self.setting, self.text, self.paths, self.theirs = setting, os.path.join(setting.folder, "text.txt"), [], {}
-        self.megabytes = 1 if setting.quick else 3
+        self.setting, self.theirs, self.megabytes = setting, {}, 1 if setting.quick else 3
 
     def prepare(self):
-        if not self.paths:
-            with open(self.text, "w", encoding="utf-8", newline="\n") as file:
-                file.write(texts.repository_text(self.megabytes))
-            self.paths = list(trained(lines_of(self.text), self.setting.folder, KINDS))
-        return {os.path.basename(path).removesuffix(".json"): path for path in self.paths}
+        self.text, paths = prepare(self.megabytes)
+        return paths
 
     def speed(self, name, encode):
         seconds, tokens = encode()
