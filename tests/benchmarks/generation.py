@@ -1,7 +1,7 @@
 """Generated rows a second, beside transformers' generate: generation.py BATCH_INFERENCE [--before OTHER_BATCH_INFERENCE]
-    [--rows N] [--rounds N] [--processor] [--task TASK] [--beams N]
+    [--rows N] [--rounds N] [--processor] [--model NAME] [--beams N]
 
-Makes folders of a small GPT-2 and a small BART with random weights and a byte-level tokenizer, and rows of 5 to 40 bytes.
+Makes folders of a small GPT-2, a small BART and a small Llama with random weights and a byte-level tokenizer, and rows of 5 to 40 bytes.
 Each side has one thread and adds 32 tokens to every row, without end tokens: alone and in batches of 32, greedy and with
 four beams; alone, for a quarter of the rows. The sides take turns; medians of the rounds. Ours is the time that
 batch_inference prints, which includes loading the model; that of transformers is the time of its generate calls alone.
@@ -35,7 +35,7 @@ def byte_tokenizer():
 
 
 def make_folders(place):
-    """Paths by task. The end token is one that no vocabulary has."""
+    """Paths by model. The end token is one that no vocabulary has."""
     import torch
     import transformers
     torch.manual_seed(0)
@@ -45,8 +45,12 @@ def make_folders(place):
         vocab_size=8000, d_model=256, encoder_layers=4, decoder_layers=4, encoder_attention_heads=4, decoder_attention_heads=4,
         encoder_ffn_dim=1024, decoder_ffn_dim=1024, max_position_embeddings=128, decoder_start_token_id=2, forced_eos_token_id=None,
         **tokens))
-    folders = {"text-generation": os.path.join(place, "gpt2"), "translation": os.path.join(place, "bart")}
-    for model, folder in ((gpt2, folders["text-generation"]), (bart, folders["translation"])):
+    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=8000, hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=128, **tokens))
+    folders = {}
+    for name, model in (("gpt2", gpt2), ("bart", bart), ("llama", llama)):
+        folder = folders[name] = os.path.join(place, name)
         model.save_pretrained(folder)
         byte_tokenizer().save(os.path.join(folder, "tokenizer.json"))
         with open(os.path.join(folder, "generation_config.json"), "w") as file:
@@ -68,11 +72,11 @@ def processor_of_children():
     return used.ru_utime + used.ru_stime
 
 
-def ours(program, task, folder, data, batch, beams, processor):
+def ours(program, name, folder, data, batch, beams, processor):
     before = processor_of_children()
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
-            [program, "--task", task, "--model", folder, "--data", data, "--batch-size", str(batch), "--num-beams", str(beams),
+            [program, "--task", MODELS[name][0], "--model", folder, "--data", data, "--batch-size", str(batch), "--num-beams", str(beams),
              "--max-new-tokens", str(NEW_TOKENS), "--num-proc", "1", "--device", "cpu", "--no-progress", "--output",
              os.path.join(place, "out.jsonl"), "--cache-dir", os.path.join(place, "cache")],
             check=True, text=True, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -80,12 +84,13 @@ def ours(program, task, folder, data, batch, beams, processor):
     return int(rows) / (processor_of_children() - before if processor else float(seconds))
 
 
-def peer(task, folder, texts, batch, beams, processor):
+def peer(name, folder, texts, batch, beams, processor):
     import torch
     import transformers
     from tokenizers import Tokenizer
     clock = time.process_time if processor else time.perf_counter
-    kind = transformers.GPT2LMHeadModel if task == "text-generation" else transformers.BartForConditionalGeneration
+    task = MODELS[name][0]
+    kind = transformers.AutoModelForCausalLM if task == "text-generation" else transformers.AutoModelForSeq2SeqLM
     model = kind.from_pretrained(folder).eval()
     tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
     tokenizer.enable_padding(direction="left" if task == "text-generation" else "right", pad_id=1, pad_token="<pad>")
@@ -112,7 +117,7 @@ def main():
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processor", action="store_true")
-    parser.add_argument("--task", choices=["text-generation", "translation"])
+    parser.add_argument("--model", choices=list(MODELS))
     parser.add_argument("--beams", type=int, choices=[1, 4])
     arguments = parser.parse_args()
     quiet_peer()
@@ -122,8 +127,8 @@ def main():
         for batch, count in ((1, arguments.rows // 4), (32, arguments.rows)):
             data = os.path.join(place, f"{count}.jsonl")
             sources[batch] = (data, make_rows(data, count))
-        for task, folder in folders.items():
-            if arguments.task not in (None, task):
+        for model, folder in folders.items():
+            if arguments.model not in (None, model):
                 continue
             for beams in (1, 4) if arguments.beams is None else (arguments.beams,):
                 rates = {}
@@ -131,12 +136,12 @@ def main():
                     for batch, (data, texts) in sources.items():
                         for name, program in (("lockstep", arguments.program), ("before", arguments.before)):
                             if program:
-                                rate = ours(program, task, folder, data, batch, beams, arguments.processor)
+                                rate = ours(program, model, folder, data, batch, beams, arguments.processor)
                                 rates.setdefault(f"{name}, batch {batch}", []).append(rate)
-                        rate = peer(task, folder, texts, batch, beams, arguments.processor)
+                        rate = peer(model, folder, texts, batch, beams, arguments.processor)
                         rates.setdefault(f"transformers, batch {batch}", []).append(rate)
                 for name, values in rates.items():
-                    print(f"{task}, {beams} beam(s), {name}: {statistics.median(values):.1f} rows/s", flush=True)
+                    print(f"{model}, {beams} beam(s), {name}: {statistics.median(values):.1f} rows/s", flush=True)
 
 
 class Inputs:
@@ -147,28 +152,28 @@ class Inputs:
         self.rows = 64 if setting.quick else 128
 
     def turn(self, rate):
-        """rate(task, folder, data file, texts, batch) of both models, row by row and in batches of 32."""
+        """rate(name, folder, data file, texts, batch) of each model, row by row and in batches of 32."""
         if not self.folders:
             quiet_peer()
             self.folders = make_folders(self.setting.folder)
             for batch, count in ((1, self.rows // 4), (32, self.rows)):
                 data = os.path.join(self.setting.folder, f"{batch}.jsonl")
                 self.sources[batch] = (data, make_rows(data, count))
-        return {f"{MODELS[task][0]}_{batch}": rate(task, folder, *source, batch)
-                for task, folder in self.folders.items() for batch, source in self.sources.items()}
+        return {f"{name}_{batch}": rate(name, folder, *source, batch)
+                for name, folder in self.folders.items() for batch, source in self.sources.items()}
 
 
 def sides(setting):
     inputs, program = Inputs(setting), setting.program("bin/batch_inference")
-    return {OURS: lambda: inputs.turn(lambda task, folder, data, _, batch: ours(program, task, folder, data, batch, 1, False)),
-            "transformers": lambda: inputs.turn(lambda task, folder, _, texts, batch: peer(task, folder, texts, batch, 1, False))}
+    return {OURS: lambda: inputs.turn(lambda name, folder, data, _, batch: ours(program, name, folder, data, batch, 1, False)),
+            "transformers": lambda: inputs.turn(lambda name, folder, _, texts, batch: peer(name, folder, texts, batch, 1, False))}
 
 
-MODELS = {"text-generation": ("gpt2", "GPT-2"), "translation": ("bart", "BART")}
+MODELS = {"gpt2": ("text-generation", "GPT-2"), "bart": ("translation", "BART"), "llama": ("text-generation", "Llama")}
 BENCHMARK = Benchmark(
     "generation", "32 new tokens for each row, greedy, small models, one thread; Lockstep's time includes loading the model", "performance.md",
     tuple(Row(f"{name}_{batch}", f"generating, {title}, " + ("row by row" if batch == 1 else f"in batches of {batch}"), "rows/s", "higher")
-          for name, title in MODELS.values() for batch in (1, 32)),
+          for name, (_, title) in MODELS.items() for batch in (1, 32)),
     sides, ("bin/batch_inference",), {name: ("torch", "transformers", "tokenizers") for name in (OURS, "transformers")},
     rounds=3, quick_rounds=2)
 

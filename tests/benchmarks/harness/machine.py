@@ -5,7 +5,7 @@ import platform
 import subprocess
 import time
 
-PACKAGES = ("torch", "torchvision", "pillow", "numpy", "safetensors", "tokenizers", "datasets", "transformers", "accelerate")
+PACKAGES = ("torch", "torchvision", "pillow", "numpy", "safetensors", "tokenizers", "datasets", "transformers", "accelerate", "peft")
 BUSY = 0.15  # Of a core. Below this, others do not move a median.
 
 
