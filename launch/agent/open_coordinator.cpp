@@ -10,6 +10,7 @@
 #include "net/address.hpp"
 #include "net/socket.hpp"
 #include "net/store/server.hpp"
+#include "process/open_files.hpp"
 #include "rendezvous/local_coordinator_client.hpp"
 #include "rendezvous/remote_coordinator_client.hpp"
 #include "torchrun_interop/torchrun_client.hpp"
@@ -141,6 +142,7 @@ CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::Ho
 
 std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, net::FileDescriptor listener,
                                                     const JobSecret& secret) {
+  if (config.max_nodes > 1) raise_open_files_limit();
   net::ServerOptions options;
   options.secret = secret.value;
   // torchrun's agents may connect from hosts where nobody can verify their user.

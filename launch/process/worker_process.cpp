@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "process/open_files.hpp"
 #include "process/words.hpp"
 
 namespace lockstep::launch {
@@ -37,6 +38,7 @@ std::vector<std::string> assignments(const Environment& environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The launcher may have died before the line above.
   if (getppid() != launcher) _exit(1);
+  restore_open_files_limit();
   in_child();
   // What the launcher inherited is not the rank's.
   close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);

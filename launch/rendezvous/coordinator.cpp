@@ -35,8 +35,14 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorActions& actions
       next_notice_(now + kNoticeInterval) {}
 
 Node* Coordinator::find(NodeId id) {
-  const auto found = std::ranges::find(nodes_, id, &Node::id);
-  return found == nodes_.end() ? nullptr : &*found;
+  const auto found = places_.find(id);
+  return found == places_.end() ? nullptr : &nodes_[found->second];
+}
+
+void Coordinator::erase(NodeId id) {
+  std::erase_if(nodes_, [&](const Node& node) { return node.id == id; });
+  places_.clear();
+  for (std::size_t place = 0; place < nodes_.size(); ++place) places_[nodes_[place].id] = place;
 }
 
 void Coordinator::on_message(NodeId id, const NodeMessage& message, Time now) {
@@ -123,7 +129,7 @@ void Coordinator::on_disconnect(NodeId id, const std::string& how, Time now) {
   const bool counts = node->running() && phase_ != Phase::finishing;
   const bool expected = node->drain_signal != 0;
   const std::string text = node->text() + " " + how;
-  std::erase_if(nodes_, [&](const Node& other) { return other.id == id; });
+  erase(id);
   if (counts && !expected) {
     losses_ += (losses_.empty() ? "" : "\n") + text;
     notify(text);
@@ -335,12 +341,11 @@ void Coordinator::gather(Time now) {
 void Coordinator::try_start(Time now) {
   if (pause_end_ && now < *pause_end_) return;
   pause_end_.reset();
-  const auto order = candidates(nodes_, options_.max_nodes);
-  const int count = static_cast<int>(order.size());
+  const int count = std::min(staying(), options_.max_nodes);
   if (count < options_.min_nodes) {
     last_call_ = Time::max();
   } else if (count == options_.max_nodes || round_ > 0 || now >= last_call_) {
-    start(order, now);
+    start(candidates(nodes_, options_.max_nodes), now);
   } else {
     last_call_ = std::min(last_call_, now + options_.last_call_timeout);
   }
@@ -416,6 +421,7 @@ void Coordinator::on_timer(Time now) {
   if (now >= close_deadline_) {
     for (const auto& node : nodes_) actions_.dismiss(node.id);
     nodes_.clear();
+    places_.clear();
     close_deadline_ = Time::max();
   }
   if (phase_ == Phase::running && now >= torchrun_deadline_) {

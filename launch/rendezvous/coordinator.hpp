@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "failure/failure_analysis.hpp"
@@ -146,6 +147,7 @@ class Coordinator {
   enum class Reason { membership, failure, node_lost, end };
 
   Node* find(NodeId id);
+  void erase(NodeId id);
   std::string rejection(const NodeInfo& info) const;
   void compare_arguments(const Node& node);
   void compare_clocks(const Node& node);
@@ -198,7 +200,10 @@ class Coordinator {
 
   CoordinatorOptions options_;
   CoordinatorActions& actions_;
+  /// In the order in which they joined.
   std::vector<Node> nodes_;
+  /// Where in nodes_ each is.
+  std::unordered_map<NodeId, std::size_t> places_;
   Phase phase_ = Phase::gathering;
   Reason reason_ = Reason::membership;
   int round_ = 0;

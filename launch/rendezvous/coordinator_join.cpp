@@ -39,11 +39,12 @@ std::string Coordinator::rejection(const NodeInfo& info) const {
                        range_text(options_.min_nodes, options_.max_nodes));
   for (const auto& node : nodes_) {
     if (info.program.empty() || node.info.program.empty() || node.info.role != info.role) continue;
-    if (node.info.program != info.program)
-      return fmt::format(
-          "its ranks run '{}', those of the job here (host {}, process {}) run '{}'. Two jobs need two "
-          "endpoints (--rdzv-endpoint); several programs of one job need a --role each",
-          info.program, node.info.host, node.info.pid, node.info.program);
+    // The others of this role run what the first one does.
+    if (node.info.program == info.program) break;
+    return fmt::format(
+        "its ranks run '{}', those of the job here (host {}, process {}) run '{}'. Two jobs need two "
+        "endpoints (--rdzv-endpoint); several programs of one job need a --role each",
+        info.program, node.info.host, node.info.pid, node.info.program);
   }
   if (phase_ == Phase::finishing || reason_ == Reason::end) return "the job is over";
   if (!info.node_rank) return "";
@@ -67,6 +68,7 @@ void Coordinator::on_join(NodeId id, const NodeInfo& info, Time now) {
   const bool ending =
       std::ranges::any_of(nodes_, [](const Node& other) { return other.active && other.ended; });
   const bool full = staying() >= options_.max_nodes || (phase_ == Phase::running && ending);
+  places_[id] = nodes_.size();
   Node& node = nodes_.emplace_back();
   node.id = id;
   node.info = info;
@@ -119,13 +121,13 @@ std::string Coordinator::awaited() const {
     here.push_back(node.info.host);
     if (node.info.node_rank) numbers.insert(*node.info.node_rank);
   }
-  std::vector<int> missing;
+  std::vector<std::string> missing;
   for (int i = 0; !numbers.empty() && i < options_.max_nodes; ++i) {
-    if (!numbers.contains(i)) missing.push_back(i);
+    if (!numbers.contains(i)) missing.push_back(fmt::to_string(i));
   }
   return fmt::format("{} of {} joined ({}){}{}{}{}", nodes_text(staying()),
-                     range_text(options_.min_nodes, options_.max_nodes), fmt::join(here, ", "),
-                     missing.empty() ? "" : "; missing: node ", fmt::join(missing, ", "),
+                     range_text(options_.min_nodes, options_.max_nodes), first_and_last(here),
+                     missing.empty() ? "" : "; missing: node ", first_and_last(missing),
                      options_.how_to_join.empty() ? "" : ". ", options_.how_to_join);
 }
 

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -16,6 +17,8 @@ constexpr std::chrono::seconds kJoinTime{10};
 /// Time for torchrun agents to close their connections to the store.
 constexpr std::chrono::seconds kStoreTime{2};
 constexpr std::chrono::milliseconds kStoreLook{20};
+/// The key of the server's events among those of the poll; peers have their ids, from 1 on.
+constexpr std::uint64_t kServerKey = 0;
 
 }  // namespace
 
@@ -28,7 +31,7 @@ LocalCoordinatorClient::LocalCoordinatorClient(CoordinatorOptions options,
       secret_name_(std::move(secret_name)),
       coordinator_(std::move(options), *this, net::Clock::now()) {
   if (!poll_) throw Error(std::string("cannot open an epoll descriptor: ") + std::strerror(errno) + ".");
-  epoll_event event{.events = EPOLLIN, .data = {}};
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kServerKey}};
   if (epoll_ctl(poll_.get(), EPOLL_CTL_ADD, server_->events_descriptor(), &event) != 0)
     throw Error(std::string("cannot watch the job's store: ") + std::strerror(errno) + ".");
 }
@@ -39,11 +42,10 @@ void LocalCoordinatorClient::allow(const MakeStoreNodes& make) {
 
 CoordinatorClient::Time LocalCoordinatorClient::deadline() const {
   // It may have begun to wait for torchrun since `work` looked last.
-  if (!inbox_.empty() || (coordinator_.waits_for_torchrun() && !next_store_look_)) return Time::min();
+  const bool urgent = !inbox_.empty() || !closed_.empty();
+  if (urgent || (coordinator_.waits_for_torchrun() && !next_store_look_)) return Time::min();
   Time next = std::min(coordinator_.deadline(), next_store_look_.value_or(Time::max()));
-  for (const auto& peer : peers_) {
-    if (!peer.joined) next = std::min(next, peer.since + kJoinTime);
-  }
+  if (!newcomers_.empty()) next = std::min(next, peers_.at(*newcomers_.begin()).since + kJoinTime);
   return next;
 }
 
@@ -53,7 +55,8 @@ std::vector<CoordinatorMessage> LocalCoordinatorClient::work(Time now) {
   for (const auto& client : events.refused_clients) on_refused_client(client);
   for (const auto& request : events.peer_uid_requests) verify_peer_uid(request);
   if (store_nodes_) guard_store([&] { store_nodes_->on_keys(events.changed_keys, now); });
-  for (auto& peer : peers_) receive(peer, now);
+  receive_ready(now);
+  close_late_newcomers(now);
   remove_closed(now);
   if (now >= coordinator_.deadline()) coordinator_.on_timer(now);
   watch_store_clients(now);
@@ -86,10 +89,15 @@ void LocalCoordinatorClient::watch_store_clients(Time now) {
 
 void LocalCoordinatorClient::accept(net::AuthenticatedPeer& arrival, Time now) {
   server_->allow(arrival.address);
-  peers_.push_back(
-      {next_id_++,
-       MessageConnection(std::move(arrival.socket), poll_.get(), std::move(arrival.bytes_read_ahead)),
-       arrival.address, false, now});
+  const NodeId id = next_id_++;
+  auto& peer = peers_
+                   .try_emplace(id, Peer{MessageConnection(std::move(arrival.socket), poll_.get(),
+                                                           std::move(arrival.bytes_read_ahead),
+                                                           static_cast<std::uint64_t>(id)),
+                                         arrival.address, false, now})
+                   .first->second;
+  newcomers_.insert(id);
+  receive(id, peer, now);
 }
 
 void LocalCoordinatorClient::on_refused_client(const net::RefusedClient& client) {
@@ -113,39 +121,65 @@ void LocalCoordinatorClient::guard_store(const std::function<void()>& action) {
   }
 }
 
-void LocalCoordinatorClient::receive(Peer& peer, Time now) {
-  for (const auto& message : peer.connection.receive<NodeMessage>()) on_message(peer, message, now);
-  if (!peer.joined && now >= peer.since + kJoinTime) peer.connection.close("did not identify itself");
+/// Only the peers that have sent something: with thousands of nodes, some message arrives all the time.
+void LocalCoordinatorClient::receive_ready(Time now) {
+  std::array<epoll_event, 256> ready;
+  const int count = epoll_wait(poll_.get(), ready.data(), static_cast<int>(ready.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const auto id = static_cast<NodeId>(ready[i].data.u64);
+    if (Peer* peer = find(id)) receive(id, *peer, now);
+  }
 }
 
-void LocalCoordinatorClient::on_message(Peer& peer, const NodeMessage& message, Time now) {
+void LocalCoordinatorClient::receive(NodeId id, Peer& peer, Time now) {
+  for (const auto& message : peer.connection.receive<NodeMessage>()) on_message(id, peer, message, now);
+  note_if_closed(id, peer);
+}
+
+void LocalCoordinatorClient::close_late_newcomers(Time now) {
+  for (const NodeId id : newcomers_) {
+    Peer& peer = peers_.at(id);
+    if (now < peer.since + kJoinTime) return;
+    peer.connection.close("did not identify itself");
+    note_if_closed(id, peer);
+  }
+}
+
+void LocalCoordinatorClient::note_if_closed(NodeId id, const Peer& peer) {
+  if (peer.connection.closed()) closed_.insert(id);
+}
+
+void LocalCoordinatorClient::on_message(NodeId id, Peer& peer, const NodeMessage& message, Time now) {
   if (const auto* answer = std::get_if<PeerUidAnswer>(&message)) {
     server_->answer(answer->id, answer->ok);
   } else if (peer.joined) {
-    coordinator_.on_message(peer.id, message, now);
+    coordinator_.on_message(id, message, now);
   } else if (const auto* node = std::get_if<NodeInfo>(&message)) {
     peer.joined = true;
-    coordinator_.on_join(peer.id, *node, now);
+    newcomers_.erase(id);
+    coordinator_.on_join(id, *node, now);
   } else {
     peer.connection.close("did not identify itself");
   }
 }
 
 void LocalCoordinatorClient::remove_closed(Time now) {
-  // The coordinator may dismiss more peers meanwhile; they are closed then, so the loop finds them.
-  const auto closed = [](const Peer& peer) { return peer.connection.closed(); };
-  for (auto peer = peers_.begin(); (peer = std::ranges::find_if(peers_, closed)) != peers_.end();) {
-    const NodeId id = peer->id;
-    const std::string how = peer->connection.why_closed();
-    server_->forget(peer->address);
-    peers_.erase(peer);
-    coordinator_.on_disconnect(id, how, now);
+  // The coordinator may dismiss more peers meanwhile.
+  while (!closed_.empty()) {
+    const NodeId id = *closed_.begin();
+    // What it sent before it left.
+    receive(id, peers_.at(id), now);
+    closed_.erase(id);
+    const auto peer = peers_.extract(id);
+    newcomers_.erase(id);
+    server_->forget(peer.mapped().address);
+    coordinator_.on_disconnect(id, peer.mapped().connection.why_closed(), now);
   }
 }
 
 LocalCoordinatorClient::Peer* LocalCoordinatorClient::find(NodeId node) {
-  const auto found = std::ranges::find(peers_, node, &Peer::id);
-  return found == peers_.end() ? nullptr : &*found;
+  const auto found = peers_.find(node);
+  return found == peers_.end() ? nullptr : &found->second;
 }
 
 void LocalCoordinatorClient::send(NodeId node, const CoordinatorMessage& message) {
@@ -153,13 +187,17 @@ void LocalCoordinatorClient::send(NodeId node, const CoordinatorMessage& message
     inbox_.push_back(message);
   } else if (Peer* peer = find(node)) {
     peer->connection.send(message);
+    note_if_closed(node, *peer);
   } else if (store_nodes_) {
     guard_store([&] { store_nodes_->send(node, message); });
   }
 }
 
 void LocalCoordinatorClient::dismiss(NodeId node) {
-  if (Peer* peer = find(node)) peer->connection.close("was dismissed");
+  Peer* peer = find(node);
+  if (peer == nullptr) return;
+  peer->connection.close("was dismissed");
+  note_if_closed(node, *peer);
 }
 
 void LocalCoordinatorClient::begin_round(int round) {
@@ -167,12 +205,14 @@ void LocalCoordinatorClient::begin_round(int round) {
 }
 
 void LocalCoordinatorClient::verify_peer_uid(const net::PeerUidRequest& request) {
-  const auto asked = std::ranges::find_if(peers_, [&](const Peer& peer) {
+  const auto asked = std::ranges::find_if(peers_, [&](const auto& each) {
+    const Peer& peer = each.second;
     return peer.joined && !peer.connection.closed() && peer.address.same_host(request.peer);
   });
   if (asked == peers_.end())
     return server_->answer(request.id, store_nodes_ && store_nodes_->may_come_from(request.peer));
-  asked->connection.send(VerifyPeerUid{request.id, request.peer, request.local});
+  asked->second.connection.send(VerifyPeerUid{request.id, request.peer, request.local});
+  note_if_closed(asked->first, asked->second);
 }
 
 }  // namespace lockstep::launch

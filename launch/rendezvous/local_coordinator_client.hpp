@@ -1,9 +1,10 @@
 #pragma once
 
 #include <functional>
-#include <list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,6 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
 
  private:
   struct Peer {
-    NodeId id = 0;
     MessageConnection connection;
     net::Address address;
     /// It has sent its NodeInfo.
@@ -67,8 +67,11 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   void accept(net::AuthenticatedPeer& arrival, Time now);
   void on_refused_client(const net::RefusedClient& client);
   void verify_peer_uid(const net::PeerUidRequest& request);
-  void receive(Peer& peer, Time now);
-  void on_message(Peer& peer, const NodeMessage& message, Time now);
+  void receive_ready(Time now);
+  void receive(NodeId id, Peer& peer, Time now);
+  void on_message(NodeId id, Peer& peer, const NodeMessage& message, Time now);
+  void close_late_newcomers(Time now);
+  void note_if_closed(NodeId id, const Peer& peer);
   void remove_closed(Time now);
   void guard_store(const std::function<void()>& action);
   void watch_store_clients(Time now);
@@ -77,8 +80,12 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   std::unique_ptr<net::Server> server_;
   net::HostPort master_;
   std::string secret_name_;
-  std::list<Peer> peers_;
+  std::map<NodeId, Peer> peers_;
   NodeId next_id_ = 1;
+  /// Peers that have not joined yet, the oldest first.
+  std::set<NodeId> newcomers_;
+  /// Peers whose connection is closed, and of which the coordinator does not know that yet.
+  std::set<NodeId> closed_;
   /// Messages of the coordinator to this node that `work` has not returned yet.
   std::vector<CoordinatorMessage> inbox_;
   Coordinator coordinator_;

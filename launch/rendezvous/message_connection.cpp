@@ -21,8 +21,9 @@ constexpr std::size_t kMostUnsent = 4 << 20;
 
 }  // namespace
 
-MessageConnection::MessageConnection(net::FileDescriptor socket, int poll, std::string read_ahead)
-    : socket_(std::move(socket)), poll_(poll), incoming_(std::move(read_ahead)) {
+MessageConnection::MessageConnection(net::FileDescriptor socket, int poll, std::string read_ahead,
+                                     std::uint64_t key)
+    : socket_(std::move(socket)), poll_(poll), key_(key), incoming_(std::move(read_ahead)) {
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
   register_events(EPOLL_CTL_ADD);
 }
@@ -30,6 +31,7 @@ MessageConnection::MessageConnection(net::FileDescriptor socket, int poll, std::
 void MessageConnection::register_events(int operation) {
   epoll_event event{};
   event.events = waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.u64 = key_;
   if (poll_ >= 0 && epoll_ctl(poll_, operation, socket_.get(), &event) != 0)
     throw Error(std::string("cannot watch a connection: ") + std::strerror(errno) + ".");
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,9 +14,11 @@ namespace lockstep::launch {
 /// text. Not thread-safe.
 class MessageConnection {
  public:
-  /// Takes a connected socket, and the bytes that were already read from it. The epoll descriptor `poll`
-  /// becomes readable when `receive` has something to do; -1: no polling.
-  explicit MessageConnection(net::FileDescriptor socket, int poll = -1, std::string read_ahead = "");
+  /// Takes a connected socket, and the bytes that were already read from it: call `receive` once for those.
+  /// The epoll descriptor `poll` becomes readable when `receive` has something to do, and its event's
+  /// data.u64 is `key`; -1: no polling.
+  explicit MessageConnection(net::FileDescriptor socket, int poll = -1, std::string read_ahead = "",
+                             std::uint64_t key = 0);
 
   bool closed() const noexcept { return !why_closed_.empty(); }
   /// Completes a sentence about the peer: "closed its connection". Empty while the connection is open.
@@ -42,6 +45,7 @@ class MessageConnection {
 
   net::FileDescriptor socket_;
   int poll_;
+  std::uint64_t key_;
   /// Whether buffered data wait for the socket.
   bool waits_to_send_ = false;
   std::string incoming_;

@@ -29,6 +29,13 @@ std::string range_text(int least, int most) {
   return least == most ? fmt::to_string(least) : fmt::format("{}:{}", least, most);
 }
 
+std::string first_and_last(const std::vector<std::string>& items) {
+  constexpr std::size_t kMost = 16;
+  if (items.size() <= kMost) return fmt::format("{}", fmt::join(items, ", "));
+  return fmt::format("{}, ({} more), {}", fmt::join(items.begin(), items.begin() + kMost - 1, ", "),
+                     items.size() - kMost, items.back());
+}
+
 std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes) {
   std::vector<Node*> result;
   for (auto& node : nodes) {
@@ -63,15 +70,15 @@ std::vector<Assignment> assign_ranks(const std::vector<Node*>& order) {
 }
 
 std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignment>& assignments) {
-  std::string text;
+  std::vector<std::string> parts;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const int first = assignments[i].first_rank;
     const int last = first + order[i]->info.local_world_size - 1;
     const std::string ranks =
         first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
-    text += fmt::format("{}node {} = {} ({})", i == 0 ? "" : ", ", i, order[i]->info.host, ranks);
+    parts.push_back(fmt::format("node {} = {} ({})", i, order[i]->info.host, ranks));
   }
-  return text;
+  return first_and_last(parts);
 }
 
 }  // namespace lockstep::launch

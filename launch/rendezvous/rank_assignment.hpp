@@ -42,7 +42,10 @@ std::vector<Node*> candidates(std::vector<Node>& nodes, int max_nodes);
 /// consecutive, and so are its ranks within its role, as in torchrun.
 std::vector<Assignment> assign_ranks(const std::vector<Node*>& order);
 
-/// "node 0 = a (ranks 0-1), node 1 = b (rank 2)".
+/// "a, b, c"; of more than 16 the first 15, how many are left out, and the last: every node is told the text.
+std::string first_and_last(const std::vector<std::string>& items);
+
+/// "node 0 = a (ranks 0-1), node 1 = b (rank 2)", shortened as first_and_last does.
 std::string rank_map(const std::vector<Node*>& order, const std::vector<Assignment>& assignments);
 
 /// "1 node", "2 nodes".

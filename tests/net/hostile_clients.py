@@ -155,6 +155,9 @@ class Hostile(unittest.TestCase):
             self.check_service()
 
     def test_silent_unauthenticated_make_room(self):
+        self.assertEqual(self.server.end(), 0)
+        self.server = Server(descriptors=1024)
+        self.before = self.server.memory()
         unauthenticated = [self.attack(b"\0\xce") for _ in range(1000)]
         self.check_service()
         self.assertTrue(is_closed(unauthenticated[0]))

@@ -117,6 +117,17 @@ TEST(Server, StopEndsEveryClient) {
   EXPECT_EQ(server.get("k"), "v");
 }
 
+TEST(Server, OldestUnauthenticatedClientMakesRoom) {
+  Server server(listen_on_loopback(0), {.most_unauthenticated = 3});
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 4; ++i) silent.push_back(connect_to({server.address()}, soon()));
+  EXPECT_TRUE(eventually([&] { return server.counts().turned_away == 1; }));
+  EXPECT_EQ(server.counts().open, 3U);
+  pollfd first{silent.front().get(), POLLIN, 0};
+  EXPECT_EQ(poll(&first, 1, 20000), 1) << "the first one is closed";
+  client_of(server).ping(soon());
+}
+
 TEST(Server, StartsAndStopsWithoutAClient) {
   for (int i = 0; i < 100; ++i) Server(listen_on_loopback(0));
 }

@@ -314,6 +314,37 @@ TEST(Coordinator, EndedJobThatSavedItsStateIsPreempted) {
   EXPECT_EQ(job.exit_code(0), 85);
 }
 
+/// A thousand nodes are told short texts: one of each of them would be a message of its own to each.
+TEST(Coordinator, ManyNodesAreNotListedToAllOfThem) {
+  const int count = 1000;
+  CoordinatorOptions options = nodes(count, count);
+  CoordinatorHarness job(options);
+  const auto join = [&](int i) {
+    NodeInfo info = job.info("host" + std::to_string(i), options);
+    info.node_rank = i;
+    job.coordinator.on_join(i, info, job.now);
+  };
+  for (int i = 0; i < 40; ++i) join(i);
+  job.pass(10s);
+  EXPECT_NE(job.words(7).find("host14, (24 more), host39); missing: node 40, 41"), std::string::npos)
+      << job.words(7);
+  EXPECT_NE(job.words(7).find("54, (944 more), 999"), std::string::npos) << job.words(7);
+  for (int i = 40; i < count; ++i) join(i);
+  ASSERT_EQ(job.got<Assignment>(count - 1).size(), 1U);
+  EXPECT_EQ(job.got<Assignment>(count - 1).front().group_rank, count - 1);
+  EXPECT_NE(job.words(999).find("1000 nodes: node 0 = host0 (rank 0), "), std::string::npos);
+  EXPECT_NE(job.words(999).find("(984 more), node 999 = host999 (rank 999)"), std::string::npos);
+  EXPECT_LT(job.words(7).size(), 3000U);
+  // After one has left, the others are still found by their ids.
+  job.coordinator.on_disconnect(500, "closed its connection", job.now);
+  EXPECT_NE(job.words(999).find("node 500 (host host500, process 1) closed its connection"),
+            std::string::npos);
+  for (int i = 0; i < count; ++i) {
+    if (i != 500) job.ended(i, 1, false);
+  }
+  EXPECT_EQ(job.got<Finish>(999).size(), 1U);
+}
+
 TEST(Coordinator, MissingNodesAreNamedUntilTheJoinTimeout) {
   CoordinatorOptions options = nodes(3, 3);
   CoordinatorHarness job(options);

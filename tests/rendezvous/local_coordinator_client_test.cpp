@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "lockstep/core/error.hpp"
@@ -84,6 +85,41 @@ TEST(LocalCoordinatorClient, MessagesReachTheLocalAndARemoteNode) {
   ASSERT_TRUE(host.eventually(assigned));
   EXPECT_EQ(std::get<Assignment>(received.back()).group_rank, 1);
   EXPECT_TRUE(std::holds_alternative<Assignment>(host.received.back()));
+}
+
+/// Each over a connection of its own, of which the coordinator reads only those that have something to say.
+TEST(LocalCoordinatorClient, ManyNodesJoinAndTheLossOfOneIsToldToAll) {
+  constexpr int kNodes = 200;
+  Host host(kNodes);
+  std::vector<MessageConnection> remote;
+  std::thread joining([&] {
+    for (int i = 1; i < kNodes; ++i) {
+      remote.emplace_back(net::connect_control({host.address}, "s", soon()));
+      remote.back().send(node(kNodes));
+    }
+  });
+  const auto is_assigned = [&] {
+    return !host.received.empty() && std::holds_alternative<Assignment>(host.received.back());
+  };
+  const bool assigned = host.eventually(is_assigned);
+  joining.join();
+  ASSERT_TRUE(assigned);
+  remote.back().close("test");
+  remote.pop_back();
+  std::set<int> ranks;
+  std::size_t stopped = 0;
+  const auto all_told = [&] {
+    for (auto& connection : remote) {
+      for (const auto& message : connection.receive<CoordinatorMessage>()) {
+        if (const auto* assignment = std::get_if<Assignment>(&message)) ranks.insert(assignment->group_rank);
+        if (std::holds_alternative<StopRound>(message)) ++stopped;
+      }
+    }
+    return stopped == remote.size();
+  };
+  EXPECT_TRUE(host.eventually(all_told));
+  EXPECT_EQ(ranks.size(), remote.size());
+  EXPECT_TRUE(host.has_said("closed its connection"));
 }
 
 TEST(LocalCoordinatorClient, LauncherWithAnotherSecretIsRefusedOnBothSides) {

@@ -65,5 +65,14 @@ TEST(RankAssignment, RanksOfNodesAndRolesAreContiguous) {
   EXPECT_EQ(rank_map(order, places), "node 0 = a (ranks 0-1), node 1 = b (ranks 2-4), node 2 = c (rank 5)");
 }
 
+TEST(RankAssignment, LongListsAreShortened) {
+  std::vector<std::string> items;
+  for (int i = 0; i < 16; ++i) items.push_back(std::to_string(i));
+  EXPECT_EQ(first_and_last(items), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15");
+  for (int i = 16; i < 4000; ++i) items.push_back(std::to_string(i));
+  EXPECT_EQ(first_and_last(items), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, (3984 more), 3999");
+  EXPECT_EQ(first_and_last({}), "");
+}
+
 }  // namespace
 }  // namespace lockstep::launch

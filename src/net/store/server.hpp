@@ -27,10 +27,10 @@ struct ServerOptions {
   /// served, for owners that cannot ask that host.
   bool verify_peer_uid = true;
   /// Maximum number of connections, in total and per host. The process's limit of open files also applies.
-  std::size_t most_connections = 16384;
+  std::size_t most_connections = 131072;
   std::size_t most_connections_per_host = 8192;
   /// Maximum number of unauthenticated connections; beyond it the oldest is closed.
-  std::size_t most_unauthenticated = 512;
+  std::size_t most_unauthenticated = 4096;
   /// Limit of the memory for all data from clients, including incomplete requests and unread answers.
   std::size_t most_bytes = std::size_t{512} << 20;
   /// Time limit of a connection to authenticate, and of the owner to verify a client's user.

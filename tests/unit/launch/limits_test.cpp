@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "launcher_process.hpp"
 
@@ -73,6 +75,27 @@ TEST(Limits, ProcessLimitIsReportedAndNothingIsLeft) {
   EXPECT_NE(job.err.find("fork: Resource temporarily unavailable"), std::string::npos) << job.err;
   EXPECT_NE(job.err.find("pids.max"), std::string::npos) << job.err;
   // ~Cgroup waits until no process is left in it.
+}
+
+/// A coordinator of several nodes has a connection to each; its ranks keep the limit of their user.
+TEST(Limits, CoordinatorRaisesItsLimitOfOpenFilesAndNotThatOfItsRanks) {
+  LauncherProcess job(
+      {"run", "--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-conf",
+       "last_call_timeout=0", "sh", "-c", "ulimit -Sn; grep -i '^max open files' /proc/$PPID/limits"},
+      {{"LOCKSTEP_JOB_TOKEN", "0123456789abcdef"}}, [] {
+        rlimit limit{};
+        getrlimit(RLIMIT_NOFILE, &limit);
+        const rlimit low{300, limit.rlim_max};
+        setrlimit(RLIMIT_NOFILE, &low);
+      });
+  const Finished ended = job.wait();
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  std::istringstream words(ended.out);
+  std::string rank, max, open, files, soft, hard;
+  words >> rank >> max >> open >> files >> soft >> hard;
+  EXPECT_EQ(rank, "300") << ended.out;
+  EXPECT_EQ(soft, hard) << ended.out;
+  EXPECT_NE(soft, "300") << "the hard limit here is too low to tell";
 }
 
 }  // namespace
