@@ -1,7 +1,9 @@
 // A training that can be killed, stopped and restarted, for resume_test.cpp and tests/faults.
 //
-// Every rank writes its loss of every step to OUT/losses.<rank>, one line per step, the bits in hexadecimal.
-// At the end rank 0 writes a last checkpoint with the complete state to OUT/final.
+// Every rank writes its loss of every step to OUT/losses.<rank>, one line per step, the bits in hexadecimal,
+// and that of every evaluation to OUT/evaluations.<rank>. At the end rank 0 writes a last checkpoint with the
+// complete state to OUT/final. A file OUT/throw.<rank> or OUT/leave.<rank> makes that rank throw an exception
+// or exit with success after its next step.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -17,9 +19,11 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -39,7 +43,11 @@ struct Options {
   std::string out;
   std::string folder;
   std::int64_t epochs = 4;
+  /// The training ends after this step, even if epochs are left; 0: none.
+  std::int64_t steps = 0;
   std::int64_t every = 7;
+  /// Steps between evaluations; 0: none.
+  std::int64_t evaluate_every = 0;
   std::string resume = "auto";
   /// Minimum duration of a step in milliseconds.
   std::int64_t step_time = 0;
@@ -61,7 +69,9 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("out", &Options::out, "Folder for losses and the end's state.")
           .add("folder", &Options::folder, "Folder for checkpoints.")
           .add("epochs", &Options::epochs, "Passes over the data.")
+          .add("steps", &Options::steps, "Steps at most; 0: no limit.")
           .add("every", &Options::every, "Steps between checkpoints.")
+          .add("evaluate-every", &Options::evaluate_every, "Steps between evaluations.")
           .add("resume", &Options::resume, "As CheckpointOptions.")
           .add("step-time", &Options::step_time, "Least milliseconds of a step.")
           .add("kills", &Options::kills, "Attempts that are killed.")
@@ -100,10 +110,19 @@ void await_kill(const Options& options) {
   std::this_thread::sleep_for(std::chrono::seconds(30));
 }
 
+/// What the files OUT/throw.<rank> and OUT/leave.<rank> ask for, once.
+void obey_files(const Options& options, int rank) {
+  const auto asked = [&](const char* what) {
+    return std::filesystem::remove(options.out + "/" + what + "." + std::to_string(rank));
+  };
+  if (asked("throw")) throw lockstep::Error("an exception was asked for.");
+  if (asked("leave")) std::_Exit(0);
+}
+
 class Losses {
  public:
-  Losses(const std::string& folder, int rank)
-      : file_(folder + "/losses." + std::to_string(rank), std::ios::app) {}
+  Losses(const std::string& folder, const std::string& name, int rank)
+      : file_(folder + "/" + name + "." + std::to_string(rank), std::ios::app) {}
 
   void write(std::int64_t step, const at::Tensor& loss) {
     char line[64];
@@ -127,12 +146,24 @@ torch::nn::Sequential make_model() {
                                torch::nn::Dropout(0.3), torch::nn::Linear(32, 1));
 }
 
-lockstep::DataLoader make_loader() {
-  torch::manual_seed(4);
+lockstep::DataLoader make_loader(std::uint64_t seed = 4, bool shuffle = true) {
+  torch::manual_seed(seed);
   const at::Tensor x = torch::randn({400, 6});
   auto data =
       std::make_shared<lockstep::TensorDataset>(lockstep::Batch{{"x", x}, {"y", x.sum(1, true).sin()}});
-  return lockstep::DataLoader(data, {.batch_size = 4, .shuffle = true, .num_workers = 1, .seed = 11});
+  return lockstep::DataLoader(data, {.batch_size = 4, .shuffle = shuffle, .num_workers = 1, .seed = 11});
+}
+
+/// The sum of the losses of all batches of all ranks, without gradients.
+template <class Model>
+at::Tensor evaluate(const Accelerator& accelerator, torch::nn::Sequential& net, Model& model,
+                    lockstep::DataLoader& batches) {
+  const at::NoGradGuard guard;
+  net->eval();
+  at::Tensor sum = torch::zeros({});
+  for (auto& batch : batches) sum += torch::mse_loss(model(batch["x"]), batch["y"]);
+  net->train();
+  return accelerator.reduce(sum);
 }
 
 int run(const Options& options) {
@@ -144,6 +175,8 @@ int run(const Options& options) {
   lockstep::optim::LrScheduler cosine(optimizer,
                                       {.name = "cosine", .num_warmup_steps = 5, .num_training_steps = 500});
   auto [ddp, opt, scheduler, batches] = accelerator.prepare(model, optimizer, cosine, loader);
+  std::optional<decltype(accelerator.prepare(make_loader()))> evaluation;
+  if (options.evaluate_every > 0) evaluation.emplace(accelerator.prepare(make_loader(5, false)));
   torch::manual_seed(100 + static_cast<std::uint64_t>(rank));  // Dropout differs between the ranks.
   Checkpoints checkpoints(accelerator, {.folder = options.agree ? options.folder : "",
                                         .every = options.agree ? options.every : 0,
@@ -151,9 +184,10 @@ int run(const Options& options) {
                                         .resume = options.agree ? options.resume : "never"});
   checkpoints.resume();
   write_pid(options.out + "/pid." + std::to_string(rank));
-  Losses losses(options.out, rank);
+  Losses losses(options.out, "losses", rank), evaluations(options.out, "evaluations", rank);
   const bool is_killed = plan_kill(accelerator, options);
-  while (batches.epoch() < options.epochs) {
+  const auto is_last = [&] { return options.steps > 0 && checkpoints.step() >= options.steps; };
+  while (batches.epoch() < options.epochs && !is_last()) {
     for (auto& batch : batches) {
       const at::Tensor loss = torch::mse_loss(ddp(batch["x"]), batch["y"]);
       const bool deadly = accelerator.world().restart_count == 0 && rank == options.kill_rank &&
@@ -165,13 +199,18 @@ int run(const Options& options) {
       scheduler.step();
       losses.write(checkpoints.step(), loss);
       std::this_thread::sleep_for(milliseconds(options.step_time));
+      // Before the checkpoint, so that no evaluation is left out after a restart.
+      if (const auto done = checkpoints.step() + 1; evaluation && done % options.evaluate_every == 0)
+        evaluations.write(done, evaluate(accelerator, model, ddp, *evaluation));
       ++steps_done;
+      obey_files(options, rank);
       if (checkpoints.after_step()) {
         std::cout << "rank " + std::to_string(rank) + " stopped at step " +
                          std::to_string(checkpoints.step()) + "\n"
                   << std::flush;
         return lockstep::kPreemptedExitCode;
       }
+      if (is_last()) break;
     }
   }
   if (is_killed) await_kill(options);
