@@ -156,12 +156,14 @@ CpuBackend::WorkPointer CpuBackend::enqueue(OpType type, OpMeta meta, const Call
   // An operation over Gloo takes longer than waking a worker.
   const bool urgent = several || meta.bytes > kUrgentBytes || transport_->concurrency() > 1;
   auto entry = queue_->add(
-      [transport = transport_, tracker = tracker_, id, call, copies = std::move(copies),
+      [transport = transport_, tracker = tracker_, failed = failed_, id, call, copies = std::move(copies),
        run = std::move(body)]() mutable {
         try {
-          transport->begin(call);
-          run(*transport);
-          copies.copy_back();
+          run_after_success(*failed, tracker->who(), call.meta.name, [&] {
+            transport->begin(call);
+            run(*transport);
+            copies.copy_back();
+          });
         } catch (...) {
           tracker->finish(id, false);
           throw;
@@ -184,8 +186,10 @@ void CpuBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& 
   try {
     const Heartbeat::Waiting beat(process_heartbeat(), meta.name, id.sequence);
     queue_->run([&] {
-      transport_->begin({meta, id.sequence, OperationLabel::current()});
-      transport_->run(collective);
+      run_after_success(*failed_, tracker_->who(), meta.name, [&] {
+        transport_->begin({meta, id.sequence, OperationLabel::current()});
+        transport_->run(collective);
+      });
     });
     tracker_->finish(id, true);
   } catch (...) {

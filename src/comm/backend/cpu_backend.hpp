@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/backend/failed_operation.hpp"
 #include "comm/backend/operation_queue.hpp"
 #include "comm/diagnostics/operation_tracker.hpp"
 #include "comm/transport/transport.hpp"
@@ -44,7 +45,8 @@ class HostStaging {
 
 /// c10d's interface to the transport of a group's CPU tensors. Every collective is recorded, verified and run
 /// through enqueue(), or through all_reduce_now() if the caller waits for it immediately. It runs in the
-/// thread that waits for it or in a worker. GPU tensors are copied through the host.
+/// thread that waits for it or in a worker. Once one has failed on this rank, those behind it are not run:
+/// see FailedOperation. GPU tensors are copied through the host.
 class CpuBackend final : public c10d::Backend {
  public:
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
@@ -74,6 +76,9 @@ class CpuBackend final : public c10d::Backend {
     tracker_->abort(reason);
     transport_->abort(reason);
   }
+
+  /// Whether an operation has failed on this rank, so that no other one runs.
+  bool has_failed() const noexcept { return failed_->any(); }
 
   /// allreduce() of one tensor in the calling thread; returns when it is done. Creates no Work, which would
   /// take as long as a small operation itself.
@@ -125,6 +130,7 @@ class CpuBackend final : public c10d::Backend {
 
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<OperationTracker> tracker_;
+  std::shared_ptr<FailedOperation> failed_ = std::make_shared<FailedOperation>();
   std::shared_ptr<OperationQueue> queue_;
   std::shared_ptr<OperationQueue> message_waits_;  // One worker per message that is waited for.
   std::atomic<std::uint64_t> operations_{0};

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/backend/failed_operation.hpp"
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/errors.hpp"
 #include "core/time.hpp"
@@ -117,6 +118,9 @@ void OperationTracker::explain_and_rethrow(const OperationId& id) {
   } catch (const ConnectionLost& error) {
     throw_if_aborted(record.text());
     connection_is_lost(record, error.what(), false);
+  } catch (const EarlierOperationFailed&) {
+    throw_if_aborted(record.text());
+    throw;
   } catch (const CommunicationError& error) {
     throw_if_aborted(record.text());
     connection_is_lost(record, error.what(), true);

@@ -44,6 +44,9 @@ class OperationTracker {
   OperationTracker(std::shared_ptr<Diagnostics> diagnostics, Scope scope, const std::string& backend,
                    const Store& store);
 
+  /// "rank 1 of 2", for messages.
+  const std::string& who() const noexcept { return scope_.members.who; }
+
   /// From now on operations that begin or fail throw CommunicationError with this reason, at once: other
   /// ranks are not asked. The first call counts.
   void abort(const std::string& reason);
