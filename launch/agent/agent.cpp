@@ -50,12 +50,13 @@ NodeInfo this_node(const LaunchConfig& config, const Environment& environment) {
 }  // namespace
 
 Agent::Agent(const LaunchConfig& config, const Environment& environment, ProcessSupervisor& supervisor,
-             CoordinatorClient& coordinator, Console& console)
+             CoordinatorClient& coordinator, Console& console, JobMetrics* metrics)
     : config_(config),
       environment_(environment),
       supervisor_(supervisor),
       coordinator_(coordinator),
       console_(console),
+      metrics_(metrics),
       forwarder_(console),
       events_(config, console) {}
 
@@ -86,6 +87,7 @@ void Agent::run_round(const Assignment& assignment) {
            .repeat = again ? spec_.repeat + 1 : 0,
            .master = assignment.own_store.value_or(coordinator_.master()),
            .folder = config_.log_dir.empty() ? supervisor_.reaper.folder() : config_.log_dir};
+  if (metrics_ != nullptr) metrics_->begin_round(assignment, config_.local_world_size);
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
@@ -149,8 +151,7 @@ void Agent::poll_coordinator(net::Deadline now) {
 
 void Agent::on_deadlines(net::Deadline now) {
   if (round_ && now >= round_->deadline()) {
-    if (const auto ranks = round_->on_deadline(); !ranks.empty())
-      send(StatusReport{spec_.assignment.round, ranks});
+    if (const auto ranks = round_->on_deadline(); !ranks.empty()) report_status(ranks);
   }
   if (const auto stacks = stacks_.work(now)) pass_on_stacks(*stacks);
   if (traces_ && now >= traces_->deadline() && (!round_ || traces_->is_over(round_->statuses(), now))) {
@@ -321,7 +322,13 @@ void Agent::on_lost(const std::string& why) {
 
 void Agent::send(const NodeMessage& message) { coordinator_.send(message, net::Clock::now()); }
 
+void Agent::report_status(const std::vector<RankStatus>& ranks) {
+  send(StatusReport{spec_.assignment.round, ranks});
+  if (metrics_ != nullptr) metrics_->see(ranks, net::Clock::now());
+}
+
 void Agent::report_end() {
+  if (metrics_ != nullptr) metrics_->see(round_->statuses(), net::Clock::now());
   // Others may wait for ranks that have exited.
   if (round_->succeeded()) send(StatusReport{spec_.assignment.round, round_->statuses()});
   RoundEnded ended{

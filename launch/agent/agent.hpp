@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/event_log.hpp"
 #include "agent/round.hpp"
@@ -10,6 +11,7 @@
 #include "config/launch_config.hpp"
 #include "lockstep/core/environment.hpp"
 #include "logs/log_forwarder.hpp"
+#include "metrics/job_metrics.hpp"
 #include "process/process_supervisor.hpp"
 #include "rendezvous/coordinator_client.hpp"
 
@@ -28,9 +30,9 @@ namespace lockstep::launch {
 /// - Processes that outlive the ranks get SIGTERM, then SIGKILL.
 class Agent {
  public:
-  /// All must outlive the agent.
+  /// All must outlive the agent. `metrics` is told of the ranks; null: nobody is.
   Agent(const LaunchConfig& config, const Environment& environment, ProcessSupervisor& supervisor,
-        CoordinatorClient& coordinator, Console& console);
+        CoordinatorClient& coordinator, Console& console, JobMetrics* metrics = nullptr);
 
   /// Runs the job to its end. Returns its exit status: 0, the first failure's exit code, 128 + a signal
   /// number, or 1 if the coordinator was lost. In a job of one node, throws SpawnError if the program cannot
@@ -70,6 +72,8 @@ class Agent {
   void on_lost(const std::string& why);
   void pass_on_cause();
   void send(const NodeMessage& message);
+  /// Tells the coordinator and the metrics.
+  void report_status(const std::vector<RankStatus>& ranks);
   void report_end();
 
   const LaunchConfig& config_;
@@ -77,6 +81,7 @@ class Agent {
   ProcessSupervisor& supervisor_;
   CoordinatorClient& coordinator_;
   Console& console_;
+  JobMetrics* metrics_;
   LogForwarder forwarder_;
   EventLog events_;
   WorkerSpec spec_;

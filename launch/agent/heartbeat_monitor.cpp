@@ -60,6 +60,7 @@ std::vector<RankStatus> HeartbeatMonitor::statuses(const std::vector<Worker>& wo
     rank.process = fmt::format("{}{}pid {}", node_, node_.empty() ? "" : ", ", worker.pid);
     rank.beat = read_heartbeat(file(worker.local_rank));
     if (rank.beat) {
+      rank.counters = read_rank_counters(file(worker.local_rank));
       rank.still = since(rank.beat->beat_time);
       // Needed only for ranks without a recent heartbeat.
       if (const char state = rank.still >= kInterval ? process_stat(rank.beat->pid).state : 0; state != 0)

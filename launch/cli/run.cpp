@@ -3,15 +3,20 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "agent/agent.hpp"
 #include "agent/open_coordinator.hpp"
 #include "agent/worker_spec.hpp"
 #include "config/launch_config.hpp"
+#include "core/host_name.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "failure/error_file.hpp"
 #include "lockstep/core/environment.hpp"
+#include "lockstep/core/version.hpp"
+#include "metrics/job_metrics.hpp"
+#include "metrics/metrics_server.hpp"
 #include "process/process_supervisor.hpp"
 #include "process/worker_process.hpp"
 
@@ -41,11 +46,17 @@ int launch(const LaunchConfig& config, Environment environment) {
   if (!config.quiet) {
     for (const auto& notice : config.notices) console.say(notice);
   }
+  JobMetrics metrics(config.run_id, host_name(), version());
+  std::optional<MetricsServer> server;
+  if (config.metrics) {
+    server.emplace(*config.metrics, [&metrics] { return metrics.text(net::Clock::now()); });
+    if (!config.quiet) console.say("metrics are at http://{}/metrics", server->address().text());
+  }
   const JobSecret secret = secret_for(config, environment);
   const auto coordinator = open_coordinator(config, secret);
   environment["LOCKSTEP_JOB_TOKEN"] = secret.value;
   supervision.reaper.add_tag(environment);
-  Agent agent(config, environment, supervision, *coordinator, console);
+  Agent agent(config, environment, supervision, *coordinator, console, config.metrics ? &metrics : nullptr);
   const int status = exit_status(config, agent.run());
   if (agent.was_forced()) exit_soon(status);
   return status;

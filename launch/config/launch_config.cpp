@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -292,6 +293,19 @@ void warn_of_several_launchers(const Environment& environment, LaunchConfig& con
       config.max_nodes));
 }
 
+std::optional<net::Address> metrics_address(const RunOptions& options) {
+  if (!options.metrics_port) return std::nullopt;
+  const auto address =
+      net::Address::numeric(options.metrics_address, static_cast<std::uint16_t>(*options.metrics_port));
+  if (!address) {
+    throw formatted<UsageError>(
+        "--metrics-address '{}': expected a numeric address of this host, such as 127.0.0.1 (this host "
+        "only), or 0.0.0.0 or :: (every host that reaches it).",
+        options.metrics_address);
+  }
+  return address;
+}
+
 /// Whether the job has one node and this launcher starts at least as many ranks as the job has tasks.
 bool runs_all_tasks(const Environment& environment, const LaunchConfig& config) {
   const auto number = [&](const char* name) {
@@ -326,6 +340,7 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   config.bindings = cpu_bindings(options, config.local_world_size, environment);
   config.heartbeat_timeout = milliseconds_of(options.heartbeat_timeout);
   config.restart_backoff = milliseconds_of(options.restart_backoff);
+  config.metrics = metrics_address(options);
   config.end_signals = parse_signals(options.signals_to_handle, config.notices);
   config.backend_name = options.standalone ? "c10d" : options.rdzv_backend;
   config.quiet = wants_quiet(environment, config.notices);

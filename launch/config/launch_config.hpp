@@ -102,6 +102,8 @@ struct LaunchConfig {
   /// 0: hangs are only reported.
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds restart_backoff{1'000};
+  /// Where metrics are served; nullopt: they are not.
+  std::optional<net::Address> metrics;
   /// The signals that end the job.
   std::vector<int> end_signals;
   /// The backend as the user named it, for events.

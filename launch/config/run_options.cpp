@@ -128,7 +128,15 @@ void add_host_options(Table& table) {
       .add("restart-backoff", &RunOptions::restart_backoff,
            "Seconds to wait before a restart if the attempt lasted less than 10 s; doubled each time, up to "
            "30. 0: restart at once.",
-           metavar("SECONDS"), between(0, 30), full_name_only());
+           metavar("SECONDS"), between(0, 30), full_name_only())
+      .add("metrics-port", &RunOptions::metrics_port,
+           "Serve Prometheus's metrics of this node's ranks by HTTP at this port, path /metrics. 0: a free "
+           "port, which is printed.",
+           metavar("PORT"), between(0, 65535), full_name_only())
+      .add("metrics-address", &RunOptions::metrics_address,
+           "The numeric address at which metrics are served: by default only to this host; 0.0.0.0 or :: to "
+           "every host that reaches it, without authentication.",
+           metavar("ADDRESS"), not_empty(), full_name_only());
 }
 
 void add_output_options(Table& table) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/runtime/rank_counters.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep::launch {
@@ -17,6 +18,8 @@ struct RankStatus {
   std::string process;
   /// nullopt: it never sent a heartbeat.
   std::optional<HeartbeatRecord> beat;
+  /// Known on the rank's own host.
+  std::optional<RankCounters> counters = {};
   /// The state of its process as in ps (ProcessStat::state); '?': unknown.
   char process_state = '?';
   /// Time since its last heartbeat.

@@ -195,7 +195,10 @@ class Reader {
   static_assert(std::is_empty_v<Type>)
 
 LOCKSTEP_FIELDS(net::HostPort, host, port);
-LOCKSTEP_FIELDS(RankStatus, rank, process, still, status, process_state, beat);
+LOCKSTEP_ALL_FIELDS(RankStatus, rank, process, still, status, process_state, beat, counters);
+void visit_fields(auto& form, RankStatus& message) {
+  LOCKSTEP_VALUES(rank, process, still, status, process_state, beat);
+}
 LOCKSTEP_FIELDS(ProcessFailure, rank, local_rank, pid, node, host, time, program, status, stopped, killed,
                 message, error, error_file, oom_kills, peak_memory, hung, is_secondary, log_file, last_lines);
 LOCKSTEP_FIELDS(RankFailed, round, failure);

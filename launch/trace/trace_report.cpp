@@ -17,7 +17,7 @@ std::string list(const Ranks& ranks) {
   return fmt::format("{} {}", std::ranges::size(ranks) == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-std::string milliseconds(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
+std::string milliseconds_text(double seconds) { return fmt::format("{:.3f} ms", seconds * 1e3); }
 
 /// The rank's last operation and its state.
 std::string last_of(const RankTrace& trace) {
@@ -104,7 +104,7 @@ std::string longest_waits(const std::vector<MergedCollective>& merged) {
   order.resize(std::min(order.size(), kLongestWaits));
   std::string text = order.empty() ? "" : "longest waits:\n";
   for (const auto* collective : order) {
-    text += fmt::format("  {} in {} of {} for {}\n", milliseconds(wait_of(*collective)),
+    text += fmt::format("  {} in {} of {} for {}\n", milliseconds_text(wait_of(*collective)),
                         collective->by_rank.begin()->second->text(), collective->group,
                         list(last_ranks(*collective)));
   }
@@ -116,7 +116,7 @@ std::string lateness_text(const std::vector<Lateness>& all) {
   for (const auto& rank : all) {
     const double count = std::max(rank.collectives, 1);
     text += fmt::format("{:6}  {:11}  {:9}  {:>14} {:>14}\n", rank.rank, rank.collectives, rank.last,
-                        milliseconds(rank.late / count), milliseconds(rank.waited / count));
+                        milliseconds_text(rank.late / count), milliseconds_text(rank.waited / count));
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 
+#include "core/runtime/rank_counters.hpp"
 #include "data/data_loader_pass.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -339,6 +340,7 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
   auto batch = pass_->next();
   if (batch) {
     batch_ = std::move(*batch);
+    count_samples(static_cast<std::uint64_t>(batch_.size()));
   } else {
     pass_.reset();
   }

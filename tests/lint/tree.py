@@ -15,8 +15,8 @@ DATASETS_FOLDERS = ["cache", "distributed", "arrow", "table", "dataset", "writer
 # Where Arrow's headers are included.
 ARROW_FOLDERS = ["arrow", "table", "writers", "readers"]
 # A folder of the launcher includes only folders before it: there are no cycles among them.
-LAUNCH_FOLDERS = ["process", "logs", "failure", "config", "rendezvous", "torchrun_interop", "agent", "slurm",
-                  "checkpoint", "trace", "report", "cli"]
+LAUNCH_FOLDERS = ["process", "logs", "failure", "config", "rendezvous", "torchrun_interop", "metrics", "agent",
+                  "slurm", "checkpoint", "trace", "report", "cli"]
 OURS = ["include", "src", "launch", "trainers", "tools", "examples", "tests"]
 
 _TOKEN = re.compile(

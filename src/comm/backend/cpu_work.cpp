@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/runtime/rank_counters.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -41,6 +42,7 @@ CpuWork::CpuWork(c10d::OpType type, std::shared_ptr<OperationQueue> queue, Opera
       entry_(std::move(entry)) {}
 
 bool CpuWork::wait(std::chrono::milliseconds) {
+  const WaitTime time;
   try {
     queue_->wait(entry_);
   } catch (...) {

@@ -17,6 +17,7 @@
 #include <exception>
 
 #include "core/runtime/process_handle.hpp"
+#include "core/runtime/rank_counters.hpp"
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -242,6 +243,7 @@ void Heartbeat::accepts_stack_signal(int number) noexcept {
 
 Heartbeat::Waiting::Waiting(Heartbeat& heartbeat, std::string_view what, std::uint64_t number) noexcept
     : heartbeat_(heartbeat), exceptions_(std::uncaught_exceptions()) {
+  begin_wait();
   if (heartbeat_.page_ == nullptr) return;
   if (const auto before = newest_beat(snapshot_of(*heartbeat_.page_))) {
     activity_ = activity_of(before->activity);
@@ -252,6 +254,7 @@ Heartbeat::Waiting::Waiting(Heartbeat& heartbeat, std::string_view what, std::ui
 }
 
 Heartbeat::Waiting::~Waiting() {
+  end_wait();
   if (std::uncaught_exceptions() > exceptions_) return;
   heartbeat_.beat(activity_, {what_, strnlen(what_, sizeof what_)}, number_);
 }
@@ -293,7 +296,9 @@ void make_heartbeat_file(const std::string& path) {
   const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   Page empty{};
   std::memcpy(empty.magic, kMagic, sizeof kMagic);
-  if (!file || write(file.get(), &empty, sizeof empty) != static_cast<ssize_t>(sizeof empty))
+  static_assert(sizeof empty <= 4096, "rank_counters.cpp has the next page");
+  if (!file || write(file.get(), &empty, sizeof empty) != static_cast<ssize_t>(sizeof empty) ||
+      add_rank_counters(file.get()) != 0)
     throw Error(fmt::format("cannot make the heartbeat file '{}': {}.", path, std::strerror(errno)));
 }
 

@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "core/runtime/rank_counters.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -61,6 +62,40 @@ TEST_F(HeartbeatFile, AWaitEndsWithWhatWasBefore) {
   EXPECT_EQ(record().text(), "forward, step 0");
   EXPECT_EQ(record().activity, Activity::working);
   EXPECT_GT(record().beat_time, before);
+}
+
+/// This process has no launcher, so it counts in its own memory; a file that nobody counts in has zeros.
+TEST_F(HeartbeatFile, CountersAreOfSamplesAndWaits) {
+  using std::chrono::milliseconds;
+  const RankCounters before = rank_counters();
+  count_samples(30);
+  count_samples(2);
+  EXPECT_EQ(rank_counters().samples, before.samples + 32);
+  EXPECT_EQ(rank_counters().waited, before.waited);
+  Heartbeat heartbeat(path_);
+  heartbeat.working("forward");
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const Heartbeat::Waiting wait(heartbeat, "all_reduce", 1);
+    // Within another one of this thread: not counted twice.
+    const WaitTime inner;
+    std::this_thread::sleep_for(milliseconds(30));
+  }
+  const std::chrono::nanoseconds passed = std::chrono::steady_clock::now() - begin;
+  const auto waited = rank_counters().waited - before.waited;
+  EXPECT_GE(waited, 30'000'000u);
+  EXPECT_LE(waited, static_cast<std::uint64_t>(passed.count()));
+  std::thread([] {
+    const WaitTime other;
+    std::this_thread::sleep_for(milliseconds(5));
+  }).join();
+  EXPECT_GE(rank_counters().waited - before.waited, waited + 5'000'000u);
+  EXPECT_EQ(record().text(), "forward, step 0");
+  const auto in_file = read_rank_counters(path_);
+  ASSERT_TRUE(in_file.has_value());
+  EXPECT_EQ(in_file->samples + in_file->waited, 0u);
+  std::filesystem::resize_file(path_, 4096);
+  EXPECT_FALSE(read_rank_counters(path_).has_value());
 }
 
 TEST_F(HeartbeatFile, AWaitThatFailsIsWhatWasDoneLast) {
