@@ -264,6 +264,13 @@ TEST_F(Mnist, HasItsOwnTestImages) {
   EXPECT_EQ(count_lines_with(job.out, "training on 54 images, validating on 6, testing on 21"), 1) << job.out;
   EXPECT_EQ(count_lines_with(job.out, "normalized by mean / standard deviation: 0."), 1) << job.out;
   EXPECT_GT(number_after(job.out, "test accuracy "), 0.9) << job.out;
+  // The last line names the launcher that started the ranks, which draws what they logged.
+  ASSERT_EQ(lines_with(job.out, "report: ").size(), 1U) << job.out;
+  const Words command = split(lines_of(job.out).back().substr(std::string("report: ").size()));
+  ASSERT_EQ(Words(command.begin() + 1, command.end()), (Words{"report", file("out")})) << job.out;
+  EXPECT_EQ(fs::path(command.front()).filename(), "lockstep");
+  EXPECT_EQ(LauncherProcess({"report", file("out")}).wait().status, 0);
+  EXPECT_TRUE(contains_all(read_file(file("out/report.html")), {"<svg", "loss", "accuracy"}));
 }
 
 /// This program supports the options of the library's Trainer.
@@ -281,6 +288,10 @@ TEST_F(Mnist, EndsEarlyAndReportsWhatItLogs) {
   for (const auto& entry : fs::recursive_directory_iterator(file("out/runs")))
     if (entry.is_regular_file()) reported += read_file(entry.path());
   EXPECT_TRUE(contains_all(reported, {"train/loss", "eval/accuracy", "test/accuracy"}));
+  const Finished silent =
+      start_alone(words("--epochs 1 --report-to none") + Words{"--output-dir", file("silent")})->wait();
+  EXPECT_EQ(silent.status, 0) << silent.err;
+  EXPECT_EQ(lines_with(silent.out, "report: "), Words()) << silent.out;
 }
 
 TEST_F(Mnist, AccumulatesGradientsAndAveragesWeights) {

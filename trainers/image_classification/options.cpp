@@ -30,6 +30,7 @@ Options::Options() {
   weight_decay = 1e-2;
   max_grad_norm = 0;
   logging_strategy = lockstep::IntervalStrategy::epoch;
+  report_to = {"jsonl"};
   eval_strategy = lockstep::IntervalStrategy::epoch;
   save_total_limit = 2;
   dataloader_num_workers = 1;

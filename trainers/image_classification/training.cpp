@@ -42,6 +42,16 @@ void check_output_folder(const std::filesystem::path& folder) {
   const lockstep::AtomicFile trial(folder / lockstep::kModelFileName);
 }
 
+/// The last line: the command that draws what happened.
+void print_report_command(const Accelerator& accelerator, const Options& options) {
+  lockstep::TrainingArguments of_model = options;
+  of_model.output_dir = options.model_dir;
+  std::string command = lockstep::report_command(of_model);
+  // Checkpoints may be elsewhere.
+  if (command.empty()) command = lockstep::report_command(options);
+  if (!command.empty()) accelerator.print("report: ", command);
+}
+
 /// Each rank reports the images that its own workers could not read.
 void print_bad_images(const Accelerator& accelerator, const Images& images) {
   for (const auto& folder : images.folders) {
@@ -137,6 +147,7 @@ int train_and_test(Accelerator& accelerator, const Model& model, const Images& i
     trainer.save_model(options.model_dir);
   }
   accelerator.print("saved ", options.model_dir, "/", lockstep::kModelFileName);
+  if (accelerator.is_main_process()) print_report_command(accelerator, options);
   accelerator.wait_for_everyone();
   return 0;
 }

@@ -42,11 +42,18 @@ class TrackerCallback final : public TrainerCallback {
   std::shared_ptr<RunTrackers> trackers_;
 };
 
+/// The command that draws a training with these arguments: "lockstep report out", with the folder that has
+/// the files which report_to names, or checkpoints. Empty if there is nothing to draw. If no `lockstep` is on
+/// PATH and this process was started by one, the command has its path. *Local*; reads the file system.
+std::string report_command(const TrainingArguments& args);
+
 /// Prints each log entry as one line on rank 0's standard output: {'loss': 0.25, 'epoch': 1}.
 class PrinterCallback final : public TrainerCallback {
  public:
   /// Prints the values in the order in which they were logged. *Local*.
   void on_log(CallbackContext& event) override;
+  /// Prints report_command(), if there is one. *Local*.
+  void on_train_end(CallbackContext& event) override;
 };
 
 /// A progress bar of the steps on rank 0's standard error (remaining time, steps per second, last loss and
@@ -62,7 +69,7 @@ class ProgressCallback final : public TrainerCallback {
   /// Shows loss, learning rate and the samples per second of all ranks since this run began in the bar, if
   /// there is a loss among the values, and prints the line above it. *Local*.
   void on_log(CallbackContext& event) override;
-  /// Ends the bar's line. *Local*.
+  /// Ends the bar's line, and prints report_command(), if there is one. *Local*.
   void on_train_end(CallbackContext& event) override;
 
  private:

@@ -3,11 +3,16 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/callbacks.hpp"
@@ -16,6 +21,75 @@
 namespace lockstep {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr const char* kLauncher = "lockstep";
+
+std::string quoted_if_necessary(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-=:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char letter : word) quoted += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return quoted + "'";
+}
+
+bool is_on_path(const std::string& program) {
+  std::istringstream folders(find_variable(process_environment(), "PATH").value_or(""));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (!folder.empty() && ::access((fs::path(folder) / program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+/// A path below the working folder, if it is there, as a user would write it.
+std::string short_path(const fs::path& path) {
+  std::error_code unknown;
+  const fs::path relative = path.lexically_relative(fs::current_path(unknown));
+  return relative.empty() || relative.begin()->string() == ".." ? path.string() : relative.string();
+}
+
+/// The word that starts the launcher here.
+std::string launcher() {
+  if (is_on_path(kLauncher)) return kLauncher;
+  std::error_code none;
+  const fs::path parent = fs::read_symlink(fmt::format("/proc/{}/exe", getppid()), none);
+  return !none && parent.filename() == kLauncher ? quoted_if_necessary(short_path(parent)) : kLauncher;
+}
+
+bool is_within(const fs::path& folder, const fs::path& path) {
+  const fs::path relative =
+      fs::absolute(path).lexically_normal().lexically_relative(fs::absolute(folder).lexically_normal());
+  return !relative.empty() && relative.begin()->string() != "..";
+}
+
+bool has_checkpoint(const fs::path& folder) {
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    std::error_code unknown;
+    if (entry->path().filename().string().starts_with("checkpoint-") &&
+        fs::exists(entry->path() / "trainer_state.json", unknown))
+      return true;
+  }
+  return false;
+}
+
+bool writes_files(const std::string& tracker) {
+  return tracker == "jsonl" || tracker == "csv" || tracker == "tensorboard";
+}
+
+/// Empty: there is nothing to draw.
+std::string folder_to_draw(const TrainingArguments& args) {
+  const fs::path output = args.output_dir;
+  if (std::ranges::any_of(args.report_to, writes_files)) {
+    const fs::path logs = args.logging_dir.empty() ? output / "runs" : fs::path(args.logging_dir);
+    std::error_code unknown;
+    if (fs::is_directory(logs, unknown)) return is_within(output, logs) ? output : logs;
+  }
+  return has_checkpoint(output) ? output : fs::path();
+}
+
 void print_log(CallbackContext& event) {
   std::ostringstream line;
   for (const auto& [name, value] : event.values)
@@ -23,9 +97,24 @@ void print_log(CallbackContext& event) {
   event.trainer.accelerator().print("{", line.str(), "}");
 }
 
+/// Only the process that prints looks at the files.
+void print_report_command(CallbackContext& event) {
+  const auto& accelerator = event.trainer.accelerator();
+  if (!accelerator.is_main_process() || event.state.log_history.empty()) return;
+  const std::string command = report_command(event.args);
+  if (!command.empty()) accelerator.print("report: ", command);
+}
+
 }  // namespace
 
+std::string report_command(const TrainingArguments& args) {
+  const std::string folder = folder_to_draw(args);
+  return folder.empty() ? "" : fmt::format("{} report {}", launcher(), quoted_if_necessary(folder));
+}
+
 void PrinterCallback::on_log(CallbackContext& event) { print_log(event); }
+
+void PrinterCallback::on_train_end(CallbackContext& event) { print_report_command(event); }
 
 void ProgressCallback::on_train_begin(CallbackContext& event) {
   const bool known = !(event.args.max_duration && event.args.max_duration->is_time());
@@ -53,7 +142,10 @@ void ProgressCallback::on_log(CallbackContext& event) {
   print_log(event);
 }
 
-void ProgressCallback::on_train_end(CallbackContext& /*event*/) { bar_.reset(); }
+void ProgressCallback::on_train_end(CallbackContext& event) {
+  bar_.reset();
+  print_report_command(event);
+}
 
 void ProfilerCallback::on_train_begin(CallbackContext& event) {
   ProfileOptions options = options_;

@@ -164,8 +164,36 @@ TEST(TrainerTrackers, AreNotOpenedForNone) {
   TrainingArguments args = arguments(folder);
   args.report_to = {"none"};
   args.num_train_epochs = 1;
+  ::testing::internal::CaptureStdout();
   testing::train_plainly(1, args);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout().find("report: "), std::string::npos);
   EXPECT_FALSE(fs::exists(fs::path(args.output_dir) / "runs"));
+  EXPECT_EQ(report_command(args), "");
+}
+
+/// Once, by the rank that logs; where the files are, in a shell's words.
+TEST_P(TrackersOfRanks, AreNamedForTheReportInTheLastLine) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"jsonl"};
+  args.num_train_epochs = 1;
+  ::testing::internal::CaptureStdout();
+  testing::train_plainly(GetParam(), args);
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  const std::string line = "report: lockstep report " + args.output_dir + "\n";
+  EXPECT_TRUE(printed.ends_with("\n" + line)) << printed;
+  EXPECT_EQ(printed.find("report: "), printed.size() - line.size()) << printed;
+  args.report_to = {"csv"};
+  args.logging_dir = args.output_dir + "/it's here";
+  fs::create_directories(args.logging_dir);
+  EXPECT_EQ(report_command(args), "lockstep report " + args.output_dir);
+  args.output_dir += "/runs";
+  EXPECT_EQ(report_command(args), "lockstep report '" + folder.path().string() + "/out/it'\\''s here'");
+  args.report_to = {};
+  EXPECT_EQ(report_command(args), "") << "there are no checkpoints";
+  fs::create_directories(args.output_dir + "/checkpoint-3");
+  std::ofstream(args.output_dir + "/checkpoint-3/trainer_state.json") << "{}";
+  EXPECT_EQ(report_command(args), "lockstep report " + args.output_dir);
 }
 
 TEST(TrainerTrackers, TakeAnEvaluationAfterTheTraining) {
