@@ -91,6 +91,7 @@
 #include "lockstep/train/graphed_step.hpp"
 #include "lockstep/train/logger.hpp"
 #include "lockstep/train/metrics.hpp"
+#include "lockstep/train/mlflow_tracker.hpp"
 #include "lockstep/train/model_adapter.hpp"
 #include "lockstep/train/onednn_matmul.hpp"
 #include "lockstep/train/profiler.hpp"

@@ -25,12 +25,13 @@ struct Tracking::State {
   std::uint64_t run = 0, runs = 0;
   const Tracker* of_run = nullptr;
 
-  void close_run() {
+  /// `succeeded`: nothing has failed; otherwise the trackers are closed without an end.
+  void close_run(bool succeeded = true) {
     const auto closed = trackers->remove(of_run);
     run = 0;
     of_run = nullptr;
     resumed_at.reset();
-    if (closed) closed->finish();
+    if (closed && succeeded) closed->finish();
   }
 };
 
@@ -43,7 +44,8 @@ RunTrackers::RunTrackers(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 RunTrackers::~RunTrackers() {
   try {
-    close();
+    // An exception that passes ends the training, too.
+    if (is_open()) impl_->state->close_run(std::uncaught_exceptions() == 0);
   } catch (const std::exception& error) {
     std::cerr << "lockstep: a run's trackers could not be closed: " << error.what() << std::endl;
   }

@@ -104,7 +104,7 @@ std::unique_ptr<Tracker> make_csv_tracker(const std::filesystem::path& folder);
 std::unique_ptr<Tracker> make_tensorboard_tracker(const std::filesystem::path& folder);
 
 struct TrackerOptions {
-  /// Any of "jsonl", "csv" and "tensorboard".
+  /// Any of "jsonl", "csv", "tensorboard" and "mlflow" (see mlflow_tracker.hpp).
   std::vector<std::string> log_with = {};
   /// Folder of their files; created if needed. Use one folder per run: existing files are continued.
   std::filesystem::path folder = "runs";

@@ -112,7 +112,7 @@ void add_logging(Table& table) {
            "The first rank of each node uses --log-level too; otherwise only rank 0.")
       .add("disable-tqdm", &Args::disable_tqdm, "No progress bar.")
       .add("report-to", &Args::report_to, "Trackers; none is the default.",
-           one_of({"tensorboard", "jsonl", "csv", "none"}))
+           one_of({"tensorboard", "jsonl", "csv", "mlflow", "none"}))
       .add("logging-dir", &Args::logging_dir, "Folder of the trackers' files; default: runs in --output-dir.")
       .add("run-name", &Args::run_name, "Name of the run: a folder in --logging-dir.");
 }

@@ -1,7 +1,11 @@
 #include "lockstep/train/trackers.hpp"
 
+#include <algorithm>
+
 #include "core/file_system.hpp"
+#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/train/mlflow_tracker.hpp"
 
 namespace lockstep {
 namespace {
@@ -10,8 +14,9 @@ std::unique_ptr<Tracker> make_tracker(const std::string& name, const std::filesy
   if (name == "jsonl") return make_json_lines_tracker(folder);
   if (name == "csv") return make_csv_tracker(folder);
   if (name == "tensorboard") return make_tensorboard_tracker(folder);
+  if (name == "mlflow") return make_mlflow_tracker(folder, mlflow_options(process_environment(), folder));
   throw UsageError("log_with: '" + name +
-                   "' is not a tracker: expected jsonl, csv or tensorboard. Others are "
+                   "' is not a tracker: expected jsonl, csv, tensorboard or mlflow. Others are "
                    "made by the program and given to Trackers::add.");
 }
 
