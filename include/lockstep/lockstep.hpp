@@ -87,6 +87,7 @@
 #include "lockstep/train/checkpoints.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
 #include "lockstep/train/determinism.hpp"
+#include "lockstep/train/elastic.hpp"
 #include "lockstep/train/executable_batch_size.hpp"
 #include "lockstep/train/graphed_step.hpp"
 #include "lockstep/train/logger.hpp"

@@ -91,7 +91,11 @@ void Agent::run_round(const Assignment& assignment) {
   round_.emplace(config_, environment_, spec_, supervisor_, forwarder_);
   if (!start_ranks()) return;
   if (end_signal_ != 0) round_->stop(end_signal_);
-  while (round_->ranks_run()) wait_for_event();
+  while (round_->ranks_run()) {
+    wait_for_event();
+    report_ended_ranks();
+    round_->start_replacements();
+  }
   // The ranks' output is shown before anything is reported about their end.
   forwarder_.flush();
   held_stop_.reset();
@@ -200,7 +204,10 @@ void Agent::on_end_signal(int number) {
 }
 
 void Agent::on_child_ended() {
-  if (!round_ || !round_->reap()) return;
+  if (!round_) return;
+  const bool is_first_failure = round_->reap();
+  if (replaces_ranks()) return report_ended_ranks();
+  if (!is_first_failure) return;
   const ProcessFailure failure = round_->first_failure();
   send(RankFailed{spec_.assignment.round, failure});
   if (round_->is_stopping()) return round_->stop_at_once();
@@ -208,10 +215,28 @@ void Agent::on_child_ended() {
   stop_after_traces();
 }
 
+/// The coordinator decides what becomes of them.
+void Agent::report_ended_ranks() {
+  if (!round_ || !replaces_ranks()) return;
+  for (const auto& [process, record] : round_->take_ended())
+    send(RankEnded{spec_.assignment.round, process, record});
+}
+
+void Agent::on_replace(const ReplaceRank& replace) {
+  if (!round_ || replace.round != spec_.assignment.round || round_->is_stopping()) return;
+  spec_.processes[replace.rank - spec_.assignment.first_rank] = replace.process;
+  round_->replace(replace);
+}
+
 void Agent::on_message(const CoordinatorMessage& message) {
   std::visit(
       Overloaded{[&](const Assignment& assignment) { next_ = assignment; },
-                 [&](const StopRound& stop) { on_stop(stop); }, [&](const HangFound& hang) { on_hang(hang); },
+                 [&](const StopRound& stop) { on_stop(stop); },
+                 [&](const ReplaceRank& replace) { on_replace(replace); },
+                 [&](const KillRank& kill) {
+                   if (round_ && kill.round == spec_.assignment.round) round_->kill_rank(kill);
+                 },
+                 [&](const HangFound& hang) { on_hang(hang); },
                  [&](const CollectStacks& stacks) { ask_for_stacks(stacks.requester); },
                  [&](const Notice& notice) { console_.say(notice.text); },
                  [&](const Report& report) { console_.print(report.text); },

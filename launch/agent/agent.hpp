@@ -24,6 +24,7 @@ namespace lockstep::launch {
 /// - A rank fails: this is reported to the coordinator. The other ranks get SIGTERM and, after the shutdown
 /// timeout, SIGKILL. The coordinator decides about a restart. If the rank had waited for others until its
 /// timeout, stacks are printed first, on all nodes.
+/// - With --max-recoveries, the coordinator is told of each rank that ends, and may have it replaced.
 /// - A signal that ends the job (by default SIGTERM, SIGINT, SIGQUIT, SIGHUP): it is forwarded to the ranks,
 /// with the same timeout, and reported to the coordinator. A second one: SIGKILL at once.
 /// - SIGUSR1 and SIGUSR2 are forwarded.
@@ -52,6 +53,10 @@ class Agent {
   void on_signal(int number);
   void on_end_signal(int number);
   void on_child_ended();
+  /// Whether a rank that ends may be replaced, so that the coordinator is asked.
+  bool replaces_ranks() const { return config_.options.max_recoveries > 0 && !round_->is_stopping(); }
+  void report_ended_ranks();
+  void on_replace(const ReplaceRank& replace);
   void on_deadlines(net::Deadline now);
   void on_message(const CoordinatorMessage& message);
   void on_stop(const StopRound& stop);

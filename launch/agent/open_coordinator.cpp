@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <optional>
 
 #include "core/host_name.hpp"
@@ -137,7 +139,10 @@ CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::Ho
           .keep_alive_timeout = keep_alive_timeout_of(config),
           .close_timeout = config.times.close_timeout,
           .heartbeat_timeout = config.heartbeat_timeout,
-          .how_to_join = how_to_join(config, endpoint)};
+          .how_to_join = how_to_join(config, endpoint),
+          .recovery = {.max_recoveries = config.options.max_recoveries,
+                       .park_timeout =
+                           std::chrono::milliseconds(std::llround(config.options.recovery_timeout * 1000))}};
 }
 
 std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, net::FileDescriptor listener,

@@ -12,7 +12,9 @@
 #include <ctime>
 #include <filesystem>
 #include <thread>
+#include <utility>
 
+#include "core/elastic/recovery_messages.hpp"
 #include "core/file_system.hpp"
 #include "core/host_name.hpp"
 #include "core/runtime/process_handle.hpp"
@@ -101,21 +103,75 @@ void Round::prepare() {
 }
 
 bool Round::start_next() {
-  const int rank = static_cast<int>(workers_.size());
-  if (rank == config_.local_world_size || stage_ != Stage::running) return false;
+  const std::size_t rank = workers_.size();
+  if (rank == static_cast<std::size_t>(config_.local_world_size) || stage_ != Stage::running) return false;
+  workers_.push_back({.local_rank = static_cast<int>(rank)});
+  try {
+    spawn(rank, "");
+  } catch (...) {
+    workers_.pop_back();
+    throw;
+  }
+  return true;
+}
+
+void Round::spawn(std::size_t index, const std::string& replaces) {
+  const int rank = workers_[index].local_rank;
   file_system::make_folders(rank_folder(spec_, rank));
   const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
                                                      : config_.bindings[static_cast<std::size_t>(rank)]);
   Environment environment = worker_environment(config_, spec_, rank, environment_);
   environment["LOCKSTEP_HEARTBEAT_FILE"] = monitor_->file(rank);
+  if (!replaces.empty()) environment[elastic::kReplacesVariable] = replaces;
   const WorkerOutput output = open_output(config_, spec_, rank, forwarder_);
   spawned_.emplace(worker_command(config_, rank), environment, [&] {
     output.apply();
     supervisor_.signals.restore_in_child();
   });
-  workers_.push_back({.local_rank = rank, .pid = spawned_->pid()});
+  workers_[index].pid = spawned_->pid();
+  starting_ = index;
   supervisor_.reaper.guard(spawned_->pid());
-  return true;
+}
+
+std::vector<std::pair<int, ProcessFailure>> Round::take_ended() {
+  std::vector<std::pair<int, ProcessFailure>> result;
+  const auto kills = new_oom_kills();
+  for (const std::size_t rank : std::exchange(ended_, {}))
+    result.emplace_back(workers_[rank].process, record(workers_[rank], kills));
+  return result;
+}
+
+void Round::replace(const ReplaceRank& rank) { replacements_.push_back(rank); }
+
+void Round::start_replacements() {
+  while (!is_starting() && !replacements_.empty()) {
+    const ReplaceRank next = replacements_.front();
+    replacements_.erase(replacements_.begin());
+    const auto index = static_cast<std::size_t>(next.rank - spec_.assignment.first_rank);
+    Worker& worker = workers_.at(index);
+    // What it has left behind must not disturb its successor.
+    if (worker.pid > 0) {
+      killpg(worker.pid, SIGKILL);
+      replaced_.push_back(worker.pid);
+    }
+    if (first_failure_ == index) first_failure_.reset();
+    worker = {.local_rank = worker.local_rank, .process = next.process};
+    try {
+      spawn(index, next.replaces);
+    } catch (const std::exception& error) {
+      forwarder_.console().say("rank {} cannot be started again: {}", next.rank, error.what());
+      worker.status = 1 << 8;
+      ended_.push_back(index);
+      return;
+    }
+  }
+}
+
+void Round::kill_rank(const KillRank& rank) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(rank.rank - spec_.assignment.first_rank));
+  if (worker.process != rank.process || worker.status || worker.pid <= 0) return;
+  worker.killed = true;
+  killpg(worker.pid, SIGKILL);
 }
 
 bool Round::is_starting() {
@@ -123,13 +179,21 @@ bool Round::is_starting() {
   constexpr std::chrono::milliseconds kUsual{20};
   if (!spawned_) return false;
   // If it was stopped meanwhile, waitpid tells what became of it.
-  if (!workers_.back().stopped) {
+  Worker& worker = workers_[starting_];
+  if (!worker.stopped) {
     try {
       if (!spawned_->has_begun(kUsual)) return true;
-    } catch (const SpawnError&) {
-      supervisor_.reaper.release(workers_.back().pid);
-      workers_.pop_back();
+    } catch (const SpawnError& error) {
+      supervisor_.reaper.release(worker.pid);
       spawned_.reset();
+      if (worker.process > 0) {
+        forwarder_.console().say("rank {} cannot be started again: {}",
+                                 spec_.assignment.first_rank + worker.local_rank, error.what());
+        worker.status = error.exit_code() << 8;
+        ended_.push_back(starting_);
+        return false;
+      }
+      workers_.pop_back();
       throw;
     }
   }
@@ -152,6 +216,7 @@ bool Round::reap() {
     // The group still exists if the rank left processes behind. An empty one must be released, as its number
     // may be reused.
     if (killpg(pid, 0) != 0) supervisor_.reaper.release(pid);
+    ended_.push_back(static_cast<std::size_t>(found - workers_.begin()));
     if (found->failed()) failed.push_back(static_cast<std::size_t>(found - workers_.begin()));
     if (found->preempted() && !saved_report_) saved_report_ = net::Clock::now() + kSavingTime;
   }
@@ -235,6 +300,7 @@ void Round::stop(int signal_number) {
 void Round::begin_stopping() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::stopping;
+  replacements_.clear();
   shutdown_deadline_ = net::Clock::now() + config_.shutdown_timeout;
 }
 
@@ -269,7 +335,9 @@ std::vector<pid_t> Round::orphans() const {
 
 bool Round::is_of_job(pid_t pid) const {
   // Each rank leads its own session, which contains what it starts unless that leaves.
-  const bool in_session = std::ranges::find(workers_, getsid(pid), &Worker::pid) != workers_.end();
+  const pid_t session = getsid(pid);
+  const bool in_session = std::ranges::find(workers_, session, &Worker::pid) != workers_.end() ||
+                          std::ranges::count(replaced_, session) > 0;
   if (config_.options.keep_daemons || in_session) return in_session;
   return !supervisor_.may_have_strangers || supervisor_.reaper.has_tag(pid);
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/heartbeat_monitor.hpp"
@@ -47,6 +48,15 @@ class Round {
 
   /// Reaps all children that have ended. Returns whether one of them is the round's first failure.
   bool reap();
+  /// Those ranks whose processes have ended since the last call: the number of the process, and its record.
+  std::vector<std::pair<int, ProcessFailure>> take_ended();
+  /// Another process takes the place of the rank's, which has ended; what that left behind is killed. It is
+  /// started by start_replacements(), to be called after each event. If the program cannot be started, the
+  /// process is among the next ended ones.
+  void replace(const ReplaceRank& rank);
+  void start_replacements();
+  /// Kills that process, if it runs.
+  void kill_rank(const KillRank& rank);
   /// Forwards a signal that does not end ranks. SIGUSR1 and SIGUSR2 go to those processes of a rank that
   /// handle them, once there is one: they would end a program that is not ready yet.
   void pass_on(int signal_number);
@@ -72,7 +82,7 @@ class Round {
   std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }
 
   /// False also if they cannot be killed.
-  bool ranks_run() const { return any_rank_runs() && !abandoned_; }
+  bool ranks_run() const { return (any_rank_runs() || !replacements_.empty()) && !abandoned_; }
   /// Asks processes that outlived the ranks to end. False if none is left, or if they cannot be killed.
   bool end_orphans();
 
@@ -96,6 +106,7 @@ class Round {
     bool reported = false;
   };
 
+  void spawn(std::size_t rank, const std::string& replaces);
   /// Sends a signal to the process group of every running rank. `stopping`: it asks the ranks to end.
   void signal(int number, bool stopping);
   bool any_rank_runs() const;
@@ -123,8 +134,14 @@ class Round {
   const ProcessSupervisor& supervisor_;
   LogForwarder& forwarder_;
   std::vector<Worker> workers_;
-  /// The rank that was started last, until its program has begun.
+  /// The rank that was started last, until its program has begun, and its index.
   std::optional<SpawnedProcess> spawned_;
+  std::size_t starting_ = 0;
+  /// The ranks, by index, that have ended since take_ended(); processes to be started; and the groups of
+  /// those that were replaced.
+  std::vector<std::size_t> ended_;
+  std::vector<ReplaceRank> replacements_;
+  std::vector<pid_t> replaced_;
   /// The orphans that got SIGTERM.
   std::set<pid_t> asked_;
   /// By the index of the rank's worker and the signal's number.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/devices.hpp"
+#include "core/elastic/recovery_messages.hpp"
 #include "net/socket.hpp"
 #include "process/words.hpp"
 
@@ -42,7 +43,10 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
 
 std::filesystem::path rank_folder(const WorkerSpec& spec, int local_rank) {
   const std::string repeat = spec.repeat == 0 ? "" : fmt::format(".{}", spec.repeat);
-  return fmt::format("{}/attempt_{}{}/{}", spec.folder, spec.assignment.restart_count, repeat, local_rank);
+  const auto process = spec.processes.find(local_rank);
+  const std::string again = process == spec.processes.end() ? "" : fmt::format(".{}", process->second);
+  return fmt::format("{}/attempt_{}{}/{}{}", spec.folder, spec.assignment.restart_count, repeat, local_rank,
+                     again);
 }
 
 std::string error_file(const WorkerSpec& spec, int local_rank) {
@@ -72,6 +76,11 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
   result["TORCHELASTIC_ERROR_FILE"] = error_file(spec, local_rank);
   result["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.options.signals_to_handle;
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  result.erase(elastic::kReplacesVariable);
+  result.erase(elastic::kRecoveriesVariable);
+  const bool replaces = config.options.max_recoveries > 0 && assignment.group_world_size == 1;
+  if (replaces && !assignment.own_store)
+    result[elastic::kRecoveriesVariable] = std::to_string(config.options.max_recoveries);
   if (needs_thread_limit(config, parent)) result["OMP_NUM_THREADS"] = "1";
   if (config.options.virtual_local_rank) {
     result["LOCAL_RANK"] = "0";

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <iosfwd>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,13 @@ struct WorkerSpec {
   net::HostPort master = {};
   /// Private folder of the ranks' error files.
   std::string folder = {};
+  /// By local rank: the numbers of processes that replace others. The first process of a rank has 0.
+  std::map<int, int> processes = {};
 };
 
 /// The folder of one rank's files: `<folder>/attempt_<n>/<local rank>`, where n is the restart count. `.<m>`
-/// is appended to it for the m-th further start with the same count.
+/// is appended to it for the m-th further start with the same count, and `.<m>` to the local rank for its
+/// m-th further process.
 std::filesystem::path rank_folder(const WorkerSpec& spec, int local_rank);
 /// The file in it that tells why the rank failed (torchrun's JSON).
 std::string error_file(const WorkerSpec& spec, int local_rank);

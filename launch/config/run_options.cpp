@@ -129,6 +129,16 @@ void add_host_options(Table& table) {
            "Seconds to wait before a restart if the attempt lasted less than 10 s; doubled each time, up to "
            "30. 0: restart at once.",
            metavar("SECONDS"), between(0, 30), full_name_only())
+      .add(
+          "max-recoveries", &RunOptions::max_recoveries,
+          "How often lost ranks are replaced, by one new process each, while the others keep their processes "
+          "and repeat one step at most; then, and for what cannot be recovered, --max-restarts applies. For "
+          "programs that train in run_elastic(), on one node.",
+          metavar("N"), at_least(0), full_name_only())
+      .add("recovery-timeout", &RunOptions::recovery_timeout,
+           "Seconds that a rank has to leave its training after another one was lost; then it is killed and "
+           "replaced too.",
+           metavar("SECONDS"), between(0.1, 3600), full_name_only())
       .add("metrics-port", &RunOptions::metrics_port,
            "Serve Prometheus's metrics of this node's ranks by HTTP at this port, path /metrics. 0: a free "
            "port, which is printed.",

@@ -59,6 +59,8 @@ struct RunOptions {
   std::optional<std::string> numa_binding;
   double heartbeat_timeout = 0.0;
   double restart_backoff = 1.0;
+  int max_recoveries = 0;
+  double recovery_timeout = 10.0;
   /// nullopt: no metrics are served.
   std::optional<int> metrics_port;
   std::string metrics_address = "127.0.0.1";

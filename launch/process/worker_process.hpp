@@ -71,6 +71,8 @@ class SpawnedProcess {
 struct Worker {
   int local_rank = 0;
   pid_t pid = 0;
+  /// The number of the rank's process: how often it was replaced.
+  int process = 0;
   /// The wait status; nullopt while it runs.
   std::optional<int> status = {};
   /// When it ended, in seconds since 1970; 0: it runs.

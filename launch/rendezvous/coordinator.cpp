@@ -56,6 +56,9 @@ void Coordinator::on_message(NodeId id, const NodeMessage& message, Time now) {
                         [&](const RankFailed& failed) {
                           if (is_current(*node, failed.round)) on_rank_failed(*node, failed);
                         },
+                        [&](const RankEnded& ended) {
+                          if (is_current(*node, ended.round)) on_rank_ended(*node, ended, now);
+                        },
                         [&](const RoundEnded& ended) {
                           if (is_current(*node, ended.round)) on_round_ended(*node, ended, now);
                         },
@@ -74,7 +77,8 @@ void Coordinator::keep_failure(const ProcessFailure& failure) {
   const auto known = std::ranges::find(failures_, failure.rank, &ProcessFailure::rank);
   if (known == failures_.end()) {
     failures_.push_back(failure);
-  } else {
+  } else if (failure.failed() || !known->failed()) {
+    // Otherwise it is about the process that replaces the failed one.
     *known = failure;
   }
 }
@@ -141,6 +145,7 @@ void Coordinator::on_disconnect(NodeId id, const std::string& how, Time now) {
 
 void Coordinator::stop(Reason reason, int signal) {
   if (phase_ == Phase::gathering || phase_ == Phase::finishing) return;
+  if (recovery_) recovery_->stop("the ranks are being stopped");
   const bool first = phase_ == Phase::running;
   if (!first && reason < reason_) return;
   const bool worse = !first && reason > reason_;
@@ -359,12 +364,14 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   best_step_.reset();
   last_call_ = torchrun_deadline_ = Time::max();
   failures_.clear();
+  lost_.clear();
   losses_.clear();
   preempted_ = false;
   in_order_ = true;
   hang_detector_ = HangDetector({.timeout = options_.heartbeat_timeout,
                                  .sees_all_ranks = options_.sees_all_ranks && !has_torchrun_nodes()});
   actions_.begin_round(round_);
+  begin_recovery(order, assignments.front().world_size);
   if (order.size() > 1)
     notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, assignments));
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -418,6 +425,10 @@ void Coordinator::drop_silent_nodes(Time now) {
 
 void Coordinator::on_timer(Time now) {
   drop_silent_nodes(now);
+  if (phase_ == Phase::running && recovery_) {
+    recovery_->on_timer(now);
+    stop_if_given_up();
+  }
   if (now >= close_deadline_) {
     for (const auto& node : nodes_) actions_.dismiss(node.id);
     nodes_.clear();
@@ -448,6 +459,7 @@ Coordinator::Time Coordinator::deadline() const {
     if (is_remote_launcher(node)) next = std::min(next, node.last_message_time + options_.keep_alive_timeout);
   }
   if (phase_ == Phase::running) next = std::min(next, torchrun_deadline_);
+  if (phase_ == Phase::running && recovery_) next = std::min(next, recovery_->deadline());
   if (phase_ != Phase::gathering) return next;
   if (staying() < options_.min_nodes) next = std::min(next, gathering_since_ + options_.join_timeout);
   return std::min({next, next_notice_, last_call_, pause_end_.value_or(Time::max())});

@@ -17,6 +17,7 @@
 #include "rendezvous/messages.hpp"
 #include "rendezvous/rank_assignment.hpp"
 #include "rendezvous/restart_policy.hpp"
+#include "rendezvous/round_recovery.hpp"
 
 namespace lockstep::launch {
 
@@ -46,6 +47,8 @@ struct CoordinatorOptions {
   bool sees_all_ranks = true;
   /// Address for other nodes, and what to run there, for messages; empty: no node can join.
   std::string how_to_join;
+  /// How lost ranks are replaced while the others go on; see RoundRecovery.
+  elastic::RecoveryOptions recovery = {};
   /// Summarizes a failed round.
   std::function<FailureSummary(const std::vector<ProcessFailure>&)> analyze = analyze_failures;
 };
@@ -59,6 +62,10 @@ class CoordinatorActions {
   virtual void dismiss(NodeId node) = 0;
   /// A round starts (the first is 1): data of earlier rounds must be removed from the store.
   virtual void begin_round(int round) = 0;
+  /// From now on on_rank_report() is called for each key with this prefix that a rank sets.
+  virtual void watch(const std::string& /*prefix*/) {}
+  /// Sets a key of the ranks' store.
+  virtual void write(const std::string& /*key*/, const std::string& /*value*/) {}
 };
 
 /// Decides which nodes take part, when ranks start and stop, whether a failed job is restarted, and how it
@@ -88,6 +95,7 @@ class CoordinatorActions {
 ///                any other request to end                   StopRound with its signal: end      stopping
 ///                all ranks succeeded                        Finish 0                            finishing
 ///                all succeeded or saved their state         Finish kPreemptedExitCode           finishing
+///                a rank ends that RoundRecovery replaces    ReplaceRank                         running
 ///                torchrun's agents are lost, or too late    report, Finish 1                    finishing
 ///     stopping   a reason that is later in Reason           replaces the reason, StopRound      stopping
 ///                a node joins                               it takes part in the next round     stopping
@@ -129,6 +137,8 @@ class Coordinator {
   /// notified once, and again if the job does not get enough nodes in time. The same refusal may be passed
   /// repeatedly.
   void on_refused(const std::string& who, const std::string& why);
+  /// A rank has set a watched key: its value.
+  void on_rank_report(const std::string& text, Time now);
   /// To be called at `deadline()`.
   void on_timer(Time now);
   Time deadline() const;
@@ -152,6 +162,9 @@ class Coordinator {
   void compare_arguments(const Node& node);
   void compare_clocks(const Node& node);
   void on_rank_failed(const Node& node, const RankFailed& failed);
+  void on_rank_ended(const Node& node, const RankEnded& ended, Time now);
+  void begin_recovery(const std::vector<Node*>& order, int world_size);
+  void stop_if_given_up();
   void on_round_ended(Node& node, const RoundEnded& ended, Time now);
   void on_draining(Node& node, int signal, Time now);
   bool is_current(const Node& node, int round) const;
@@ -219,6 +232,10 @@ class Coordinator {
   int end_signal_ = 0;
   /// The failures of this round, in the order in which they were reported.
   std::vector<ProcessFailure> failures_;
+  /// Replaces the ranks of this round, if the options allow it.
+  std::optional<RoundRecovery> recovery_;
+  /// The processes that were lost in the recovery under way.
+  std::vector<ProcessFailure> lost_;
   /// The ranks of some node ended this round because they were asked to save their state.
   bool preempted_ = false;
   /// All nodes that have ended so far have saved their state or succeeded.

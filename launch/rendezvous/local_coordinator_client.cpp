@@ -54,6 +54,7 @@ std::vector<CoordinatorMessage> LocalCoordinatorClient::work(Time now) {
   for (auto& arrival : events.peers) accept(arrival, now);
   for (const auto& client : events.refused_clients) on_refused_client(client);
   for (const auto& request : events.peer_uid_requests) verify_peer_uid(request);
+  receive_reports(events.changed_keys, now);
   if (store_nodes_) guard_store([&] { store_nodes_->on_keys(events.changed_keys, now); });
   receive_ready(now);
   close_late_newcomers(now);
@@ -202,6 +203,24 @@ void LocalCoordinatorClient::dismiss(NodeId node) {
 
 void LocalCoordinatorClient::begin_round(int round) {
   if (round > 1) server_->clear("");
+}
+
+void LocalCoordinatorClient::watch(const std::string& prefix) {
+  reports_ = prefix;
+  server_->watch(prefix);
+}
+
+void LocalCoordinatorClient::write(const std::string& key, const std::string& value) {
+  guard_store([&] { server_->set(key, value); });
+}
+
+void LocalCoordinatorClient::receive_reports(std::vector<std::string>& keys, Time now) {
+  if (reports_.empty()) return;
+  for (const auto& key : keys) {
+    if (!key.starts_with(reports_)) continue;
+    if (const auto text = server_->get(key)) coordinator_.on_rank_report(*text, now);
+  }
+  std::erase_if(keys, [&](const std::string& key) { return key.starts_with(reports_); });
 }
 
 void LocalCoordinatorClient::verify_peer_uid(const net::PeerUidRequest& request) {

@@ -62,6 +62,8 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   void send(NodeId node, const CoordinatorMessage& message) override;
   void dismiss(NodeId node) override;
   void begin_round(int round) override;
+  void watch(const std::string& prefix) override;
+  void write(const std::string& key, const std::string& value) override;
 
   Peer* find(NodeId node);
   void accept(net::AuthenticatedPeer& arrival, Time now);
@@ -73,6 +75,8 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   void close_late_newcomers(Time now);
   void note_if_closed(NodeId id, const Peer& peer);
   void remove_closed(Time now);
+  /// Passes the ranks' reports to the coordinator, and takes them out of `keys`.
+  void receive_reports(std::vector<std::string>& keys, Time now);
   void guard_store(const std::function<void()>& action);
   void watch_store_clients(Time now);
 
@@ -95,6 +99,8 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   std::optional<Time> store_deadline_;
   std::optional<Time> next_store_look_;
   bool store_done_ = false;
+  /// The keys of the ranks' reports to the coordinator; empty: none are expected.
+  std::string reports_;
 };
 
 }  // namespace lockstep::launch

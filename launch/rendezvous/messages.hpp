@@ -58,6 +58,16 @@ struct RankFailed {
   ProcessFailure failure;
 };
 
+/// The process of a rank has ended, also if it succeeded: sent instead of RankFailed if ranks may be
+/// replaced.
+struct RankEnded {
+  static constexpr const char* kType = "rank_ended";
+  int round = 0;
+  /// The number of the rank's process: how often it was replaced before.
+  int process = 0;
+  ProcessFailure failure = {};
+};
+
 /// No process of that round is left on the node.
 struct RoundEnded {
   static constexpr const char* kType = "ended";
@@ -107,8 +117,8 @@ struct PeerUidAnswer {
   bool ok = false;
 };
 
-using NodeMessage = std::variant<NodeInfo, RankFailed, RoundEnded, StatusReport, Draining, StacksRequest,
-                                 Stacks, Ping, PeerUidAnswer>;
+using NodeMessage = std::variant<NodeInfo, RankFailed, RankEnded, RoundEnded, StatusReport, Draining,
+                                 StacksRequest, Stacks, Ping, PeerUidAnswer>;
 
 /// Starts a round on a node, and assigns its ranks. A round is one start of all ranks of the job.
 struct Assignment {
@@ -137,6 +147,24 @@ struct StopRound {
   bool at_once = false;
   /// Print their stacks first: a rank has waited for others until its timeout.
   bool stacks_first = false;
+};
+
+/// Starts another process of a rank, whose process has ended.
+struct ReplaceRank {
+  static constexpr const char* kType = "replace_rank";
+  int round = 0;
+  int rank = 0;
+  int process = 0;
+  /// The value of LOCKSTEP_REPLACES for it.
+  std::string replaces = {};
+};
+
+/// Kills that process of a rank.
+struct KillRank {
+  static constexpr const char* kType = "kill_rank";
+  int round = 0;
+  int rank = 0;
+  int process = 0;
 };
 
 /// No rank of the job makes progress.
@@ -202,8 +230,9 @@ struct CoordinatorLost {
   std::string text = {};
 };
 
-using CoordinatorMessage = std::variant<Assignment, StopRound, HangFound, CollectStacks, Notice, Report,
-                                        Finish, Pong, VerifyPeerUid, Reject, CoordinatorLost>;
+using CoordinatorMessage =
+    std::variant<Assignment, StopRound, ReplaceRank, KillRank, HangFound, CollectStacks, Notice, Report,
+                 Finish, Pong, VerifyPeerUid, Reject, CoordinatorLost>;
 
 /// Longer messages are refused by sender and receiver.
 constexpr std::size_t kLongestMessage = 1 << 20;

@@ -9,6 +9,10 @@ void observe(const ProcessGroup& group, const std::shared_ptr<GroupObserver>& ob
   const std::lock_guard lock(family.mutex);
   std::erase_if(family.observers, [](const auto& one) { return one.expired(); });
   family.observers.push_back(observer);
+  if (!observer->announces_losses()) return;
+  for (const auto& one : family.observers) {
+    if (const auto other = one.lock()) other->expect_losses();
+  }
 }
 
 ProcessGroup join_generation(int rank, int size, const Store& store, std::uint64_t generation,

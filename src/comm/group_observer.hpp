@@ -26,6 +26,11 @@ class GroupObserver {
   virtual void release() = 0;
   /// The group has its new connections. *Collective* if it communicates.
   virtual void reseat() = 0;
+  /// Ranks may be lost from now on, and replaced: what a rank alone knows reaches the others with the step
+  /// that changes it.
+  virtual void expect_losses() {}
+  /// True for one whose registration is that notice to the others.
+  virtual bool announces_losses() const noexcept { return false; }
 };
 
 /// Registers an observer of `group` and of the groups around it. It is called as long as it exists. *Local*.

@@ -14,6 +14,7 @@
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/diagnostics/liveness_probe.hpp"
 #include "comm/diagnostics/peer_status.hpp"
+#include "comm/planner_link.hpp"
 #include "comm/process_group_impl.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -67,7 +68,11 @@ void check_options(int rank, int size, const ProcessGroupOptions& options) {
 /// still need it, or join again, after rank 0 has destroyed its group. Each group has its own keys, numbered
 /// in the order in which a process makes them, which is the same on every rank. A second group is therefore
 /// no second claim of a rank, while another process that claims the rank begins with the first group's keys.
-Store next_job_store(const World& world, std::chrono::milliseconds timeout) {
+struct JobStore {
+  Store store;
+  bool is_first;  // Of this process's groups of the world.
+};
+JobStore next_job_store(const World& world, std::chrono::milliseconds timeout) {
   struct Job {
     std::optional<Store> store;
     std::int64_t groups = 0;
@@ -87,7 +92,8 @@ Store next_job_store(const World& world, std::chrono::milliseconds timeout) {
   }
   Job& job = jobs[key];
   ++job.groups;
-  return job.groups == 1 ? *job.store : job.store->with_prefix(fmt::format("again/{}", job.groups));
+  if (job.groups == 1) return {*job.store, true};
+  return {job.store->with_prefix(fmt::format("again/{}", job.groups)), false};
 }
 
 }  // namespace
@@ -104,8 +110,10 @@ CommBackend comm_backend_from(const std::string& name) {
 ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& options) {
   check_options(world.rank, world.world_size, options);
   const Heartbeat::Waiting beat(process_heartbeat(), "joining the job", 0);
-  const Store store =
-      world.world_size == 1 ? Store::in_memory() : next_job_store(world, options.join_timeout);
+  if (world.world_size == 1) return ProcessGroup(world.rank, world.world_size, Store::in_memory(), options);
+  const auto [store, is_first] = next_job_store(world, options.join_timeout);
+  if (const auto replacement = comm::replacement_of_this_process(); replacement && is_first)
+    return comm::join_recovery(world.rank, world.world_size, store, *replacement, options);
   return ProcessGroup(world.rank, world.world_size, store, options);
 }
 

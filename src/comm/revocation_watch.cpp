@@ -22,8 +22,9 @@ std::string wake_key(int rank) { return fmt::format("wake/{}", rank); }
 }  // namespace
 
 struct RevocationWatch::Shared {
-  Shared(const Store& keys, ProcessGroup watched)
+  Shared(const Store& keys, ProcessGroup watched, std::function<void(const std::string&)> notice)
       : group(std::move(watched)),
+        on_revoked(std::move(notice)),
         listener(key_value_store(keys.clone())),
         sender(key_value_store(bounded(keys, coordination::kWaitTimes.store_answer))) {}
 
@@ -31,21 +32,28 @@ struct RevocationWatch::Shared {
     try {
       while (!stopping && !listener->wait(wake_key(group.rank()), kLongestWait)) {
       }
-      if (listener->contains(kRevoked)) group.abort(listener->get(kRevoked));
+      if (!listener->contains(kRevoked)) return;
+      const std::string why = listener->get(kRevoked);
+      revoked = true;
+      if (on_revoked) on_revoked(why);
+      group.abort(why);
     } catch (const std::exception&) {
       // The store is gone: what fails then is noticed by the connections between the ranks.
     }
   }
 
   ProcessGroup group;
+  std::function<void(const std::string&)> on_revoked;
   std::shared_ptr<KeyValueStore> listener;
   std::shared_ptr<KeyValueStore> sender;
   std::atomic<bool> stopping{false};
+  std::atomic<bool> revoked{false};
 };
 
-RevocationWatch::RevocationWatch(const Store& store, const ProcessGroup& group)
-    : shared_(std::make_shared<Shared>(store.with_prefix(fmt::format("generation/{}", group.generation())),
-                                       group)),
+RevocationWatch::RevocationWatch(const Store& store, const ProcessGroup& group, std::uint64_t generation,
+                                 std::function<void(const std::string&)> on_revoked)
+    : shared_(std::make_shared<Shared>(store.with_prefix(fmt::format("generation/{}", generation)), group,
+                                       std::move(on_revoked))),
       thread_(signal_free_thread([shared = shared_] { shared->run(); })) {}
 
 RevocationWatch::~RevocationWatch() {
@@ -65,5 +73,7 @@ void RevocationWatch::revoke(const std::string& why) {
   for (int rank = 0; rank < shared_->group.size(); ++rank) wakes.emplace_back(wake_key(rank), "1");
   shared_->sender->set_many(wakes);
 }
+
+bool RevocationWatch::is_revoked() const noexcept { return shared_->revoked; }
 
 }  // namespace lockstep::comm

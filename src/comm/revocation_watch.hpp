@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,7 +20,12 @@ class RevocationWatch {
  public:
   /// `store`: the same prefix on all ranks, which nobody else uses; it gets keys per generation. Opens two
   /// connections, one of them for the thread.
-  RevocationWatch(const Store& store, const ProcessGroup& group);
+  RevocationWatch(const Store& store, const ProcessGroup& group)
+      : RevocationWatch(store, group, group.generation(), nullptr) {}
+  /// The same for a `generation` that the group is about to be formed as: it can be revoked meanwhile.
+  /// `on_revoked` is called before the group is aborted, by the thread that watches.
+  RevocationWatch(const Store& store, const ProcessGroup& group, std::uint64_t generation,
+                  std::function<void(const std::string& why)> on_revoked);
   /// Ends the thread.
   ~RevocationWatch();
   RevocationWatch(const RevocationWatch&) = delete;
@@ -27,6 +34,8 @@ class RevocationWatch {
   /// All ranks abort their operations, with the reason of the first call on any rank. Throws
   /// CommunicationError if the store cannot be reached. One thread at a time.
   void revoke(const std::string& why);
+  /// Whether it was revoked: this rank has aborted the group, or is about to.
+  bool is_revoked() const noexcept;
 
  private:
   struct Shared;

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "coordination/interruption.hpp"
 #include "coordination/json_lines.hpp"
 #include "core/process_identity.hpp"
 #include "core/text.hpp"
@@ -18,6 +19,8 @@ constexpr const char* kCount = "/count";
 constexpr const char* kComplete = "/complete";
 constexpr const char* kFailure = "failure";
 constexpr const char* kFailureRead = "failure/read";
+/// How soon a wait that may be interrupted notices it.
+constexpr Milliseconds kInterruptionLook{50};
 
 }  // namespace
 
@@ -45,12 +48,15 @@ void RankSession::release(const std::string& point) const { store_->set(key(poin
 bool RankSession::await(const std::string& point, const Wait& wait) const {
   const std::string complete = key(point + kComplete);
   const auto begun = now();
+  const bool looks = wait.go_on || is_interruptible();
+  const Milliseconds look = is_interruptible() ? std::min(wait.look, kInterruptionLook) : wait.look;
   for (;;) {
+    throw_if_interrupted();
     const Milliseconds left = left_until(wait.deadline);
-    if (store_->wait(complete, wait.go_on ? std::min(left, wait.look) : left)) return true;
+    if (store_->wait(complete, looks ? std::min(left, look) : left)) return true;
     const auto waited = std::chrono::duration_cast<Milliseconds>(now() - begun);
     // A store that returns early without a probe is not asked again and again.
-    if ((!wait.go_on && waited < left) || left_until(wait.deadline) == Milliseconds(0)) return false;
+    if ((!looks && waited < left) || left_until(wait.deadline) == Milliseconds(0)) return false;
     if (wait.go_on && !wait.go_on(waited)) return false;
   }
 }

@@ -138,6 +138,10 @@ void DdpState::broadcast_buffers(const std::vector<NamedTensor>& named, int root
       (kept_by_kernel ? at::Tensor(buffer.variable_data()) : buffer.detach()).copy_(received[i].tensor);
     }
   }
+  note_buffers(named);
+}
+
+void DdpState::note_buffers(const std::vector<NamedTensor>& named) {
   sent_.clear();
   for (const auto& entry : named)
     sent_.emplace_back(entry.tensor.unsafeGetTensorImpl(), entry.tensor._version());

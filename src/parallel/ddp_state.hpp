@@ -45,6 +45,9 @@ struct DdpState final : comm::GroupObserver, std::enable_shared_from_this<DdpSta
   void release() override;
   /// A new reducer with the layout that the next backward would have had.
   void reseat() override;
+  /// Buffers follow each synchronized forward, instead of preceding the next one: as many messages, and
+  /// between two steps all ranks have rank 0's.
+  void expect_losses() override { sends_buffers_after = true, buffers_are_due = false; }
   /// Compares the models of the ranks, as a process that replaces one does when it wraps its model.
   /// *Collective*.
   void check_agreement(const std::string& complaint) const;
@@ -70,6 +73,8 @@ struct DdpState final : comm::GroupObserver, std::enable_shared_from_this<DdpSta
   /// constants are not written again, and statistics that a kernel keeps (batch norm's) not counted as
   /// changed. *Collective*.
   void broadcast_buffers(const std::vector<NamedTensor>& named, int root);
+  /// Remembers their versions, to find those that a kernel changes in the next forward.
+  void note_buffers(const std::vector<NamedTensor>& named);
 
   /// The first backward of a static graph is synchronized whatever no_sync() says: c10d learns the graph from
   /// it, and fails without it. Averaging gradients once more does not change them.
@@ -100,6 +105,7 @@ struct DdpState final : comm::GroupObserver, std::enable_shared_from_this<DdpSta
   bool has_buffers = false;
   bool synchronise = true;                  // Off inside no_sync().
   bool buffers_are_due = true;              // The last forward was synchronized, so buffers may differ since.
+  bool sends_buffers_after = false;         // Ranks may be lost: see expect_losses().
   bool delayed_reduce_is_queued = false;    // Static graph: the first backward reduces at its end.
   bool backward_runs = false;               // Also after a backward that threw.
   bool backward_is_recorded = false;        // The last backward was being recorded as a CUDA graph.

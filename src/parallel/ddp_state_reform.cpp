@@ -43,7 +43,8 @@ void DdpState::release() {
   forwards_.clear();
   sent_.clear();
   backward_runs = backward_is_recorded = backward_is_unfinished = false;
-  buffers_are_due = true;
+  // Those of the last step are rank 0's already on all ranks.
+  buffers_are_due = !sends_buffers_after;
   mean->set_divisor(group.size());
 }
 

@@ -194,6 +194,8 @@ void DistributedDataParallelBase::before_forward(const std::vector<at::Tensor>& 
   if (torch::autograd::get_current_graph_task_id() == -1) state.backward_runs = false;
   if (!buffers.empty())
     state.broadcast_buffers(parallel::without_repeats(buffers), state.join ? state.join->authority : 0);
+  else if (state.sends_buffers_after)
+    state.note_buffers(parallel::without_repeats(state.module_buffers));
 }
 
 std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<at::Tensor> outputs) {
@@ -201,7 +203,7 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
   state.forward.reset();
   if (state.reducer == nullptr) return outputs;
   const bool is_synchronised = state.synchronises();
-  state.buffers_are_due = is_synchronised;
+  state.buffers_are_due = is_synchronised && !state.sends_buffers_after;
   if (is_synchronised) {
     try {
       state.expect_gradients(outputs);
@@ -212,6 +214,11 @@ std::vector<at::Tensor> DistributedDataParallelBase::after_forward(std::vector<a
   if (state.searches_unused() || state.learns_graph())
     outputs = parallel::through_output_node(state_, outputs);
   if (at::GradMode::is_enabled()) state.watch_backward(outputs, is_synchronised);
+  // The graph has saved buffers by now.
+  const bool sends_buffers =
+      state.sends_buffers_after && state.has_buffers && state.options.broadcast_buffers;
+  if (is_synchronised && sends_buffers && !state.join)
+    state.broadcast_buffers(parallel::without_repeats(state.module_buffers), 0);
   return outputs;
 }
 

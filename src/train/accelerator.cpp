@@ -10,6 +10,7 @@
 #include <iostream>
 #include <list>
 
+#include "comm/group_observer.hpp"
 #include "core/cluster/scheduler_info.hpp"
 #include "core/runtime/malloc_tuning.hpp"
 #include "core/runtime/stop_signals.hpp"
@@ -97,9 +98,14 @@ const ProcessGroup& Accelerator::process_group() const noexcept { return state_-
 const at::Device& Accelerator::device() const noexcept { return state_->group.device(); }
 const AcceleratorOptions& Accelerator::options() const noexcept { return state_->options; }
 
-void Accelerator::wait_for_everyone() const { state_->group.barrier(); }
+// A process that replaces a lost one passes alone through what the others have done before their training.
+
+void Accelerator::wait_for_everyone() const {
+  if (!comm::is_newcomer(state_->group)) state_->group.barrier();
+}
 
 MainProcessFirst Accelerator::main_process_first() const {
+  if (comm::is_newcomer(state_->group)) return {state_->store, {.name = "main_process_first"}};
   return {state_->store,
           {.name = fmt::format("main_process_first #{}", ++state_->main_first),
            .rank = world().rank,
@@ -109,6 +115,7 @@ MainProcessFirst Accelerator::main_process_first() const {
 }
 
 MainProcessFirst Accelerator::local_main_process_first() const {
+  if (comm::is_newcomer(state_->group)) return {state_->store, {.name = "local_main_process_first"}};
   return {state_->store,
           {.name = fmt::format("local_main_process_first #{} on node {}", ++state_->local_main_first,
                                world().group_rank),

@@ -4,11 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/manifest.hpp"
+#include "comm/group_observer.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "train/accelerator_state.hpp"
 #include "train/accumulation_window.hpp"
+#include "train/elastic/step_seed.hpp"
 #include "train/model_content.hpp"
 
 namespace lockstep {
@@ -130,6 +132,7 @@ void Accelerator::wait_for_save() const {
 }
 
 Checkpoint Accelerator::load_state(const fs::path& path) {
+  if (comm::is_newcomer(process_group())) return Checkpoint{.path = path, .info = {}};
   return *find_and_load([&] { return LatestCheckpoint{verify_checkpoint(path), {}}; }).checkpoint;
 }
 
@@ -148,7 +151,9 @@ LatestCheckpoint Accelerator::load_newest(const fs::path& folder,
   return latest;
 }
 
+/// A process that replaces a lost one gets the state of another rank later.
 LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) {
+  if (comm::is_newcomer(process_group())) return {};
   json found;
   on_main_process([&] {
     state_->writer.wait();
@@ -157,7 +162,9 @@ LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint
   const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
   if (latest.checkpoint) {
     for (const auto& hook : *state_->load_hooks) hook(latest.checkpoint->path);
+    if (!state_->seed_before_load) state_->seed_before_load = train::seed_of_generator();
     ++state_->loads;
+    state_->loaded_step = static_cast<std::uint64_t>(latest.checkpoint->info.step);
     state_->prepared.state(gradients()->scaling()).load(*this, *latest.checkpoint);
     process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
     trackers_resume_at(latest.checkpoint->info.step);

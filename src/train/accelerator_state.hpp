@@ -2,11 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "comm/group_observer.hpp"
 #include "lockstep/comm/process_group.hpp"
 #include "lockstep/train/accelerator.hpp"
+#include "train/elastic/elastic_part.hpp"
 #include "train/preemption_sync.hpp"
 #include "train/prepared_objects.hpp"
 
@@ -37,6 +40,12 @@ struct Accelerator::State final : comm::GroupObserver {
   bool stop_requested = false;
   /// How often a state was loaded.
   std::uint64_t loads = 0;
+  /// Of the state that was loaded last.
+  std::uint64_t loaded_step = 0;
+  std::optional<std::uint64_t> seed_before_load = {};
+  /// See TrainingScope.
+  std::function<void()> commit_step;
+  std::vector<train::ElasticPart*> elastic_parts;
   std::shared_ptr<StateHookHandle::Hooks> save_hooks = std::make_shared<StateHookHandle::Hooks>();
   std::shared_ptr<StateHookHandle::Hooks> load_hooks = std::make_shared<StateHookHandle::Hooks>();
   /// Destroyed first: it may still be writing.

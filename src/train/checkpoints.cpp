@@ -6,13 +6,17 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
+#include "comm/group_observer.hpp"
 #include "core/atomic_directory.hpp"
 #include "core/lease.hpp"
 #include "core/runtime/stop_signals.hpp"
 #include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
+#include "train/accelerator_state.hpp"
 
 namespace lockstep {
 namespace {
@@ -50,8 +54,14 @@ void rotate(const CheckpointOptions& options, const std::string& protect,
 
 }  // namespace
 
-struct Checkpoints::State {
+struct Checkpoints::State final : train::ElasticPart {
   State(const Accelerator& the_accelerator, CheckpointOptions the_options);
+  ~State() override;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  nlohmann::json elastic_state() const override;
+  void take_elastic_state(const nlohmann::json& state) override;
 
   bool is_on() const { return !options.folder.empty(); }
   void take_folder();
@@ -77,13 +87,27 @@ struct Checkpoints::State {
 Checkpoints::State::State(const Accelerator& the_accelerator, CheckpointOptions the_options)
     : accelerator(the_accelerator), options(std::move(the_options)) {
   check_options(options);
-  if (!is_on()) return;
-  if (options.stop_at_sigterm) {
-    signals.emplace(std::initializer_list<int>{SIGUSR1, SIGTERM});
-  } else {
-    signals.emplace(std::initializer_list<int>{SIGUSR1});
+  if (is_on()) {
+    if (options.stop_at_sigterm) {
+      signals.emplace(std::initializer_list<int>{SIGUSR1, SIGTERM});
+    } else {
+      signals.emplace(std::initializer_list<int>{SIGUSR1});
+    }
+    accelerator.on_main_process([this] { take_folder(); });
   }
-  accelerator.on_main_process([this] { take_folder(); });
+  accelerator.state_->elastic_parts.push_back(this);
+}
+
+Checkpoints::State::~State() { std::erase(accelerator.state_->elastic_parts, this); }
+
+nlohmann::json Checkpoints::State::elastic_state() const {
+  return {{"step", step}, {"saved_step", saved_step}, {"started_from", utf8_text(started_from)}};
+}
+
+void Checkpoints::State::take_elastic_state(const nlohmann::json& state) {
+  step = state.at("step").get<std::int64_t>();
+  saved_step = state.at("saved_step").get<std::int64_t>();
+  started_from = state.at("started_from").get<std::string>();
 }
 
 void Checkpoints::State::take_folder() {
@@ -173,13 +197,15 @@ Checkpoints& Checkpoints::operator=(Checkpoints&&) noexcept = default;
 
 void Checkpoints::resume() {
   const std::string& resume = state_->options.resume;
-  if (resume == "never") return;
+  // A process that replaces a lost one gets the state of another rank.
+  if (resume == "never" || comm::is_newcomer(state_->accelerator.process_group())) return;
   if (resume != "auto") return state_->resume_from_path();
   if (state_->is_on()) state_->resume_newest();
 }
 
 bool Checkpoints::after_step() {
   count_step();
+  if (const auto& commit = state_->accelerator.state_->commit_step) commit();
   if (!state_->is_on()) return false;
   const bool due = state_->options.every > 0 && state_->step % state_->options.every == 0;
   if (due) state_->try_save();

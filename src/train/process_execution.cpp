@@ -1,16 +1,19 @@
 #include "lockstep/train/process_execution.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "comm/group_observer.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
 #include "lockstep/train/determinism.hpp"
 #include "train/broadcast_tensors.hpp"
 #include "train/named_barrier.hpp"
+#include "train/released_place.hpp"
 
 namespace lockstep {
 
@@ -49,6 +52,7 @@ int ProcessExecution::local_rank_of_this() const noexcept { return state_->world
 int ProcessExecution::size_of_world() const noexcept { return state_->world.world_size; }
 
 MainProcessFirst ProcessExecution::first_of_run() const {
+  if (comm::is_newcomer(state_->group)) return train::released_place(state_->world.rank);
   return {state_->store,
           {.name = "on_main_process #" + std::to_string(++state_->runs),
            .rank = state_->world.rank,
@@ -57,21 +61,36 @@ MainProcessFirst ProcessExecution::first_of_run() const {
            .timeout = state_->group.timeout()}};
 }
 
+/// A process that replaces a lost one has only its own result.
+template <class Value>
+static const Value* own_result(const ProcessGroup& group, const Value* value) {
+  if (!comm::is_newcomer(group)) return nullptr;
+  if (value != nullptr) return value;
+  throw UsageError(fmt::format(
+      "rank {} replaces a lost process, and rank 0's result of on_main_process() was sent before: "
+      "call it inside of run_elastic(), or compute the result on every rank",
+      group.rank()));
+}
+
 std::string ProcessExecution::shared(const std::string* value) const {
+  if (const auto* own = own_result(state_->group, value)) return *own;
   return state_->group.broadcast_object(value == nullptr ? std::string() : *value);
 }
 
 nlohmann::json ProcessExecution::shared(const nlohmann::json* value) const {
+  if (const auto* own = own_result(state_->group, value)) return *own;
   return state_->group.broadcast_object(value == nullptr ? nlohmann::json() : *value);
 }
 
 at::Tensor ProcessExecution::shared(const at::Tensor* value) const {
+  if (const auto* own = own_result(state_->group, value)) return *own;
   TensorMap tensors;
   if (value != nullptr) tensors.emplace("value", *value);
   return train::broadcast_tensors(state_->group, tensors).at("value");
 }
 
 TensorMap ProcessExecution::shared(const TensorMap* value) const {
+  if (const auto* own = own_result(state_->group, value)) return *own;
   return train::broadcast_tensors(state_->group, value == nullptr ? TensorMap{} : *value);
 }
 
@@ -96,7 +115,9 @@ void ProcessExecution::set_seed(std::uint64_t seed, bool device_specific, bool d
   if (deterministic) use_deterministic_operations();
 }
 
-void ProcessExecution::wait_for_everyone_at(const std::string& name) const { state_->barrier.wait(name); }
+void ProcessExecution::wait_for_everyone_at(const std::string& name) const {
+  if (!comm::is_newcomer(state_->group)) state_->barrier.wait(name);
+}
 
 void ProcessExecution::report_failure(const std::string& text) const { state_->barrier.report_failure(text); }
 

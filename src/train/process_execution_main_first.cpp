@@ -12,6 +12,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/train/process_execution.hpp"
+#include "train/released_place.hpp"
 
 namespace lockstep {
 namespace {
@@ -19,9 +20,8 @@ namespace {
 using coordination::MessageTimer;
 using coordination::Milliseconds;
 using coordination::RankSession;
+using train::kReleased;
 
-/// The main process has finished.
-constexpr const char* kReleased = "released";
 /// The other processes have gone on, or read why they cannot.
 constexpr const char* kPassed = "passed";
 

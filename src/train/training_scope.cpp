@@ -4,6 +4,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "train/accelerator_state.hpp"
+#include "train/elastic/step_seed.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -27,6 +28,22 @@ PreparedObjects& TrainingScope::prepared_of(const Accelerator& accelerator) {
 
 AccumulationWindow& TrainingScope::window_of(const Accelerator& accelerator) {
   return *accelerator.gradients();
+}
+
+std::uint64_t TrainingScope::loaded_step(const Accelerator& accelerator) {
+  return accelerator.state_->loaded_step;
+}
+
+std::uint64_t TrainingScope::seed_of(const Accelerator& accelerator) {
+  return accelerator.state_->seed_before_load.value_or(seed_of_generator());
+}
+
+void TrainingScope::on_commit(const Accelerator& accelerator, std::function<void()> commit) {
+  accelerator.state_->commit_step = std::move(commit);
+}
+
+const std::vector<ElasticPart*>& TrainingScope::elastic_parts(const Accelerator& accelerator) {
+  return accelerator.state_->elastic_parts;
 }
 
 TrainingScope::~TrainingScope() { forget(); }

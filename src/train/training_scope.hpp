@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <vector>
 
 #include "lockstep/train/accelerator.hpp"
 #include "train/accumulation_window.hpp"
+#include "train/elastic/elastic_part.hpp"
 #include "train/prepared_objects.hpp"
 
 namespace lockstep::train {
@@ -17,6 +20,13 @@ class TrainingScope {
   /// Everything that was prepared with an Accelerator, and its window.
   static PreparedObjects& prepared_of(const Accelerator& accelerator);
   static AccumulationWindow& window_of(const Accelerator& accelerator);
+  /// The step of the state that was loaded last; 0 if none was.
+  static std::uint64_t loaded_step(const Accelerator& accelerator);
+  /// The seed of the CPU's generator as the program has set it: before a state was loaded, which replaces it.
+  static std::uint64_t seed_of(const Accelerator& accelerator);
+  /// What Checkpoints::after_step() calls before anything else; null: nothing.
+  static void on_commit(const Accelerator& accelerator, std::function<void()> commit);
+  static const std::vector<ElasticPart*>& elastic_parts(const Accelerator& accelerator);
   /// Forgets what it has prepared.
   ~TrainingScope();
   TrainingScope(const TrainingScope&) = delete;

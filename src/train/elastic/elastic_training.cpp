@@ -77,8 +77,12 @@ HeldState ElasticTraining::held() const {
 void ElasticTraining::recover(std::uint64_t generation) {
   const HeldState own = held();
   accelerator_.process_group().reform(generation);
-  if (own.kind == HeldState::Kind::clean) kept_->restore();
+  if (own.kind == HeldState::Kind::clean) undo_step();
   exchange(own);
+}
+
+void ElasticTraining::undo_step() {
+  if (kept_) kept_->restore();
 }
 
 void ElasticTraining::join() {
@@ -93,12 +97,16 @@ void ElasticTraining::exchange(HeldState own) {
     all.push_back({.kind = static_cast<HeldState::Kind>(one.at(0).get<int>()), .step = one.at(1)});
   const auto source = static_cast<std::size_t>(choose_source(all));
   const bool differ = std::ranges::any_of(all, [&](const HeldState& held) { return !(held == all[source]); });
-  if (differ) {
+  take_state_of(static_cast<int>(source), all[source].step, differ);
+}
+
+void ElasticTraining::take_state_of(int source, std::uint64_t step, bool any_receives) {
+  if (any_receives) {
     TrainingScope::prepared_of(accelerator_)
         .state(TrainingScope::window_of(accelerator_).scaling())
-        .give(accelerator_, static_cast<int>(source));
+        .give(accelerator_, source);
   }
-  begin(all[source].step);
+  begin(step);
 }
 
 }  // namespace lockstep::train

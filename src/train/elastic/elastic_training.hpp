@@ -47,8 +47,17 @@ class ElasticTraining {
   /// In a process that replaces a lost one, when all is prepared: receives the state. *Collective*.
   void join();
 
- private:
+  // ---- The parts of recover() and join(), for who knows already whose state it is.
+
+  /// What this rank holds. *Local*.
   elastic::HeldState held() const;
+  /// Puts back what the step has changed before its optimizers. *Local*; held() must be clean.
+  void undo_step();
+  /// The group is formed again: all ranks get the state of rank `source`, which contains `step` steps, if any
+  /// `receives`; the step after it begins. *Collective*.
+  void take_state_of(int source, std::uint64_t step, bool any_receives);
+
+ private:
   void exchange(elastic::HeldState own);
 
   Accelerator accelerator_;

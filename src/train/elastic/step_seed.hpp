@@ -11,4 +11,7 @@ namespace lockstep::train {
 /// same dropout masks, although the generators' states are lost. *Local*.
 void seed_step(const at::Device& device, std::uint64_t seed, std::uint64_t step, int rank);
 
+/// The seed that the CPU's generator has. *Local*.
+std::uint64_t seed_of_generator();
+
 }  // namespace lockstep::train

@@ -69,11 +69,16 @@ void TrainingState::load(const Accelerator& accelerator, const Checkpoint& check
   for (const auto& part : *parts_) part->apply(accelerator, checkpoint.info);
 }
 
-void TrainingState::give(const Accelerator& accelerator, int source) const {
+std::string TrainingState::why_not_given() const {
   for (const auto& part : *parts_) {
-    if (const std::string why = part->why_not_given(); !why.empty())
-      throw UsageError("the state of a rank cannot be given to another one: " + why + ": load a checkpoint");
+    if (std::string why = part->why_not_given(); !why.empty()) return why;
   }
+  return "";
+}
+
+void TrainingState::give(const Accelerator& accelerator, int source) const {
+  if (const std::string why = why_not_given(); !why.empty())
+    throw UsageError("the state of a rank cannot be given to another one: " + why + ": load a checkpoint");
   const bool gives = accelerator.process_index() == source;
   GatheredTensors queue;
   for (const auto& part : *parts_) {

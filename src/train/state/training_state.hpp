@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,8 @@ class TrainingState {
   /// random states are not given. Once. *Collective*. Throws UsageError, before anything is sent, for a state
   /// of which each rank holds a part.
   void give(const Accelerator& accelerator, int source) const;
+  /// Why give() refuses; "" if it does not. The same on all ranks. *Local*.
+  std::string why_not_given() const;
 
  private:
   /// Shared with the thread that writes.

@@ -1,0 +1,73 @@
+// How the coordinator replaces single ranks of a running round: RoundRecovery decides.
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "lockstep/core/runtime/program.hpp"
+#include "process/words.hpp"
+#include "rendezvous/coordinator.hpp"
+
+namespace lockstep::launch {
+
+/// Ranks connect with the number of restarts as prefix of their keys (Store::connect).
+void Coordinator::begin_recovery(const std::vector<Node*>& order, int world_size) {
+  recovery_.reset();
+  if (options_.recovery.max_recoveries == 0) return;
+  if (order.size() != 1 || order.front()->info.own_store) {
+    notify(
+        "lost ranks will not be replaced (--max-recoveries): that needs a job on one node, with the "
+        "launcher's "
+        "store");
+    return;
+  }
+  const std::string prefix = fmt::format("lockstep/{}/", restarts_.used());
+  const NodeId node = order.front()->id;
+  actions_.watch(prefix + elastic::kReportPrefix);
+  recovery_.emplace(
+      options_.recovery, round_, world_size,
+      RoundRecovery::Actions{
+          .write = [this, prefix](const std::string& key,
+                                  const std::string& value) { actions_.write(prefix + key, value); },
+          .replace = [this, node](const ReplaceRank& rank) { actions_.send(node, rank); },
+          .kill = [this, node](const KillRank& rank) { actions_.send(node, rank); },
+          .say = [this](const std::string& text) { notify(text); }});
+}
+
+void Coordinator::on_rank_report(const std::string& text, Time now) {
+  if (phase_ != Phase::running || !recovery_) return;
+  recovery_->on_report(text, now);
+  stop_if_given_up();
+}
+
+void Coordinator::on_rank_ended(const Node& node, const RankEnded& ended, Time now) {
+  ProcessFailure failure = ended.failure;
+  const bool in_order = failure.status == 0 || failure.status == kPreemptedExitCode << 8;
+  if (phase_ != Phase::running || !recovery_) {
+    if (!in_order) on_rank_failed(node, {ended.round, failure});
+    return;
+  }
+  const bool was_on = recovery_->is_on();
+  if (was_on && in_order) {
+    failure.message =
+        fmt::format("it {} in the middle of its training (run_elastic)", describe_exit(*failure.status));
+    failure.status = 1 << 8;
+  }
+  if (was_on && !recovery_->is_recovering()) lost_.clear();
+  if (was_on) lost_.push_back(failure);
+  const std::string how = failure.status ? describe_exit(*ended.failure.status) : "could not be started";
+  if (recovery_->on_rank_ended({.rank = failure.rank, .process = ended.process}, how, now)) return;
+  if (was_on) return stop_if_given_up();
+  if (in_order) return;
+  if (!recovery_->why_not().empty()) notify("the ranks are not recovered: " + recovery_->why_not());
+  on_rank_failed(node, {ended.round, failure});
+}
+
+void Coordinator::stop_if_given_up() {
+  if (phase_ != Phase::running || !recovery_->gave_up()) return;
+  notify(recovery_->why_not());
+  for (const auto& failure : lost_) keep_failure(failure);
+  stop(Reason::failure, SIGTERM);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,130 @@
+#include "rendezvous/round_recovery.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "core/time.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::launch {
+
+using elastic::RankReport;
+
+RoundRecovery::RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions)
+    : options_(options), round_(round), ranks_(ranks), actions_(std::move(actions)) {}
+
+void RoundRecovery::on_report(const std::string& text, Time now) {
+  if (is_over_) return;
+  RankReport report;
+  try {
+    report = elastic::report_from(text);
+  } catch (const DataError& error) {
+    return actions_.say(error.what());
+  }
+  if (report.process.rank < 0 || report.process.rank >= ranks_) return;
+  switch (report.what) {
+    case RankReport::What::begun:
+      begun_.insert(report.process.rank);
+      if (static_cast<int>(begun_.size()) < ranks_ || planner_) return;
+      planner_.emplace(options_, std::vector<int>(static_cast<std::size_t>(ranks_), 0));
+      for (const auto& rank : finished_) act(planner_->on_finished(1, rank), now);
+      return;
+    case RankReport::What::refused:
+      return stop(fmt::format("{} has an error that a new process would repeat: {}",
+                              elastic::describe(report.process), report.why));
+    case RankReport::What::suspect:
+      if (planner_) act(planner_->on_suspect(report.generation, report.process, report.why, now), now);
+      // Before all have begun, nobody can be the source of a state.
+      else
+        stop("not all ranks had begun their training");
+      return;
+    case RankReport::What::parked:
+      if (planner_) act(planner_->on_parked(report.generation, report.process, report.parked, now), now);
+      return;
+    case RankReport::What::finished:
+      // A training may have nothing to do, and end on one rank before another has begun it.
+      if (planner_)
+        act(planner_->on_finished(report.generation, report.process), now);
+      else
+        finished_.push_back(report.process);
+      return;
+  }
+}
+
+bool RoundRecovery::on_rank_ended(const elastic::RankProcess& process, const std::string& how, Time now) {
+  if (!is_on()) {
+    if (why_not_.empty() && !is_over_)
+      why_not_ = begun_.empty() ? "no rank was in run_elastic(), or the reason was printed there"
+                                : "not all ranks had begun their training";
+    return false;
+  }
+  act(planner_->on_lost(process, how, now), now);
+  return is_on();
+}
+
+void RoundRecovery::on_timer(Time now) {
+  if (is_on()) act(planner_->on_timer(now), now);
+}
+
+RoundRecovery::Time RoundRecovery::deadline() const { return is_on() ? planner_->deadline() : Time::max(); }
+
+/// Ranks that wait for a decision, or for the end of the others, get an answer.
+void RoundRecovery::stop(const std::string& why) {
+  if (is_over_) return;
+  if (why_not_.empty()) why_not_ = why;
+  write_over(why);
+  planner_.reset();
+}
+
+void RoundRecovery::write_over(const std::string& why) {
+  is_over_ = true;
+  const elastic::Generation generation = planner_ ? planner_->generation() : 1;
+  actions_.write(elastic::decision_key(generation + 1), elastic::text_of(elastic::Decision{.why = why}));
+  actions_.write(elastic::end_key(generation), elastic::kMayLeave);
+}
+
+void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
+  for (const auto& action : actions) {
+    std::visit(
+        Overloaded{
+            [&](const elastic::Revoke& revoke) {
+              since_ = now;
+              actions_.write(elastic::revoked_key(revoke.generation), revoke.why);
+              for (int rank = 0; rank < ranks_; ++rank)
+                actions_.write(elastic::wake_key(revoke.generation, rank), "1");
+              actions_.write(elastic::end_key(revoke.generation), elastic::kMustHelp);
+              actions_.say(fmt::format("{}: recovery {} of {}, the others keep their processes", revoke.why,
+                                       planner_->recoveries(), options_.max_recoveries));
+            },
+            [&](const elastic::Kill& kill) {
+              actions_.say(elastic::describe(kill.process) + " " + kill.why + ": killing it");
+              actions_.kill({.round = round_, .rank = kill.process.rank, .process = kill.process.process});
+            },
+            [&](const elastic::Replace& replace) {
+              actions_.replace({.round = round_,
+                                .rank = replace.process.rank,
+                                .process = replace.process.process,
+                                .replaces = elastic::text_of(
+                                    elastic::Replacement{replace.process.process, replace.generation})});
+            },
+            [&](const elastic::Publish& publish) {
+              actions_.write(elastic::decision_key(publish.plan.generation),
+                             elastic::text_of(elastic::Decision{.plan = publish.plan}));
+              actions_.say(fmt::format(
+                  "all ranks are there again after {}: they go on after step {}, with the state of rank {}",
+                  format_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(now - since_)),
+                  publish.plan.step, publish.plan.source));
+            },
+            [&](const elastic::ConfirmFinish&) { write_over("all ranks have finished their training"); },
+            [&](const elastic::GiveUp& give_up) {
+              why_not_ = give_up.reason;
+              gave_up_ = true;
+              write_over(give_up.reason);
+            }},
+        action);
+  }
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/elastic/recovery_messages.hpp"
+#include "core/elastic/recovery_planner.hpp"
+#include "rendezvous/messages.hpp"
+
+namespace lockstep::launch {
+
+/// How the ranks of one round are replaced: between the RecoveryPlanner, which decides, and the Coordinator
+/// with its agents and its store. A state machine without clock, sockets or threads. It does nothing until
+/// all ranks have begun a training that can be recovered (run_elastic), nor after it is over: then what
+/// happens to a rank is the Coordinator's affair.
+class RoundRecovery {
+ public:
+  using Time = elastic::RecoveryPlanner::Time;
+
+  /// What it acts through.
+  struct Actions {
+    /// Sets a key of the ranks' store.
+    std::function<void(const std::string& key, const std::string& value)> write;
+    std::function<void(const ReplaceRank&)> replace;
+    std::function<void(const KillRank&)> kill;
+    /// A line for the user.
+    std::function<void(const std::string&)> say;
+  };
+
+  RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions);
+
+  /// A key of the ranks' has changed: `text` is its value.
+  void on_report(const std::string& text, Time now);
+  /// The process of a rank has ended. True: the recovery deals with it. `how` completes "rank 1 ".
+  bool on_rank_ended(const elastic::RankProcess& process, const std::string& how, Time now);
+  /// The ranks are stopped, or the job ends.
+  void stop(const std::string& why);
+  void on_timer(Time now);
+  Time deadline() const;
+
+  /// Whether a loss would be, or is being, recovered.
+  bool is_on() const { return planner_ && !planner_->is_over(); }
+  /// Whether a loss was found to be impossible to recover: the ranks must be stopped.
+  bool gave_up() const noexcept { return gave_up_; }
+  bool is_recovering() const { return is_on() && planner_->is_recovering(); }
+  /// Why the last loss is not recovered; "" if none was lost.
+  const std::string& why_not() const noexcept { return why_not_; }
+
+ private:
+  void act(const elastic::PlannerActions& actions, Time now);
+  void write_over(const std::string& why);
+
+  elastic::RecoveryOptions options_;
+  int round_;
+  int ranks_;
+  Actions actions_;
+  std::set<int> begun_;
+  std::vector<elastic::RankProcess> finished_;
+  std::optional<elastic::RecoveryPlanner> planner_;
+  /// The ranks were told that nobody is replaced any more.
+  bool is_over_ = false;
+  bool gave_up_ = false;
+  std::string why_not_;
+  Time since_{};
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,78 @@
+#include "comm/planner_link.hpp"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+
+#include "comm/backend/cpu_backend.hpp"
+#include "comm/group_key_value_store.hpp"
+#include "comm/group_observer.hpp"
+#include "core/text.hpp"
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+/// A wait ends with the key. The limit only lets a store that is gone be noticed.
+constexpr std::chrono::minutes kLongestAnswer{1};
+constexpr const char* kSeed = "elastic/seed";
+
+}  // namespace
+
+PlannerLink::PlannerLink(const Store& store, elastic::RankProcess self)
+    : store_(key_value_store(store.clone())), self_(self) {}
+
+void PlannerLink::report(const elastic::RankReport& report) {
+  store_->set(elastic::key_of(report), elastic::text_of(report));
+}
+
+std::string PlannerLink::await(const std::string& key) {
+  while (!store_->wait(key, kLongestAnswer)) {
+  }
+  return store_->get(key);
+}
+
+elastic::Decision PlannerLink::await_decision(elastic::Generation generation) {
+  return elastic::decision_from(await(elastic::decision_key(generation)));
+}
+
+elastic::Decision PlannerLink::decision(elastic::Generation generation) {
+  return elastic::decision_from(store_->get(elastic::decision_key(generation)));
+}
+
+bool PlannerLink::await_end(elastic::Generation generation) {
+  return await(elastic::end_key(generation)) == elastic::kMayLeave;
+}
+
+std::uint64_t PlannerLink::agree_on_seed(std::uint64_t own) {
+  if (self_.rank == 0) store_->set_if_absent(kSeed, std::to_string(own));
+  return parse_number<std::uint64_t>(await(kSeed)).value_or(own);
+}
+
+std::optional<elastic::Replacement> replacement_of_this_process() {
+  return elastic::replacement_from(
+      find_variable(process_environment(), elastic::kReplacesVariable).value_or(""));
+}
+
+ProcessGroup join_recovery(int rank, int size, const Store& store, const elastic::Replacement& replacement,
+                           const ProcessGroupOptions& options) {
+  PlannerLink link(store, {.rank = rank, .process = replacement.process});
+  link.report({.what = elastic::RankReport::What::parked,
+               .process = link.self(),
+               .generation = replacement.generation});
+  const elastic::Decision decision = link.await_decision(replacement.generation);
+  if (!decision.plan)
+    throw Error(fmt::format("rank {}: the lost process is not replaced after all: {}", rank, decision.why));
+  return join_generation(rank, size, store, decision.plan->generation, options);
+}
+
+bool has_failed_operation(const ProcessGroup& group) {
+  const auto backend = group.c10d_process_group()->getBackend(at::kCPU);
+  const auto* const cpu = dynamic_cast<const CpuBackend*>(backend.get());
+  return cpu != nullptr && cpu->has_failed();
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "coordination/key_value_store.hpp"
+#include "core/elastic/recovery_messages.hpp"
+#include "lockstep/comm/process_group.hpp"
+
+namespace lockstep::comm {
+
+/// A rank's words with the planner of recoveries, which is in the launcher: see recovery_messages.hpp. Waits
+/// until the launcher answers, which it does for as long as it runs; when it ends, so do its ranks. One
+/// thread. Throws CommunicationError if the store cannot be reached.
+class PlannerLink {
+ public:
+  /// `store`: the job's (Store::connect). Opens a connection of its own.
+  PlannerLink(const Store& store, elastic::RankProcess self);
+
+  const elastic::RankProcess& self() const noexcept { return self_; }
+
+  void report(const elastic::RankReport& report);
+  /// What happens in `generation`, for which this rank has reported that it is parked.
+  elastic::Decision await_decision(elastic::Generation generation);
+  /// The same if it is known already.
+  elastic::Decision decision(elastic::Generation generation);
+  /// True: all ranks have finished `generation`. False: it was revoked, and others need this one.
+  bool await_end(elastic::Generation generation);
+  /// The same number on all ranks and on those that replace them: rank 0's first.
+  std::uint64_t agree_on_seed(std::uint64_t own);
+
+ private:
+  std::string await(const std::string& key);
+
+  std::shared_ptr<KeyValueStore> store_;
+  elastic::RankProcess self_;
+};
+
+/// What LOCKSTEP_REPLACES says about this process.
+std::optional<elastic::Replacement> replacement_of_this_process();
+
+/// Joins the job's group in a process that replaces a lost one: waits until the others wait too, and forms
+/// the group with them. Throws Error if the planner has given up meanwhile.
+ProcessGroup join_recovery(int rank, int size, const Store& store, const elastic::Replacement& replacement,
+                           const ProcessGroupOptions& options);
+
+/// Whether an operation of the group on CPUs has failed on this rank, so that no other one runs. *Local*.
+bool has_failed_operation(const ProcessGroup& group);
+
+}  // namespace lockstep::comm

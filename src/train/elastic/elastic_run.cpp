@@ -1,0 +1,329 @@
+#include "train/elastic/elastic_run.hpp"
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <variant>
+
+#include "comm/group_observer.hpp"
+#include "coordination/interruption.hpp"
+#include "core/text.hpp"
+#include "lockstep/core/environment.hpp"
+#include "lockstep/core/error.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
+#include "train/accumulation_window.hpp"
+#include "train/prepared_objects.hpp"
+#include "train/training_scope.hpp"
+
+namespace lockstep {
+namespace train {
+namespace {
+
+using elastic::HeldState;
+using elastic::MemberActions;
+using elastic::RankReport;
+using nlohmann::json;
+
+/// It is not known which of the optimizers and schedulers have stepped, so that a torn state is never
+/// complete.
+constexpr int kObjects = 2;
+
+/// Tells the observers of the group that ranks may be lost.
+class NoticeOfLosses final : public comm::GroupObserver {
+ public:
+  void release() override {}
+  void reseat() override {}
+  bool announces_losses() const noexcept override { return true; }
+};
+
+elastic::RankProcess this_rank(const Accelerator& accelerator,
+                               const std::optional<elastic::Replacement>& replacement) {
+  return {.rank = accelerator.process_index(), .process = replacement ? replacement->process : 0};
+}
+
+}  // namespace
+
+ElasticRun::ElasticRun(const Accelerator& accelerator, const Store& store,
+                       const std::optional<elastic::Replacement>& replacement)
+    : accelerator_(accelerator),
+      store_(store),
+      replacement_(replacement),
+      link_(store, this_rank(accelerator, replacement)),
+      training_(accelerator, link_.agree_on_seed(TrainingScope::seed_of(accelerator))) {
+  state_.run_ = this;
+}
+
+ElasticRun::~ElasticRun() {
+  TrainingScope::on_commit(accelerator_, nullptr);
+  watch_.reset();
+  coordination::allow_waits();
+}
+
+std::string ElasticRun::why_not(const Accelerator& accelerator) {
+  if (accelerator.num_processes() == 1) return "there is no other rank that would hold the state";
+  if (!accelerator.world().use_agent_store)
+    return "the ranks have a store of their own (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)";
+  if (!accelerator.device().is_cpu()) return "a group with GPUs cannot be formed again";
+  if (accelerator.process_group().generation() != 1 && !comm::is_newcomer(accelerator.process_group()))
+    return "the program has formed the group again by itself";
+  if (accelerator.options().comm_hook.find("power_sgd") != std::string::npos)
+    return "each rank has a memory of its own for the hook " + accelerator.options().comm_hook;
+  return TrainingScope::prepared_of(accelerator)
+      .state(TrainingScope::window_of(accelerator).scaling())
+      .why_not_given();
+}
+
+void ElasticRun::run_without(const Accelerator& accelerator, const std::function<void(ElasticState&)>& body) {
+  ElasticState state;
+  state.step_ = TrainingScope::loaded_step(accelerator);
+  TrainingScope::on_commit(accelerator, nullptr);
+  body(state);
+}
+
+void ElasticRun::run(const std::function<void(ElasticState&)>& body) {
+  coordination::make_waits_interruptible();
+  TrainingScope::on_commit(accelerator_, [this] { commit(); });
+  // Both are mistakes that all ranks share, or that a new process would repeat.
+  try {
+    run_until_finished(body);
+  } catch (const UsageError& error) {
+    refuse(error.what());
+    throw;
+  } catch (const DataError& error) {
+    refuse(error.what());
+    throw;
+  }
+}
+
+void ElasticRun::refuse(const std::string& why) {
+  link_.report({.what = RankReport::What::refused,
+                .process = link_.self(),
+                .generation = accelerator_.process_group().generation(),
+                .why = why});
+}
+
+void ElasticRun::run_until_finished(const std::function<void(ElasticState&)>& body) {
+  if (replacement_) {
+    join();
+  } else {
+    begin(TrainingScope::loaded_step(accelerator_));
+  }
+  do {
+    enter(body);
+  } while (!finish());
+}
+
+/// Returns when the body has returned.
+void ElasticRun::enter(const std::function<void(ElasticState&)>& body) {
+  for (;;) {
+    try {
+      return body(state_);
+    } catch (const CommunicationError& error) {
+      unwind(error.what());
+      recover(std::current_exception());
+    }
+  }
+}
+
+void ElasticRun::watch(elastic::Generation generation) {
+  coordination::allow_waits();
+  watch_.emplace(store_.with_prefix(elastic::kWatchPrefix), accelerator_.process_group(), generation,
+                 [](const std::string& why) { coordination::interrupt_waits(why); });
+}
+
+void ElasticRun::begin(std::uint64_t step) {
+  member_.emplace(link_.self(), kObjects, step);
+  member_->stage_transfers(false);
+  watch(1);
+  notice_of_losses_ = std::make_shared<NoticeOfLosses>();
+  comm::observe(accelerator_.process_group(), notice_of_losses_);
+  training_.begin(step);
+  begin_step();
+  link_.report(
+      {.what = RankReport::What::begun, .process = link_.self(), .parked = {.held = member_->held()}});
+}
+
+void ElasticRun::begin_step() {
+  static_cast<void>(member_->begin_step());
+  in_step_ = true;
+  state_.step_ = training_.step();
+  state_.generation_ = member_->generation();
+}
+
+void ElasticRun::commit() {
+  if (training_.held().kind != HeldState::Kind::torn) return;
+  static_cast<void>(member_->commit());
+  training_.commit();
+  state_.repeats_ = false;
+  begin_step();
+}
+
+/// A process that replaces another one, whose set-up is done: the others are in settle().
+void ElasticRun::join() {
+  const elastic::Decision decision = link_.decision(accelerator_.process_group().generation());
+  const elastic::RecoveryPlan& plan = decision.plan.value();
+  member_ = elastic::Member::replacement(link_.self(), kObjects, plan.generation);
+  member_->stage_transfers(false);
+  static_cast<void>(member_->on_ready());
+  static_cast<void>(member_->on_plan(plan));
+  watch(plan.generation);
+  notice_of_losses_ = std::make_shared<NoticeOfLosses>();
+  comm::observe(accelerator_.process_group(), notice_of_losses_);
+  try {
+    settle(plan);
+  } catch (const CommunicationError& error) {
+    unwind(error.what());
+    recover(std::current_exception());
+  }
+}
+
+void ElasticRun::notice_revocation() {
+  if (watch_ && watch_->is_revoked())
+    static_cast<void>(member_->on_revoked(member_->generation(), "the launcher has ended the generation"));
+}
+
+bool ElasticRun::finish() {
+  if (training_.held().kind == HeldState::Kind::torn) commit();
+  notice_revocation();
+  if (!member_->is_revoked() && comm::has_failed_operation(accelerator_.process_group())) {
+    throw UsageError(
+        fmt::format("rank {}: the body of run_elastic() has returned after step {}, although a communication "
+                    "had failed: do not catch CommunicationError in it",
+                    link_.self().rank, training_.step()));
+  }
+  in_step_ = false;
+  report(member_->on_body_returned());
+  if (member_->is_parked()) {
+    accelerator_.process_group().abort("a rank was lost");
+    recover(nullptr);
+    return false;
+  }
+  const Heartbeat::Waiting beat(process_heartbeat(), "the end of the training on all ranks", 0);
+  const elastic::Generation generation = member_->generation();
+  if (link_.await_end(generation)) {
+    static_cast<void>(member_->on_finish_confirmed(generation));
+    return true;
+  }
+  report(member_->on_revoked(generation, "a rank was lost at the end of its training"));
+  recover(nullptr);
+  return false;
+}
+
+/// The body, or the forming of the group, was left by an error.
+void ElasticRun::unwind(const std::string& why) {
+  notice_revocation();
+  if (std::exchange(in_step_, false) && training_.held().kind == HeldState::Kind::torn)
+    member_->on_optimizer_step(0);
+  accelerator_.process_group().abort(why);
+  report(member_->on_unwound(why));
+}
+
+void ElasticRun::report(const MemberActions& actions) {
+  for (const auto& action : actions) {
+    if (const auto* suspect = std::get_if<elastic::ReportSuspect>(&action)) {
+      link_.report({.what = RankReport::What::suspect,
+                    .process = link_.self(),
+                    .generation = suspect->generation,
+                    .why = suspect->why});
+    } else if (const auto* parked = std::get_if<elastic::ReportParked>(&action)) {
+      link_.report({.what = RankReport::What::parked,
+                    .process = link_.self(),
+                    .generation = parked->generation,
+                    .parked = {.held = parked->held}});
+    } else if (const auto* finished = std::get_if<elastic::ReportFinished>(&action)) {
+      link_.report(
+          {.what = RankReport::What::finished, .process = link_.self(), .generation = finished->generation});
+    } else if (const auto* discard = std::get_if<elastic::DiscardStep>(&action)) {
+      undo_is_due_ = undo_is_due_ || discard->restore;
+    }
+  }
+}
+
+/// This rank is parked. Returns when the body may be entered again. `cause`: what ended it, thrown on if
+/// there is no recovery.
+void ElasticRun::recover(const std::exception_ptr& cause) {
+  for (;;) {
+    const Heartbeat::Waiting beat(process_heartbeat(), "the replacement of a lost rank",
+                                  member_->generation());
+    const elastic::Decision decision = link_.await_decision(member_->generation() + 1);
+    if (!decision.plan) {
+      if (cause) std::rethrow_exception(cause);
+      throw CommunicationError(fmt::format("rank {}: a rank was lost, and the ranks are not recovered: {}",
+                                           link_.self().rank, decision.why));
+    }
+    try {
+      reform(*decision.plan);
+      return settle(*decision.plan);
+    } catch (const UsageError&) {
+      throw;
+    } catch (const CommunicationError& error) {
+      unwind(error.what());
+    }
+  }
+}
+
+void ElasticRun::reform(const elastic::RecoveryPlan& plan) {
+  watch_.reset();
+  for (const auto& action : member_->on_plan(plan)) {
+    if (const auto* leave = std::get_if<elastic::Leave>(&action)) throw UsageError(leave->why);
+  }
+  watch(plan.generation);
+  accelerator_.process_group().reform(plan.generation);
+}
+
+/// The group is formed: all ranks take the state of the plan's source.
+void ElasticRun::settle(const elastic::RecoveryPlan& plan) {
+  const ProcessGroup& group = accelerator_.process_group();
+  if (undo_is_due_) training_.undo_step();
+  undo_is_due_ = false;
+  static_cast<void>(member_->on_group_ready());
+  const bool receives = member_->is_joining();
+  training_.take_state_of(plan.source, plan.step, !plan.receivers.empty());
+  const auto parts = TrainingScope::elastic_parts(accelerator_);
+  json states = json::array();
+  for (const auto* part : parts) states.push_back(part->elastic_state());
+  states = group.broadcast_object(states, plan.source);
+  if (states.size() != parts.size())
+    throw UsageError(
+        fmt::format("rank {} has {} objects for checkpoints, but rank {} has {}: make the same on "
+                    "every rank before run_elastic()",
+                    group.rank(), parts.size(), plan.source, states.size()));
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i]->take_elastic_state(states[i]);
+  if (receives) static_cast<void>(member_->on_state_ready());
+  comm::take_part(group);
+  state_.repeats_ = true;
+  begin_step();
+}
+
+}  // namespace train
+
+void ElasticState::commit() {
+  if (run_ != nullptr) return run_->commit();
+  ++step_;
+}
+
+bool is_elastic() {
+  const auto recoveries = find_variable(process_environment(), elastic::kRecoveriesVariable);
+  return recoveries && parse_whole_number(*recoveries, 1).has_value();
+}
+
+void run_elastic_loop(const Accelerator& accelerator, const std::function<void(ElasticState&)>& body) {
+  using train::ElasticRun;
+  static std::atomic<int> runs{0};
+  if (!is_elastic()) return ElasticRun::run_without(accelerator, body);
+  std::string why = ElasticRun::why_not(accelerator);
+  if (runs.fetch_add(1) > 0) why = "an earlier training of this process has used them";
+  if (!why.empty()) {
+    if (accelerator.is_main_process())
+      std::cerr << "lockstep: lost ranks will not be replaced (--max-recoveries): " + why + "\n"
+                << std::flush;
+    return ElasticRun::run_without(accelerator, body);
+  }
+  ElasticRun run(accelerator, Store::connect(accelerator.world()), comm::replacement_of_this_process());
+  run.run(body);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+// Ranks of a training are lost under the real launcher, and replaced while the others keep their processes.
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "resume_job.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const Words kRecover{"--max-recoveries", "50"};
+
+Finished run_in(const TemporaryFolder& folder, int ranks, const Words& more, const Words& flags = kRecover) {
+  return run_job(probe_in(folder, Words{"--epochs", "2"} + more), ranks, flags);
+}
+
+/// A training in run_elastic() of which nobody is lost.
+const Trace& undisturbed(int ranks, const std::string& backend = "shm") {
+  static std::map<std::pair<int, std::string>, Trace> traces;
+  const auto [place, is_new] = traces.try_emplace({ranks, backend});
+  if (is_new) {
+    const TemporaryFolder folder;
+    const Finished job = run_in(folder, ranks, {"--backend", backend});
+    EXPECT_EQ(job.status, 0) << job.err;
+    place->second = trace_of(folder / "out", ranks);
+  }
+  return place->second;
+}
+
+/// The processes that each rank has had.
+std::vector<std::size_t> processes_in(const fs::path& out, int ranks) {
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::ifstream file(out / ("pids." + std::to_string(rank)));
+    std::size_t count = 0;
+    for (std::string line; std::getline(file, line);) ++count;
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+std::size_t count_files(const fs::path& folder, const std::string& end) {
+  return static_cast<std::size_t>(
+      std::count_if(fs::directory_iterator(folder), fs::directory_iterator(),
+                    [&](const auto& entry) { return entry.path().filename().string().ends_with(end); }));
+}
+
+/// A rank that is lost after the others have got its gradients, and before it writes its loss, writes none
+/// for that step.
+Trace with_lost_lines(Trace found, const Trace& wanted, int lost) {
+  for (const auto& [step, loss] : wanted.losses.at(lost)) found.losses[lost].emplace(step, loss);
+  return found;
+}
+
+struct LossCase {
+  int ranks;
+  int lost;
+  const char* way;
+  const char* backend;
+};
+
+class ALostRankIsReplaced : public ::testing::TestWithParam<LossCase> {};
+INSTANTIATE_TEST_SUITE_P(Of, ALostRankIsReplaced,
+                         ::testing::Values(LossCase{2, 0, "k", "shm"}, LossCase{2, 1, "x", "shm"},
+                                           LossCase{2, 1, "e", "shm"}, LossCase{3, 0, "b", "shm"},
+                                           LossCase{2, 0, "b", "gloo"}, LossCase{2, 1, "2", "shm"}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.lost) + "Of" + std::to_string(test.param.ranks) +
+                                  "By" + test.param.way + "Over" + test.param.backend;
+                         });
+
+TEST_P(ALostRankIsReplaced, AndTheOthersKeepTheirProcessesAndAllBits) {
+  const auto [ranks, lost, way, backend] = GetParam();
+  const TemporaryFolder folder;
+  const int losses = 2;
+  const Finished job = run_in(folder, ranks,
+                              {"--losses", std::to_string(losses), "--ways", way, "--lost-rank",
+                               std::to_string(lost), "--backend", backend, "--losses-until", "60"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  const Trace& found = with_lost_lines(trace_of(folder / "out", ranks), undisturbed(ranks, backend), lost);
+  EXPECT_TRUE(same_training(undisturbed(ranks, backend), found));
+  std::vector<std::size_t> wanted(static_cast<std::size_t>(ranks), 1);
+  const int recoveries = way == std::string("2") ? 2 * losses : losses;
+  wanted[static_cast<std::size_t>(lost)] += static_cast<std::size_t>(recoveries);
+  EXPECT_EQ(processes_in(folder / "out", ranks), wanted) << job.err;
+  EXPECT_EQ(count_files(folder / "checkpoints", ".tmp"), 0U);
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), recoveries) << job.err;
+}
+
+/// Kind and size of each operation of rank 0.
+std::vector<std::string> operations_in(const fs::path& folder) {
+  std::ifstream file(folder / "trace-rank-0.json");
+  const json trace = json::parse(file);
+  std::vector<std::string> operations;
+  for (const auto& entry : trace.at("entries"))
+    operations.push_back(entry.at("profiling_name").get<std::string>() + " " + entry.at("bytes").dump());
+  return operations;
+}
+
+/// What the promise costs while nothing fails: not one message.
+TEST(ATrainingThatCanBeRecovered, SendsTheSameMessages) {
+  const TemporaryFolder with, without;
+  ASSERT_EQ(run_in(with, 2, {}).status, 0);
+  ASSERT_EQ(run_in(without, 2, {}, {}).status, 0);
+  const auto wanted = operations_in(without / "out" / "traces");
+  ASSERT_GT(wanted.size(), 100U);
+  EXPECT_EQ(operations_in(with / "out" / "traces"), wanted);
+}
+
+TEST(ARankThatFailsInTheSameStep, EndsTheJobWithItsReportAfterThreeTimes) {
+  const TemporaryFolder folder;
+  const Finished job =
+      run_in(folder, 2, {"--losses", "1", "--ways", "s", "--lost-rank", "1", "--losses-until", "40"});
+  EXPECT_EQ(job.status, 1) << job.err;
+  EXPECT_TRUE(contains_all(job.err, {"3 recoveries in a row got no further than step", "FAILED: rank 1",
+                                     "this step cannot be computed"}))
+      << job.err;
+  EXPECT_EQ(processes_in(folder / "out", 2), (std::vector<std::size_t>{1, 4})) << job.err;
+}
+
+TEST(ALossThatIsNotRecovered, RestartsAllFromTheCheckpoint) {
+  const TemporaryFolder folder;
+  const Finished job = run_in(folder, 2, {"--losses", "2", "--ways", "b", "--losses-until", "60"},
+                              {"--max-recoveries", "1", "--max-restarts", "1"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_TRUE(contains_all(job.err, {"all 1 recoveries (--max-recoveries) are used up", "restart 1 of 1"}))
+      << job.err;
+  EXPECT_TRUE(same_training(undisturbed(2), trace_of(folder / "out", 2)));
+}
+
+TEST(ALossWithoutRecoveries, EndsTheJobAsBefore) {
+  const TemporaryFolder folder;
+  const Finished job =
+      run_in(folder, 2, {"--losses", "1", "--ways", "b", "--lost-rank", "1", "--losses-until", "40"}, {});
+  EXPECT_NE(job.status, 0);
+  EXPECT_TRUE(contains_all(job.err, {"FAILED: rank 1", "SIGKILL"})) << job.err;
+  EXPECT_EQ(processes_in(folder / "out", 2), (std::vector<std::size_t>{1, 1})) << job.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

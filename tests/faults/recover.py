@@ -1,0 +1,113 @@
+"""Loses ranks of a training in every way and compares its end with that of an undisturbed run, bit for bit.
+
+    python3 tests/faults/recover.py BUILD [--losses 200] [--ranks 2] [--backend auto] [--ways kbxe2] [--every 3] [--seed 1]
+
+BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Each job loses ten
+ranks, which the launcher replaces while the others keep their processes: by SIGKILL at random moments, in backward and of a
+new process in its set-up, by exceptions and by exit(0). Prints a line for each job and how long the survivors stood
+still, and ends with 1 at the first difference.
+"""
+import argparse
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+LOSSES_OF_A_JOB = 10
+LONGEST_JOB = 600
+STANDSTILL = re.compile(r"all ranks are there again after ([0-9.]+) s")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--losses", type=int, default=200)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--ways", default="kbxe2")
+    parser.add_argument("--every", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def run_job(options, folder, losses, seed):
+    (folder / "out").mkdir()
+    steps = 4 * 100 // options.ranks
+    command = [options.build / "bin/lockstep", "run", "--nproc-per-node", str(options.ranks), "--max-recoveries",
+               "1000", options.build / "tests/checkpoint_probe", "--out", folder / "out", "--folder",
+               folder / "checkpoints", "--every", str(options.every), "--step-time", "2", "--losses", str(losses),
+               "--losses-until", str(steps - 20), "--ways", options.ways, "--seed", str(seed), "--backend",
+               options.backend]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_JOB, check=False)
+
+
+def losses_in(path):
+    """{step: bits}; fails where a step that was done again had another loss."""
+    losses = {}
+    for line in path.read_text().splitlines():
+        if len(line.split()) != 2:
+            continue  # A killed rank may leave half a line.
+        step, bits = line.split()
+        if losses.setdefault(step, bits) != bits:
+            raise AssertionError(f"{path}: step {step} had the losses {losses[step]} and {bits}")
+    return losses
+
+
+def trace(options, folder):
+    out = folder / "out"
+    losses = [losses_in(out / f"losses.{rank}") for rank in range(options.ranks)]
+    files = {path.name: path.read_bytes() for path in sorted((out / "final").iterdir()) if path.name != "manifest.json"}
+    assert len(files) >= 5, f"too few files to compare: {sorted(files)}"
+    return losses, files
+
+
+def is_same(found, wanted, lost):
+    """A rank that is lost after the others have got its gradients writes no loss for that step, and is not asked again."""
+    missing = 0
+    for own, all_of_them in zip(found[0], wanted[0]):
+        missing += len(all_of_them) - len(own)
+        if own != {step: bits for step, bits in all_of_them.items() if step in own}:
+            return False
+    return found[1] == wanted[1] and missing <= lost
+
+
+def disturbed(options, wanted, losses, seed, standstills):
+    with tempfile.TemporaryDirectory(prefix="lockstep-faults-") as name:
+        folder, begin = pathlib.Path(name), time.monotonic()
+        job = run_job(options, folder, losses, seed)
+        assert job.returncode == 0, f"seed {seed}:\n{job.stderr}"
+        marks = [path.name for path in (folder / "out").iterdir() if path.name.startswith("lost.")]
+        assert is_same(trace(options, folder), wanted, len(marks)), f"seed {seed}: ended differently\n{job.stderr}"
+        processes = sum(len(path.read_text().split()) for path in (folder / "out").glob("pids.*"))
+        assert processes == options.ranks + len(marks), \
+            f"seed {seed}: {processes} processes for {len(marks)} losses: survivors were replaced\n{job.stderr}"
+        left = [path.name for path in (folder / "checkpoints").iterdir() if path.name.endswith(".tmp")]
+        assert not left, f"seed {seed}: left behind: {left}"
+        standstills += [float(seconds) for seconds in STANDSTILL.findall(job.stderr)]
+        print(f"seed {seed}: {len(marks)} processes lost, {time.monotonic() - begin:.1f} s, same bits", flush=True)
+        return len(marks)
+
+
+def main():
+    options = arguments()
+    with tempfile.TemporaryDirectory(prefix="lockstep-faults-") as name:
+        job = run_job(options, pathlib.Path(name), 0, 0)
+        assert job.returncode == 0, job.stderr
+        wanted = trace(options, pathlib.Path(name))
+    lost, seed, standstills = 0, options.seed, []
+    while lost < options.losses:
+        lost += disturbed(options, wanted, min(LOSSES_OF_A_JOB, options.losses - lost), seed, standstills)
+        seed += 1
+    print(f"{lost} processes lost in {seed - options.seed} jobs: every training ended with the same bits, in the "
+          f"survivors' first processes. They stood still for {statistics.median(standstills):.2f} s (median), "
+          f"{max(standstills):.2f} s at most, from the loss to the plan")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except AssertionError as error:
+        sys.exit(f"FAILED: {error}")

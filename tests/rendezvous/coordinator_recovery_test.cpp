@@ -1,0 +1,164 @@
+// A rank of a running round is lost, and replaced while the others go on.
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <map>
+#include <string>
+
+#include "coordinator_harness.hpp"
+#include "core/elastic/recovery_messages.hpp"
+
+namespace lockstep::launch {
+namespace {
+
+using elastic::RankProcess;
+using elastic::RankReport;
+using Kind = elastic::HeldState::Kind;
+
+CoordinatorOptions options_of(int recoveries, int restarts = 0) {
+  CoordinatorOptions options;
+  options.max_restarts = restarts;
+  options.recovery.max_recoveries = recoveries;
+  return options;
+}
+
+/// A job of one node with two ranks.
+class TwoRanks : public CoordinatorHarness {
+ public:
+  explicit TwoRanks(CoordinatorOptions options, bool begin = true) : CoordinatorHarness(options) {
+    coordinator.on_join(0, info("a", options, 2), now);
+    if (!begin) return;
+    for (const int rank : {0, 1}) report({.what = RankReport::What::begun, .process = {rank}});
+  }
+
+  void watch(const std::string& prefix) override { watched = prefix; }
+  void write(const std::string& key, const std::string& value) override { keys[key] = value; }
+
+  void report(const RankReport& report) { coordinator.on_rank_report(elastic::text_of(report), now); }
+  void park(RankProcess process, elastic::Generation generation, std::optional<std::uint64_t> step) {
+    elastic::HeldState held;
+    if (step) held = {.kind = Kind::clean, .step = *step};
+    report({.what = RankReport::What::parked,
+            .process = process,
+            .generation = generation,
+            .parked = {.held = held}});
+  }
+  void rank_ends(RankProcess process, int status) {
+    ProcessFailure failure;
+    failure.rank = process.rank;
+    failure.status = status;
+    receive(0, RankEnded{coordinator_round(), process.process, failure});
+  }
+  std::string key(const std::string& name) const {
+    const auto found = keys.find("lockstep/0/" + name);
+    return found == keys.end() ? "" : found->second;
+  }
+  int coordinator_round() const { return rounds; }
+
+  std::string watched;
+  std::map<std::string, std::string> keys;
+};
+
+TEST(CoordinatorRecovery, ReplacesTheLostRankAndPublishesThePlan) {
+  TwoRanks job(options_of(2));
+  EXPECT_EQ(job.watched, "lockstep/0/elastic/report/");
+  job.rank_ends({1, 0}, SIGKILL);
+  EXPECT_TRUE(job.got<StopRound>(0).empty());
+  ASSERT_EQ(job.got<ReplaceRank>(0).size(), 1U);
+  const ReplaceRank replace = job.got<ReplaceRank>(0).back();
+  EXPECT_EQ(replace.rank, 1);
+  EXPECT_EQ(replace.process, 1);
+  EXPECT_EQ(replace.replaces, "1:2");
+  EXPECT_EQ(job.key(elastic::revoked_key(1)), "rank 1 was killed by SIGKILL (Killed)");
+  EXPECT_EQ(job.key(elastic::wake_key(1, 0)), "1");
+  EXPECT_EQ(job.key(elastic::end_key(1)), elastic::kMustHelp);
+  EXPECT_EQ(job.key(elastic::decision_key(2)), "");
+
+  job.park({0, 0}, 2, 7);
+  job.park({1, 1}, 2, std::nullopt);
+  const auto decision = elastic::decision_from(job.key(elastic::decision_key(2)));
+  ASSERT_TRUE(decision.plan.has_value());
+  EXPECT_EQ(decision.plan->source, 0);
+  EXPECT_EQ(decision.plan->receivers, std::vector<int>{1});
+  EXPECT_EQ(decision.plan->step, 7U);
+  EXPECT_EQ(decision.plan->members, (std::vector<RankProcess>{{0, 0}, {1, 1}}));
+
+  for (const RankProcess process : {RankProcess{0, 0}, RankProcess{1, 1}})
+    job.report({.what = RankReport::What::finished, .process = process, .generation = 2});
+  EXPECT_EQ(job.key(elastic::end_key(2)), elastic::kMayLeave);
+  job.rank_ends({0, 0}, 0);
+  job.rank_ends({1, 1}, 0);
+  job.ended(0, 1, true);
+  ASSERT_FALSE(job.got<Finish>(0).empty());
+  EXPECT_EQ(job.got<Finish>(0).back().exit_code, 0);
+}
+
+TEST(CoordinatorRecovery, ARankThatEndsWithSuccessInItsTrainingIsLost) {
+  TwoRanks job(options_of(1));
+  job.rank_ends({0, 0}, 0);
+  EXPECT_EQ(job.got<ReplaceRank>(0).size(), 1U);
+}
+
+TEST(CoordinatorRecovery, DoesWhatItDidBeforeIfNoRankHasBegun) {
+  TwoRanks job(options_of(1), false);
+  job.rank_ends({1, 0}, 3 << 8);
+  EXPECT_EQ(job.got<ReplaceRank>(0).size(), 0U);
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+  EXPECT_NE(job.words(0).find("the ranks are not recovered: no rank was in run_elastic()"), std::string::npos)
+      << job.words(0);
+}
+
+TEST(CoordinatorRecovery, AUsageErrorIsNotRetried) {
+  TwoRanks job(options_of(5));
+  job.report({.what = RankReport::What::refused, .process = {1, 0}, .why = "a wrong shape"});
+  EXPECT_FALSE(elastic::decision_from(job.key(elastic::decision_key(2))).plan.has_value());
+  EXPECT_EQ(job.key(elastic::end_key(1)), elastic::kMayLeave);
+  job.rank_ends({1, 0}, 2 << 8);
+  EXPECT_EQ(job.got<ReplaceRank>(0).size(), 0U);
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+  EXPECT_NE(job.words(0).find("a wrong shape"), std::string::npos) << job.words(0);
+}
+
+TEST(CoordinatorRecovery, WithoutASourceTheJobIsRestarted) {
+  TwoRanks job(options_of(5, 1));
+  job.rank_ends({0, 0}, SIGKILL);
+  job.rank_ends({1, 0}, SIGSEGV);
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+  EXPECT_NE(job.words(0).find("no rank is left that holds the state"), std::string::npos) << job.words(0);
+  EXPECT_FALSE(elastic::decision_from(job.key(elastic::decision_key(2))).plan.has_value());
+  job.ended(0, 1, false);
+  EXPECT_NE(job.words(0).find("FAILED: rank 0"), std::string::npos) << job.words(0);
+  job.pass(std::chrono::seconds(40));
+  EXPECT_EQ(job.rounds, 2);
+  EXPECT_EQ(job.watched, "lockstep/1/elastic/report/");
+}
+
+TEST(CoordinatorRecovery, ARankThatDoesNotParkIsKilled) {
+  TwoRanks job(options_of(5));
+  job.rank_ends({1, 0}, SIGKILL);
+  job.pass(std::chrono::seconds(11));
+  ASSERT_EQ(job.got<KillRank>(0).size(), 1U);
+  EXPECT_EQ(job.got<KillRank>(0).back().rank, 0);
+}
+
+TEST(CoordinatorRecovery, RanksThatWaitAreReleasedWhenTheJobIsAskedToEnd) {
+  TwoRanks job(options_of(5));
+  job.receive(0, Draining{SIGTERM});
+  EXPECT_EQ(job.key(elastic::end_key(1)), elastic::kMayLeave);
+  job.rank_ends({1, 0}, SIGKILL);
+  EXPECT_EQ(job.got<ReplaceRank>(0).size(), 0U);
+}
+
+TEST(CoordinatorRecovery, ATrainingWithoutStepsMayEndOnOneRankFirst) {
+  TwoRanks job(options_of(5), false);
+  job.report({.what = RankReport::What::begun, .process = {0}});
+  job.report({.what = RankReport::What::finished, .process = {0}});
+  job.report({.what = RankReport::What::begun, .process = {1}});
+  EXPECT_EQ(job.key(elastic::end_key(1)), "");
+  job.report({.what = RankReport::What::finished, .process = {1}});
+  EXPECT_EQ(job.key(elastic::end_key(1)), elastic::kMayLeave);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
