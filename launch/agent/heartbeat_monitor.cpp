@@ -43,6 +43,11 @@ HeartbeatMonitor::~HeartbeatMonitor() {
   }
 }
 
+void HeartbeatMonitor::renew_file(int local_rank) const {
+  unlink(file(local_rank).c_str());
+  make_heartbeat_file(file(local_rank));
+}
+
 std::vector<StackTarget> HeartbeatMonitor::stack_targets(const std::vector<Worker>& workers) const {
   std::vector<StackTarget> targets;
   for (const auto& worker : workers) {

@@ -29,6 +29,10 @@ class HeartbeatMonitor {
   /// The value of LOCKSTEP_HEARTBEAT_FILE for the rank.
   std::string file(int local_rank) const { return folder_ + "/" + std::to_string(local_rank); }
 
+  /// Before another process of the rank is started: the beats of the one before are not its own. Throws
+  /// lockstep::Error.
+  void renew_file(int local_rank) const;
+
   /// The current status of the ranks, for the coordinator.
   std::vector<RankStatus> statuses(const std::vector<Worker>& workers) const;
 

@@ -150,13 +150,14 @@ void Round::start_replacements() {
     const auto index = static_cast<std::size_t>(next.rank - spec_.assignment.first_rank);
     Worker& worker = workers_.at(index);
     // What it has left behind must not disturb its successor.
-    if (worker.pid > 0) {
-      killpg(worker.pid, SIGKILL);
+    if (worker.left_processes) {
+      if (!config_.options.keep_daemons) killpg(worker.pid, SIGKILL);
       replaced_.push_back(worker.pid);
     }
     if (first_failure_ == index) first_failure_.reset();
     worker = {.local_rank = worker.local_rank, .process = next.process};
     try {
+      monitor_->renew_file(worker.local_rank);
       spawn(index, next.replaces);
     } catch (const std::exception& error) {
       forwarder_.console().say("rank {} cannot be started again: {}", next.rank, error.what());
@@ -215,7 +216,8 @@ bool Round::reap() {
     found->peak_memory = std::int64_t{used.ru_maxrss} * 1024;
     // The group still exists if the rank left processes behind. An empty one must be released, as its number
     // may be reused.
-    if (killpg(pid, 0) != 0) supervisor_.reaper.release(pid);
+    found->left_processes = killpg(pid, 0) == 0;
+    if (!found->left_processes) supervisor_.reaper.release(pid);
     ended_.push_back(static_cast<std::size_t>(found - workers_.begin()));
     if (found->failed()) failed.push_back(static_cast<std::size_t>(found - workers_.begin()));
     if (found->preempted() && !saved_report_) saved_report_ = net::Clock::now() + kSavingTime;

@@ -79,6 +79,8 @@ struct Worker {
   std::int64_t ended = 0;
   /// Peak memory in bytes, including children that it waited for; 0: it runs.
   std::int64_t peak_memory = 0;
+  /// Its process group outlived it. An empty group's number is released, and may be another group's by now.
+  bool left_processes = false;
   /// It was asked to stop before it ended.
   bool stopped = false;
   /// The launcher sent it SIGKILL before it ended.

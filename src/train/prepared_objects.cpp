@@ -127,6 +127,16 @@ std::vector<PreparedModel> PreparedObjects::models() const {
   return result;
 }
 
+std::vector<torch::optim::Optimizer*> PreparedObjects::optimizers() const {
+  check_visible_alive();
+  return visible(optimizers_);
+}
+
+std::vector<optim::Scheduler*> PreparedObjects::schedulers() const {
+  check_visible_alive();
+  return visible(schedulers_);
+}
+
 std::vector<std::pair<std::size_t, PreparedModel>> PreparedObjects::models_of(Owner owner) const {
   std::vector<std::pair<std::size_t, PreparedModel>> result;
   std::size_t number = 0;

@@ -56,6 +56,9 @@ class PreparedObjects {
   ShardedModels sharded_models() const;
   std::vector<DataLoader::Position> loaders() const;
   std::vector<PreparedModel> models() const;
+  /// Those that a checkpoint contains now. Throws UsageError if an object was destroyed.
+  std::vector<torch::optim::Optimizer*> optimizers() const;
+  std::vector<optim::Scheduler*> schedulers() const;
   /// The models of `owner` with their numbers in a checkpoint that is written while it is the current one.
   std::vector<std::pair<std::size_t, PreparedModel>> models_of(Owner owner) const;
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/manifest.hpp"
+#include "lockstep/core/runtime/heartbeat.hpp"
 #include "train/accelerator_state.hpp"
 #include "train/elastic/step_seed.hpp"
 
@@ -40,6 +41,12 @@ std::uint64_t TrainingScope::seed_of(const Accelerator& accelerator) {
 
 void TrainingScope::on_commit(const Accelerator& accelerator, std::function<void()> commit) {
   accelerator.state_->commit_step = std::move(commit);
+}
+
+void TrainingScope::resume_at(const Accelerator& accelerator, std::uint64_t step) {
+  Accelerator handle = accelerator;
+  handle.trackers_resume_at(static_cast<std::int64_t>(step));
+  process_heartbeat().resumed_at(step);
 }
 
 const std::vector<ElasticPart*>& TrainingScope::elastic_parts(const Accelerator& accelerator) {

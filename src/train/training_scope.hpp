@@ -26,6 +26,8 @@ class TrainingScope {
   static std::uint64_t seed_of(const Accelerator& accelerator);
   /// What Checkpoints::after_step() calls before anything else; null: nothing.
   static void on_commit(const Accelerator& accelerator, std::function<void()> commit);
+  /// The state of this step was received from another rank, as if a checkpoint of it had been loaded.
+  static void resume_at(const Accelerator& accelerator, std::uint64_t step);
   static const std::vector<ElasticPart*>& elastic_parts(const Accelerator& accelerator);
   /// Forgets what it has prepared.
   ~TrainingScope();

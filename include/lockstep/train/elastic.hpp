@@ -21,7 +21,7 @@ class ElasticState {
   /// The step is complete: all prepared optimizers and schedulers have stepped. Call it right after them,
   /// before anything else that communicates (logging, evaluation, checkpoints). Without an optimizer step
   /// since the last call it does nothing, so it may be called after each micro-batch.
-  /// Checkpoints::after_step() calls it. Sends nothing. Without recoveries it only counts.
+  /// Checkpoints::after_step() calls it. Sends nothing. Without recoveries it only counts the steps.
   void commit();
   /// How many steps the state contains: those before a resumed checkpoint too.
   std::uint64_t step() const noexcept { return step_; }
@@ -35,7 +35,7 @@ class ElasticState {
   friend class train::ElasticRun;
   ElasticState() = default;
 
-  train::ElasticRun* run_ = nullptr;  // Null without recoveries.
+  std::function<void()> commit_;
   std::uint64_t step_ = 0;
   std::uint64_t generation_ = 1;
   bool repeats_ = false;
@@ -67,10 +67,11 @@ void run_elastic_loop(const Accelerator& accelerator, const std::function<void(E
 ///     });
 ///
 /// The body must find its place by the loaders and the state, as after a resumed checkpoint, and must let
-/// CommunicationErrors pass. Before it, the program prepares all objects, without other collectives than
-/// those of prepare(), Checkpoints, load_latest_state() and wait_for_everyone(): a new process passes through
-/// them alone. Each step seeds the generators anew, from the seed that rank 0's CPU generator has at the
-/// beginning.
+/// CommunicationErrors pass. A recovery also takes back what schedulers, loaders and buffers did after the
+/// last commit, as at the end of an epoch: the body does it again. Before it, the program prepares all
+/// objects, without other collectives than those of prepare(), Checkpoints, load_latest_state() and
+/// wait_for_everyone(): a new process passes through them alone. Each step seeds the generators anew, from
+/// the seed that rank 0's CPU generator has at the beginning.
 ///
 /// A UsageError or DataError ends the job, as does a further loss at the same step after three, or one in
 /// which no rank is left that holds a whole state. Recoveries are off, and losses do what they do without

@@ -53,7 +53,7 @@ ElasticRun::ElasticRun(const Accelerator& accelerator, const Store& store,
       replacement_(replacement),
       link_(store, this_rank(accelerator, replacement)),
       training_(accelerator, link_.agree_on_seed(TrainingScope::seed_of(accelerator))) {
-  state_.run_ = this;
+  state_.commit_ = [this] { commit(); };
 }
 
 ElasticRun::~ElasticRun() {
@@ -79,7 +79,13 @@ std::string ElasticRun::why_not(const Accelerator& accelerator) {
 void ElasticRun::run_without(const Accelerator& accelerator, const std::function<void(ElasticState&)>& body) {
   ElasticState state;
   state.step_ = TrainingScope::loaded_step(accelerator);
-  TrainingScope::on_commit(accelerator, nullptr);
+  std::uint64_t counted = TrainingScope::window_of(accelerator).optimizer_steps();
+  state.commit_ = [&] {
+    const std::uint64_t done = TrainingScope::window_of(accelerator).optimizer_steps();
+    if (std::exchange(counted, done) != done) ++state.step_;
+  };
+  TrainingScope::on_commit(accelerator, state.commit_);
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) { TrainingScope::on_commit(accelerator, nullptr); });
   body(state);
 }
 
@@ -292,7 +298,10 @@ void ElasticRun::settle(const elastic::RecoveryPlan& plan) {
                     "every rank before run_elastic()",
                     group.rank(), parts.size(), plan.source, states.size()));
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i]->take_elastic_state(states[i]);
-  if (receives) static_cast<void>(member_->on_state_ready());
+  if (receives) {
+    TrainingScope::resume_at(accelerator_, plan.step);
+    static_cast<void>(member_->on_state_ready());
+  }
   comm::take_part(group);
   state_.repeats_ = true;
   begin_step();
@@ -300,10 +309,7 @@ void ElasticRun::settle(const elastic::RecoveryPlan& plan) {
 
 }  // namespace train
 
-void ElasticState::commit() {
-  if (run_ != nullptr) return run_->commit();
-  ++step_;
-}
+void ElasticState::commit() { commit_(); }
 
 bool is_elastic() {
   const auto recoveries = find_variable(process_environment(), elastic::kRecoveriesVariable);

@@ -60,7 +60,12 @@ int choose_source(const std::vector<HeldState>& all) {
 
 void ElasticTraining::begin(std::uint64_t step) {
   const auto& prepared = TrainingScope::prepared_of(accelerator_);
-  if (!kept_) kept_.emplace(buffers_of(prepared.models()), prepared.loaders());
+  if (!kept_) {
+    kept_.emplace(KeptState::Parts{.buffers = buffers_of(prepared.models()),
+                                   .loaders = prepared.loaders(),
+                                   .schedulers = prepared.schedulers(),
+                                   .optimizers = prepared.optimizers()});
+  }
   step_ = step;
   optimizer_steps_ = TrainingScope::window_of(accelerator_).optimizer_steps();
   kept_->keep();

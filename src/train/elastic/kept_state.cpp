@@ -8,18 +8,31 @@ namespace lockstep::train {
 /// Copies all buffers: kernels change some of them (batch norm's) without a trace in their versions.
 void KeptState::keep() {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (i == values_.size()) values_.push_back(at::empty_like(buffers_[i]));
-    values_[i].copy_(buffers_[i]);
+  for (std::size_t i = 0; i < parts_.buffers.size(); ++i) {
+    if (i == values_.size()) values_.push_back(at::empty_like(parts_.buffers[i]));
+    values_[i].copy_(parts_.buffers[i]);
   }
   positions_.clear();
-  for (const auto& loader : loaders_) positions_.push_back(loader.state());
+  for (const auto& loader : parts_.loaders) positions_.push_back(loader.state());
+  schedules_.clear();
+  for (const auto* scheduler : parts_.schedulers) schedules_.push_back(scheduler->state_dict());
+  rates_.clear();
+  for (auto* optimizer : parts_.optimizers) {
+    auto& rates = rates_.emplace_back();
+    for (auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
+  }
 }
 
 void KeptState::restore() const {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < values_.size(); ++i) buffers_[i].detach().copy_(values_[i]);
-  for (std::size_t i = 0; i < positions_.size(); ++i) loaders_[i].load_state(positions_[i]);
+  for (std::size_t i = 0; i < values_.size(); ++i) parts_.buffers[i].detach().copy_(values_[i]);
+  for (std::size_t i = 0; i < positions_.size(); ++i) parts_.loaders[i].load_state(positions_[i]);
+  for (std::size_t i = 0; i < schedules_.size(); ++i) parts_.schedulers[i]->load_state_dict(schedules_[i]);
+  for (std::size_t i = 0; i < rates_.size(); ++i) {
+    auto& groups = parts_.optimizers[i]->param_groups();
+    for (std::size_t group = 0; group < groups.size() && group < rates_[i].size(); ++group)
+      groups[group].options().set_lr(rates_[i][group]);
+  }
 }
 
 }  // namespace lockstep::train

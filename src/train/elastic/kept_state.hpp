@@ -1,30 +1,42 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/data/data_loader.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
 
 namespace lockstep::train {
 
-/// What a step changes before its optimizers do: buffers (batch norm's statistics), and the positions of
-/// loaders. Kept aside at the beginning of each step, it undoes a step that failed. *Local*; one thread.
+/// What changes between a commit and the next step of the optimizers: buffers (batch norm's statistics), the
+/// positions of loaders, and what is done once in an epoch, steps of schedulers and learning rates that are
+/// set. Kept aside at the beginning of each step, it undoes a step that failed. *Local*; one thread.
 class KeptState {
  public:
-  KeptState(std::vector<at::Tensor> buffers, std::vector<DataLoader::Position> loaders)
-      : buffers_(std::move(buffers)), loaders_(std::move(loaders)) {}
+  struct Parts {
+    std::vector<at::Tensor> buffers = {};
+    std::vector<DataLoader::Position> loaders = {};
+    std::vector<optim::Scheduler*> schedulers = {};
+    std::vector<torch::optim::Optimizer*> optimizers = {};
+  };
+  /// The parts must outlive it.
+  explicit KeptState(Parts parts) : parts_(std::move(parts)) {}
 
   void keep();
   /// Puts back what keep() has found; what has changed since is lost.
   void restore() const;
 
  private:
-  std::vector<at::Tensor> buffers_;
-  std::vector<DataLoader::Position> loaders_;
+  Parts parts_;
   std::vector<at::Tensor> values_;
   std::vector<DataLoaderState> positions_;
+  std::vector<std::string> schedules_;
+  /// Of each optimizer's parameter groups.
+  std::vector<std::vector<double>> rates_;
 };
 
 }  // namespace lockstep::train

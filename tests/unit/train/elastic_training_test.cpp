@@ -12,6 +12,9 @@
 #include "comm/backend/cpu_backend.hpp"
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/optim/lr_scheduler.hpp"
+#include "lockstep/optim/sgd.hpp"
+#include "lockstep/train/elastic.hpp"
 #include "support/accelerators.hpp"
 #include "support/throws.hpp"
 #include "train/elastic/kept_state.hpp"
@@ -84,7 +87,7 @@ TEST(ElasticTraining, SendsNothingWhileNothingFails) {
 TEST(KeptState, PutsBuffersAndPositionsBack) {
   const at::Tensor buffer = at::arange(3);
   DataLoader loader = make_loader(8, 2);
-  train::KeptState kept({buffer}, {loader.position_handle()});
+  train::KeptState kept({.buffers = {buffer}, .loaders = {loader.position_handle()}});
   loader.skip_batches(1);
   kept.keep();
   buffer.add_(5);
@@ -92,6 +95,46 @@ TEST(KeptState, PutsBuffersAndPositionsBack) {
   kept.restore();
   EXPECT_TRUE(at::equal(buffer, at::arange(3)));
   EXPECT_EQ(loader.position(), 1);
+}
+
+/// What is done once in an epoch is between a commit and the next optimizer step, and is done again.
+TEST(KeptState, PutsSchedulesAndLearningRatesBack) {
+  auto model = make_model();
+  optim::SGD sgd(model->parameters(), {.lr = 1});
+  optim::LrScheduler scheduler(sgd, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); });
+  train::KeptState kept({.schedulers = {&scheduler}, .optimizers = {&sgd}});
+  scheduler.step();
+  kept.keep();
+  scheduler.step();
+  EXPECT_EQ(scheduler.last_lr(), std::vector{1.0 / 3});
+  kept.restore();
+  EXPECT_EQ(scheduler.last_lr(), std::vector{0.5});
+  EXPECT_EQ(scheduler.steps(), 1);
+  sgd.param_groups().front().options().set_lr(7);
+  kept.restore();
+  EXPECT_EQ(scheduler.last_lr(), std::vector{0.5});
+}
+
+/// The same count as with recoveries: a loop may end by it.
+TEST(ElasticState, CountsStepsWithoutRecoveries) {
+  run_accelerators(1, [](Accelerator& accelerator) {
+    auto model = make_model();
+    optim::SGD sgd(model->parameters(), {.lr = 0.1});
+    auto [ddp, opt, batches] = accelerator.prepare(model, sgd, make_loader(16, 2));
+    const auto steps =
+        run_elastic(accelerator, [&, &ddp = ddp, &opt = opt, &batches = batches](ElasticState& state) {
+          state.commit();
+          EXPECT_EQ(state.step(), 0U) << "no optimizer has stepped";
+          for (auto& batch : batches) {
+            accelerator.backward(ddp(batch["x"]).sum());
+            opt.step();
+            state.commit();
+            state.commit();
+          }
+          return state.step();
+        });
+    EXPECT_EQ(steps, 8U);
+  });
 }
 
 /// Rank 1 alone has the newer state.
