@@ -226,6 +226,7 @@ void Agent::on_replace(const ReplaceRank& replace) {
   if (!round_ || replace.round != spec_.assignment.round || round_->is_stopping()) return;
   spec_.processes[replace.rank - spec_.assignment.first_rank] = replace.process;
   round_->replace(replace);
+  if (metrics_ != nullptr) metrics_->count_recovery();
 }
 
 void Agent::on_message(const CoordinatorMessage& message) {

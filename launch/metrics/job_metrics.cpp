@@ -77,6 +77,11 @@ void JobMetrics::begin_round(const Assignment& assignment, int ranks) {
   counted_.clear();
 }
 
+void JobMetrics::count_recovery() {
+  const std::lock_guard lock(mutex_);
+  ++recoveries_;
+}
+
 void JobMetrics::see(const std::vector<RankStatus>& ranks, net::Deadline now) {
   const std::lock_guard lock(mutex_);
   ranks_ = ranks;
@@ -118,8 +123,8 @@ std::string JobMetrics::text(net::Deadline now) const {
   page.family("lockstep_restarts_total", "counter", "Restarts of all ranks after a failure.");
   page.value(assignment_ ? assignment_->restart_count : 0);
   page.family("lockstep_recoveries_total", "counter",
-              "Ranks that were replaced while the others kept running; always 0 in this version.");
-  page.value(0);
+              "Ranks that were replaced while the others kept running.");
+  page.value(recoveries_);
 
   const auto each_rank = [&](auto&& number) {
     for (const auto& rank : ranks_) {

@@ -24,6 +24,8 @@ class JobMetrics {
 
   /// A round starts with `ranks` ranks on this node, of which none has been seen yet.
   void begin_round(const Assignment& assignment, int ranks);
+  /// A rank of this node is replaced while the others keep running.
+  void count_recovery();
   /// The status of the node's ranks at `now`: about once a second, and when they have ended.
   void see(const std::vector<RankStatus>& ranks, net::Deadline now);
 
@@ -43,6 +45,7 @@ class JobMetrics {
   mutable std::mutex mutex_;
   std::optional<Assignment> assignment_;
   int expected_ = 0;
+  int recoveries_ = 0;
   std::vector<RankStatus> ranks_;
   net::Deadline seen_;
   std::map<int, std::deque<Counted>> counted_;

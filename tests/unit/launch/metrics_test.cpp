@@ -47,6 +47,7 @@ TEST(JobMetrics, ArePrometheusTextFormat) {
   const HeartbeatRecord works{.activity = Activity::working, .what = "forward", .step = 57};
   const HeartbeatRecord waits{.activity = Activity::waiting, .what = "all_reduce", .step = 56};
   const RankCounters waited{.waited = 2'500'000'000};
+  metrics.count_recovery();
   auto first = rank_status(4, works, {.samples = 100}, milliseconds(250));
   metrics.see({first, rank_status(5, waits, waited, milliseconds(1500))}, begin);
   first.counters->samples = 300;
@@ -59,7 +60,7 @@ TEST(JobMetrics, ArePrometheusTextFormat) {
                                                                       {"ranks_alive", "2"},
                                                                       {"rounds_total", "3"},
                                                                       {"restarts_total", "2"},
-                                                                      {"recoveries_total", "0"}})
+                                                                      {"recoveries_total", "1"}})
     EXPECT_TRUE(has_line(page, "lockstep_" + name + common + "} " + value)) << name << " in:\n" << page;
   const auto of_rank = [&](const std::string& name, int rank, const std::string& value) {
     const std::string line = "lockstep_rank_" + name + common + ",rank=\"" + std::to_string(rank) +
