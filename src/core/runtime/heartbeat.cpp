@@ -297,9 +297,9 @@ void make_heartbeat_file(const std::string& path) {
   Page empty{};
   std::memcpy(empty.magic, kMagic, sizeof kMagic);
   static_assert(sizeof empty <= 4096, "rank_counters.cpp has the next page");
-  if (!file || write(file.get(), &empty, sizeof empty) != static_cast<ssize_t>(sizeof empty) ||
-      add_rank_counters(file.get()) != 0)
+  if (!file || write(file.get(), &empty, sizeof empty) != static_cast<ssize_t>(sizeof empty))
     throw Error(fmt::format("cannot make the heartbeat file '{}': {}.", path, std::strerror(errno)));
+  add_rank_counters(file.get());
 }
 
 std::optional<HeartbeatRecord> read_heartbeat(const std::string& path) {

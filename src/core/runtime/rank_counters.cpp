@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 
 #include "core/file_descriptor.hpp"
@@ -80,8 +79,8 @@ RankCounters rank_counters() noexcept {
   return {atomic_of(counters().samples).load(), atomic_of(counters().waited).load()};
 }
 
-int add_rank_counters(int heartbeat_file) noexcept {
-  return ftruncate(heartbeat_file, kBytesOfFile) == 0 ? 0 : errno;
+void add_rank_counters(int heartbeat_file) noexcept {
+  static_cast<void>(ftruncate(heartbeat_file, kBytesOfFile) == 0);
 }
 
 std::optional<RankCounters> read_rank_counters(const std::string& heartbeat_file) {

@@ -37,8 +37,9 @@ class WaitTime {
 /// This process's own.
 RankCounters rank_counters() noexcept;
 
-/// For a launcher: makes room for them in a heartbeat file; returns errno, or 0.
-int add_rank_counters(int heartbeat_file) noexcept;
+/// For a launcher: makes room for them in a heartbeat file. Where a limit of file sizes leaves none, a rank
+/// counts in its own memory, and read_rank_counters() finds nothing.
+void add_rank_counters(int heartbeat_file) noexcept;
 /// For a launcher: those of a rank; nothing if its file is missing, truncated or of another kind. Never
 /// waits.
 std::optional<RankCounters> read_rank_counters(const std::string& heartbeat_file);
