@@ -1,12 +1,14 @@
 #include "lockstep/models/encoder.hpp"
 
 #include <ATen/ATen.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "lockstep/core/error.hpp"
 #include "models/attention.hpp"
@@ -18,8 +20,22 @@
 namespace lockstep::models {
 namespace {
 
+void check_choice(const char* field, const std::string& value, std::initializer_list<const char*> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
+  throw UsageError(
+      fmt::format("a ModernBERT's {} is '{}', expected one of {}", field, value, fmt::join(allowed, ", ")));
+}
+
 void check_modern(const EncoderConfig& config) {
   const auto& own = config.modern;
+  check_choice("classifier_pooling", own.classifier_pooling, kPoolings);
+  check_choice("classifier_activation", own.classifier_activation, kActivations);
+  for (const auto& type : own.layer_types) check_choice("layer_types", type, kModernLayerTypes);
+  if (!(own.global_rope_theta > 0 && own.local_rope_theta > 0)) {
+    throw UsageError(
+        fmt::format("a ModernBERT's global_rope_theta ({}) and local_rope_theta ({}) must be more than 0",
+                    own.global_rope_theta, own.local_rope_theta));
+  }
   if (own.local_attention < 1 || own.global_attn_every_n_layers < 1) {
     throw UsageError(fmt::format(
         "a ModernBERT's local_attention ({}) and global_attn_every_n_layers ({}) must be positive",

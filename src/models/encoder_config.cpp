@@ -122,7 +122,7 @@ void read_modern_theta(const ConfigFile& positions, const char* layers, double& 
 
 void read_modern_layers(const ConfigFile& file, const EncoderConfig& config, ModernBertFields& own) {
   file.number("global_attn_every_n_layers", own.global_attn_every_n_layers);
-  file.choices("layer_types", own.layer_types, {kFullAttention, kSlidingAttention});
+  file.choices("layer_types", own.layer_types, kModernLayerTypes);
   if (!own.layer_types.empty() && std::ssize(own.layer_types) != config.num_hidden_layers)
     file.fail("layer_types", fmt::format("one for each of {} layers", config.num_hidden_layers));
   file.require_none("rope_scaling", "null: positions with a scaling are not implemented");
@@ -152,7 +152,7 @@ void read_modern_fields(const ConfigFile& file, EncoderConfig& config) {
     file.flag(field, *flag);
   file.real("mlp_dropout", own.mlp_dropout, 1);
   file.real("initializer_cutoff_factor", own.initializer_cutoff_factor, 100);
-  file.choice("classifier_pooling", own.classifier_pooling, {"cls", "mean"});
+  file.choice("classifier_pooling", own.classifier_pooling, kPoolings);
   file.choice("classifier_activation", own.classifier_activation, kActivations);
 }
 
@@ -199,8 +199,10 @@ EncoderConfig EncoderConfig::from_file(const std::filesystem::path& path) {
   file.choice("problem_type", config.problem_type,
               {"regression", "single_label_classification", "multi_label_classification"});
   file.flag("tie_word_embeddings", config.tie_word_embeddings);
-  std::string positions = "absolute";
-  file.choice("position_embedding_type", positions, {"absolute"});
+  if (!form.is_modern) {
+    std::string positions = "absolute";
+    file.choice("position_embedding_type", positions, {"absolute"});
+  }
   file.require("is_decoder", false);
   config.origin = read_origin(path, encoder_fields(config));
   return config;

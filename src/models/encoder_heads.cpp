@@ -142,10 +142,12 @@ EncoderForMaskedLMImpl::EncoderForMaskedLMImpl(const EncoderConfig& config)
   const std::string own_bias = std::string(head.decoder) + ".bias";
   if (!config.tie_word_embeddings) {
     const PartPlace place = place_of_part(*this, std::string(head.decoder) + ".weight");
-    weight_ = place.module.register_parameter(
-        place.name,
-        torch::nn::init::normal_(torch::empty({config.vocab_size, width}), 0,
-                                 form.is_modern ? modern_output_spread(config) : config.initializer_range));
+    weight_ = place.module.register_parameter(place.name, torch::empty({config.vocab_size, width}));
+    if (form.is_modern) {
+      initialize_modern_weight(weight_, modern_output_spread(config), config);
+    } else {
+      torch::nn::init::normal_(weight_, 0, config.initializer_range);
+    }
     if (own_bias != head.bias) {
       const PartPlace unused = place_of_part(*this, head.bias);
       unused_bias_ = unused.module.register_buffer(unused.name, torch::zeros({config.vocab_size}));

@@ -49,13 +49,6 @@ void draw_cut_off(const at::Tensor& weight, double spread, double most) {
   weight.erfinv_().mul_(spread * std::numbers::sqrt2).clamp_(-most * spread, most * spread);
 }
 
-void initialize_weight(const at::Tensor& weight, double spread, const EncoderConfig& config) {
-  const at::NoGradGuard no_grad;
-  parallel::set_initial_values(weight, [&](const at::Tensor& values) {
-    draw_cut_off(values, spread, config.modern.initializer_cutoff_factor);
-  });
-}
-
 RopeConfig rope_of(double theta) { return {.theta = theta}; }
 
 }  // namespace
@@ -143,9 +136,16 @@ double modern_output_spread(const EncoderConfig& config) {
   return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
 }
 
+void initialize_modern_weight(const at::Tensor& weight, double spread, const EncoderConfig& config) {
+  const at::NoGradGuard no_grad;
+  parallel::set_initial_values(weight, [&](const at::Tensor& values) {
+    draw_cut_off(values, spread, config.modern.initializer_cutoff_factor);
+  });
+}
+
 void initialize_modern_layer(torch::nn::LinearImpl& layer, double spread, const EncoderConfig& config) {
   const at::NoGradGuard no_grad;
-  initialize_weight(layer.weight, spread, config);
+  initialize_modern_weight(layer.weight, spread, config);
   if (layer.bias.defined())
     parallel::set_initial_values(layer.bias, [](const at::Tensor& bias) { bias.zero_(); });
 }
@@ -157,7 +157,7 @@ void initialize_modern_body(torch::nn::Module& body, const EncoderConfig& config
       initialize_modern_layer(*linear, is_output ? modern_output_spread(config) : config.initializer_range,
                               config);
     } else if (auto* embedding = entry.value()->as<torch::nn::EmbeddingImpl>()) {
-      initialize_weight(embedding->weight, config.initializer_range, config);
+      initialize_modern_weight(embedding->weight, config.initializer_range, config);
     }
   }
 }

@@ -5,17 +5,24 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "lockstep/models/encoder.hpp"
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "models/decoder_form.hpp"
 #include "models/rope.hpp"
 
 namespace lockstep::models {
 
 /// torch::nn::LayerNorm, with or without a bias.
 torch::nn::LayerNorm norm_of_rows(std::int64_t width, double epsilon, bool has_bias);
+
+/// The values of the fields "layer_types" and "classifier_pooling".
+inline constexpr std::initializer_list<const char*> kModernLayerTypes = {kFullAttention, kSlidingAttention};
+inline constexpr std::initializer_list<const char*> kPoolings = {"cls", "mean"};
 
 /// "full_attention" or "sliding_attention" for each layer.
 std::vector<std::string> modern_layer_types(const EncoderConfig& config);
@@ -67,7 +74,9 @@ TORCH_MODULE(ModernBertEncoderLayer);
 /// Initializes the layers and the embedding of a ModernBERT's body from a normal distribution that is cut
 /// off, as transformers does: outputs of a layer's parts begin smaller.
 void initialize_modern_body(torch::nn::Module& body, const EncoderConfig& config);
-/// The same for a layer of a head, with this deviation.
+/// The same for a weight, with this deviation.
+void initialize_modern_weight(const at::Tensor& weight, double spread, const EncoderConfig& config);
+/// The same for a layer of a head, whose bias becomes 0.
 void initialize_modern_layer(torch::nn::LinearImpl& layer, double spread, const EncoderConfig& config);
 /// The deviation of what adds to the states, and of heads.
 double modern_output_spread(const EncoderConfig& config);

@@ -50,7 +50,8 @@ CASES = {
                      "norm_eps": 1e-3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
                      "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 900.0},
                                          "sliding_attention": {"rope_type": "default", "rope_theta": 20.0}}, **OF_5, **NOT_TIED},
-    "modernbert_bare": {"model_type": "modernbert", **MODERN, **CLASSES, "decoder_bias": False, **OF_4},
+    "modernbert_bare": {"model_type": "modernbert", **MODERN, **CLASSES, "decoder_bias": False, **OF_4,
+                        "position_embedding_type": "sans_pos"},
 }
 TASKS = {"body": transformers.AutoModel, "texts": transformers.AutoModelForSequenceClassification,
          "tokens": transformers.AutoModelForTokenClassification, "masked": transformers.AutoModelForMaskedLM}

@@ -42,7 +42,7 @@ struct ModernBertFields {
   /// What a classifier of texts sees: "cls", the first token, or "mean", of all tokens but padding.
   std::string classifier_pooling = "cls";
   std::string classifier_activation = "gelu";
-  /// New weights are at most so many initializer_range from 0.
+  /// The normal distribution of new weights is cut off at so many of its standard deviations.
   double initializer_cutoff_factor = 2;
   /// How config.json says layers and positions: "layer_types" and "rope_parameters" of transformers 5, or
   /// "global_attn_every_n_layers", "global_rope_theta" and "local_rope_theta", which versions 4 and 5 read.

@@ -333,6 +333,30 @@ TEST(Encoders, NewWeightsOfAModernBert) {
   EXPECT_NEAR(largest("model.layers.1.attn.Wo.weight"), 0.04 / std::sqrt(6.0), 0.001);
   EXPECT_NEAR(largest("classifier.weight"), 2 / std::sqrt(32.0), 0.05);
   EXPECT_NEAR(parameters["model.embeddings.tok_embeddings.weight"].std().item<double>(), 0.0176, 0.001);
+  EncoderForMaskedLM masked(changed_encoder("modernbert", {{"tie_word_embeddings", false}}));
+  const at::Tensor head = masked->head().weight;
+  EXPECT_TRUE(head.requires_grad());
+  EXPECT_NEAR(head.abs().max().item<double>(), 0.04 / std::sqrt(6.0), 0.001);
+  EXPECT_NEAR(head.std().item<double>(), 0.0176 / std::sqrt(6.0), 0.0005);
+}
+
+/// Of configurations that are made in code.
+TEST(Encoders, ChecksTheFieldsOfAModernBert) {
+  const auto with = [](auto change) {
+    EncoderConfig config = golden_encoder("modernbert");
+    change(config.modern);
+    return config;
+  };
+  using Own = ModernBertFields;
+  const auto pooling = with([](Own& own) { own.classifier_pooling = "max"; });
+  EXPECT_THROWS(EncoderModel{pooling}, UsageError, "classifier_pooling is 'max'", "cls, mean");
+  const auto activation = with([](Own& own) { own.classifier_activation = "elu"; });
+  EXPECT_THROWS(EncoderModel{activation}, UsageError, "classifier_activation is 'elu'", "gelu, gelu_new");
+  const auto layers = with([](Own& own) { own.layer_types = {"full_attention", "global", "global"}; });
+  EXPECT_THROWS(EncoderModel{layers}, UsageError, "layer_types is 'global'",
+                "full_attention, sliding_attention");
+  const auto theta = with([](Own& own) { own.local_rope_theta = 0; });
+  EXPECT_THROWS(EncoderModel{theta}, UsageError, "local_rope_theta (0) must be more than 0");
 }
 
 /// transformers 4 wrote one bias of a head with weights of its own, under the name that 5 does not use.
