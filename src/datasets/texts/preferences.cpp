@@ -74,7 +74,18 @@ Json messages_from(const Json& messages, std::size_t begin, std::size_t end) {
   return part;
 }
 
-/// The prompt is what both begin with.
+/// Throws if a conversation is the beginning of the other one, up to a message that is no answer.
+void require_completions(const Json& chosen, const Json& rejected) {
+  const bool is_chosen = chosen.size() <= rejected.size();
+  const Json &less = is_chosen ? chosen : rejected, &more = is_chosen ? rejected : chosen;
+  if (!std::equal(less.begin(), less.end(), more.begin(), is_same_message)) return;
+  const Json role = less.back().is_object() ? less.back().value("role", Json()) : Json();
+  if (role != "user" && role != "system" && role != "tool") return;
+  throw DataError(fmt::format("'{}' has only the prompt, a completion is missing: leave such rows out.",
+                              is_chosen ? "chosen" : "rejected"));
+}
+
+/// The prompt is what both begin with; that of conversations may be empty.
 Preference split_common(const Json& chosen, const Json& rejected) {
   if (chosen.empty() || rejected.empty() || chosen == "" || rejected == "")
     throw DataError("'chosen' or 'rejected' is empty.");
@@ -83,11 +94,8 @@ Preference split_common(const Json& chosen, const Json& rejected) {
     const auto common = common_characters(better, worse);
     return {better.substr(0, common), better.substr(common), worse.substr(common)};
   }
+  require_completions(chosen, rejected);
   const auto common = common_messages(chosen, rejected);
-  if (common == 0)
-    throw DataError(
-        "'chosen' and 'rejected' have no first message in common, which would be the prompt: give a column "
-        "'prompt', or conversations that begin with it.");
   return {messages_from(chosen, 0, common), messages_from(chosen, common, chosen.size()),
           messages_from(rejected, common, rejected.size())};
 }
@@ -104,7 +112,13 @@ Preference preference_in(const Json& row) {
   const bool are_texts = chosen.is_string() && rejected.is_string();
   if (!are_texts && !(chosen.is_array() && rejected.is_array()))
     throw DataError("'chosen' and 'rejected' must both be texts, or both lists of messages.");
-  if (!row.contains("prompt")) return split_common(chosen, rejected);
+  if (!row.contains("prompt")) {
+    auto split = split_common(chosen, rejected);
+    if (are_texts || !split.prompt.empty()) return split;
+    throw DataError(
+        "'chosen' and 'rejected' have no first message in common, which would be the prompt: give a column "
+        "'prompt', or conversations that begin with it.");
+  }
   const auto prompt = with_usual_names(row.at("prompt"));
   if (are_texts ? prompt.is_string() : prompt.is_array()) return {prompt, chosen, rejected};
   if (are_texts || !prompt.is_string())

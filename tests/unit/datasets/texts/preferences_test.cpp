@@ -106,6 +106,22 @@ TEST_F(Preferences, NameTheRowAndWhatToDo) {
   EXPECT_THROWS(tokens_of(chats), DataError, "row 0", "do not contain it", "list of messages");
   chats[0]["prompt"] = nullptr;
   EXPECT_THROWS(tokens_of(chats), DataError, "row 0", "'prompt' must be");
+  const auto answers = [&](const char* prompt) {
+    auto row = pair(conversation({assistant("Yes")}), conversation({assistant("No")}));
+    row[0]["prompt"] = prompt;
+    return row;
+  };
+  EXPECT_THROWS(tokens_of(answers("Go")), DataError, "row 0", "'prompt' is a text",
+                "give it as a list of messages");
+  const ordered_json system = {{"role", "system"}, {"content", "Be short"}};
+  const auto asked = conversation({system, user("Go")}),
+             answered = conversation({system, user("Go"), assistant("No")});
+  EXPECT_THROWS(tokens_of(pair(asked, answered)), DataError, "row 0", "'chosen' has only the prompt",
+                "completion is missing");
+  EXPECT_THROWS(tokens_of(pair(answered, asked)), DataError, "'rejected' has only the prompt");
+  auto named = pair(conversation({user("Go"), assistant("Yes")}), conversation({user("Go")}));
+  named[0]["prompt"] = "Go";
+  EXPECT_THROWS(tokens_of(named), DataError, "'rejected' has only the prompt");
   chats[0].erase("prompt");
   auto silent = options();
   silent.chat_template = "{{ messages[0].content }}";
