@@ -142,8 +142,7 @@ void check_reference(const CausalLM& model, const CausalLM& reference, bool is_p
                     [&](const at::Tensor& other) { return other.is_same(parameter); }))
       throw UsageError(
           "dpo_model: the reference has the model's own weights, and would be trained with it: load the "
-          "folder "
-          "a second time");
+          "folder a second time");
   }
   const auto sizes = [](const CausalLM& of) { return of->model_config().vocab_size; };
   if (sizes(model) != sizes(reference))
@@ -171,7 +170,9 @@ class PairsWithReference final : public Dataset {
     example.set(kReferenceRejected, log_probs_[index][1]);
     return example;
   }
-  std::string fingerprint() const override { return pairs_->fingerprint(); }
+  std::string fingerprint() const override {
+    return fmt::format("[{}] with the log-probabilities of a reference", pairs_->fingerprint());
+  }
 
  private:
   std::shared_ptr<const Dataset> pairs_;

@@ -92,7 +92,8 @@ TEST_F(Dpo, EvaluatesOnConversationsAndWritesAModelThatCanBeUsedAgain) {
        {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
     EXPECT_TRUE(fs::exists(file("out/") + name)) << name;
   const Finished again = run_alone(flags + Words{"--model", file("out"), "--reference-model", file("model"),
-                                                 "--output-dir", file("again")});
+                                                 "--chat-template-path", file("out/chat_template.jinja"),
+                                                 "--output-dir", file("out")});
   ASSERT_EQ(again.status, 0) << again.err;
 }
 
@@ -140,6 +141,28 @@ TEST_F(Dpo, RefusesWhatItCannotTrainOn) {
   expect_refusal(words("--label-smoothing-factor 0.1"), 2, {"label_smoothing_factor"});
   expect_refusal(words("") + Words{"--train-file", write("other.jsonl", "{\"text\": \"x\"}\n")}, 2,
                  {"'chosen' and 'rejected'", "it has 'text'"});
+  expect_refusal(words("") + Words{"--chat-template-path", file("model")}, 1,
+                 {"--chat-template-path", "not a file"});
+  expect_refusal(words("") + Words{"--chat-template-path", write("empty.jinja", "")}, 1,
+                 {"--chat-template-path", "is empty"});
+}
+
+/// Without the data, which would take long to tokenize.
+TEST_F(Dpo, RefusesModelsThatDoNotFitBeforeItReadsData) {
+  const auto none = [&](const std::string& flags) {
+    return words(flags) + Words{"--train-file", file("none.jsonl"), "--reference-model", file("reference")};
+  };
+  auto config = json_file(file("model/config.json").c_str());
+  fs::create_directories(file("reference"));
+  config["n_positions"] = 16;
+  write("reference/config.json", config.dump());
+  expect_refusal(none(""), 2, {"--reference-model", "16 tokens", "--max-length 16"});
+  config["vocab_size"] = 400;
+  write("reference/config.json", config.dump());
+  expect_refusal(none("--precompute-ref-log-probs"), 2, {"--reference-model", "400 tokens", "403"});
+  expect_refusal(none("--lora-r 4 --adapter none"), 2, {"--lora-r", "--adapter", "only one"});
+  expect_refusal(none("--adapter none --lora-target-modules c_attn"), 2,
+                 {"--lora-target-modules", "its own"});
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ TEST_F(Sft, RefusesWhatItCannotTrainOn) {
   expect_refusal(words("--assistant-only-loss") + out, 2, {"{% generation %}", "chat_template.jinja"});
   expect_refusal(words("--max-length 33") + out, 2, {"--max-length 33", "32 tokens"});
   expect_refusal(words("--completion-only-loss true") + out, 2, {"completion_only_loss", "'prompt'"});
+  expect_refusal(words("--lora-target-modules c_attn") + Words{"--train-file", file("none.jsonl")} + out, 2,
+                 {"--lora-target-modules", "--lora-r"});
 }
 
 }  // namespace

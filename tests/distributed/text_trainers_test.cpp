@@ -136,6 +136,8 @@ TEST_F(CausalLm, SmoothsLabels) {
 
 TEST_F(CausalLm, RefusesWhatItCannotTrainOn) {
   expect_refusal(words() + Words{"--train-file", file("none.txt")}, 2, {"--train-file", "no such file"});
+  expect_refusal(words() + Words{"--train-file", file("none.txt"), "--lora-target-modules", "c_attn"}, 2,
+                 {"--lora-target-modules", "--lora-r"});
   expect_refusal(words() + Words{"--train-file", write("empty.txt", "")}, 1, {"empty.txt", "has no rows"});
   expect_refusal(words() + Words{"--train-file", write("short.txt", "few\n")}, 2, {"block of 32 tokens"});
   expect_refusal(words() + Words{"--text-column", "body"}, 2, {"--text-column", "'body'", "'text'"});

@@ -6,6 +6,7 @@
 #include "lockstep/datasets/tokenize.hpp"
 #include "model.hpp"
 #include "options.hpp"
+#include "text/adapter.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
 #include "text/tokens.hpp"
@@ -16,6 +17,7 @@ using lockstep::Accelerator;
 using lockstep::Trainer;
 
 void complete(Options& options) {
+  texts::check_adapter(options);
   texts::check_script_options(options.model, options.tokenizer);
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.tokenizer.empty())

@@ -1,5 +1,7 @@
 // Trains a language model on preferences between two completions.
 
+#include <fmt/core.h>
+
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/datasets/prepare.hpp"
 #include "lockstep/datasets/tokenize.hpp"
@@ -21,6 +23,7 @@ using lockstep::models::CausalLM;
 constexpr std::int64_t kDefaultLength = 1024;
 
 void complete(Options& options) {
+  texts::check_adapter(options);
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.max_length == 1)
     throw lockstep::UsageError("--max-length 1 leaves nothing to predict: the first token is given.");
@@ -30,6 +33,22 @@ void complete(Options& options) {
   if (options.precompute_ref_batch_size > 0 && !options.precompute_ref_log_probs)
     throw lockstep::UsageError("--precompute-ref-batch-size is for --precompute-ref-log-probs: add it.");
   check_dpo_options(loss_options(options));
+}
+
+void check_reference_model(const Options& options, std::int64_t vocab_size, std::int64_t max_length) {
+  if (options.reference_model.empty()) return;
+  const auto reference = AutoModelForCausalLM::config_of(options.reference_model);
+  if (reference.vocab_size != vocab_size)
+    throw lockstep::UsageError(fmt::format(
+        "--reference-model {} has a vocabulary of {} tokens, and --model {} one of {}: both must know the "
+        "same tokens.",
+        options.reference_model, reference.vocab_size, options.model, vocab_size));
+  if (reference.max_position_embeddings < max_length)
+    throw lockstep::UsageError(
+        fmt::format("--reference-model {} takes texts of at most {} tokens, but samples may have {}: set "
+                    "--max-length {}, or less.",
+                    options.reference_model, reference.max_position_embeddings, max_length,
+                    reference.max_position_embeddings));
 }
 
 CausalLM load(const std::string& folder, const Options& options) {
@@ -68,6 +87,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
   const auto max_length = texts::choose_length("--max-length", options.max_length,
                                                config.max_position_embeddings, kDefaultLength);
+  check_reference_model(options, config.vocab_size, max_length);
   Pairs pairs = load_pairs(options, max_length,
                            lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
   // 'lockstep prepare' needs only the data.

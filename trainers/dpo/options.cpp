@@ -47,8 +47,8 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("disable-dropout", &Options::disable_dropout,
                "Train without the dropout of model and adapter.")
           .add("precompute-ref-log-probs", &Options::precompute_ref_log_probs,
-               "Compute the reference once before the training, which then needs neither its memory nor its "
-               "time.")
+               "Compute the reference before the training, which then needs neither its memory nor its time. "
+               "Each start computes it again, also one that resumes a run.")
           .add("precompute-ref-batch-size", &Options::precompute_ref_batch_size,
                "The pairs of a rank at a time for that; 0: the batch size of the training or evaluation.",
                at_least(0))

@@ -24,6 +24,7 @@ using lockstep::models::AutoModelForCausalLM;
 constexpr std::int64_t kDefaultLength = 1024;
 
 void complete(Options& options) {
+  texts::check_adapter(options);
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.max_length == 1)
     throw lockstep::UsageError("--max-length 1 leaves nothing to predict: the first token is given.");

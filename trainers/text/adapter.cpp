@@ -36,12 +36,20 @@ const lockstep::OptionTable<AdapterOptions>& adapter_option_table() {
 
 bool has_adapter(const AdapterOptions& options) { return options.lora_r > 0 || !options.adapter.empty(); }
 
+void check_adapter(const AdapterOptions& options) {
+  const bool is_new = options.lora_r > 0;
+  if (is_new && !options.adapter.empty())
+    throw lockstep::UsageError(
+        "--lora-r creates a new adapter and --adapter loads one: give only one of them.");
+  if (is_new || options.lora_target_modules.empty()) return;
+  if (!options.adapter.empty())
+    throw lockstep::UsageError("--lora-target-modules is for a new adapter: that of --adapter has its own.");
+  throw lockstep::UsageError("--lora-target-modules is for an adapter: give it a rank with --lora-r.");
+}
+
 void add_adapter(const lockstep::models::CausalLM& model, const std::string& folder,
                  const AdapterOptions& options) {
   if (!options.adapter.empty()) {
-    if (options.lora_r > 0)
-      throw lockstep::UsageError(
-          "--lora-r creates a new adapter and --adapter loads one: give only one of them.");
     lockstep::models::load_adapter(model, options.adapter);
   } else if (options.lora_r > 0) {
     lockstep::models::add_lora(model, {.r = options.lora_r,
@@ -49,8 +57,6 @@ void add_adapter(const lockstep::models::CausalLM& model, const std::string& fol
                                        .lora_dropout = options.lora_dropout,
                                        .target_modules = options.lora_target_modules,
                                        .base_model_name_or_path = folder});
-  } else if (!options.lora_target_modules.empty()) {
-    throw lockstep::UsageError("--lora-target-modules is for an adapter: give it a rank with --lora-r.");
   }
 }
 

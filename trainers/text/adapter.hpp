@@ -24,7 +24,10 @@ const lockstep::OptionTable<AdapterOptions>& adapter_option_table();
 /// Whether the options ask for an adapter.
 bool has_adapter(const AdapterOptions& options);
 
-/// Adds the adapter that the options ask for, if any. `folder`: the model's, for the adapter's files.
+/// Throws UsageError for options that contradict each other. For programs to call before they read data.
+void check_adapter(const AdapterOptions& options);
+
+/// Adds the adapter that checked options ask for, if any. `folder`: the model's, for the adapter's files.
 void add_adapter(const lockstep::models::CausalLM& model, const std::string& folder,
                  const AdapterOptions& options);
 

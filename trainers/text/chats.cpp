@@ -2,26 +2,30 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <system_error>
 
 #include "lockstep/core/error.hpp"
+#include "text/files.hpp"
 
 namespace texts {
 
 std::string read_chat_template(const std::string& path) {
   if (path.empty()) return {};
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw lockstep::DataError("--chat-template-path: '" + path + "' is not a file.");
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file) throw lockstep::DataError("--chat-template-path: cannot read '" + path + "'.");
-  return text.str();
+  if (text.empty()) throw lockstep::DataError("--chat-template-path: '" + path + "' is empty.");
+  return text;
 }
 
 void save_chat_template(const lockstep::Trainer& trainer, const std::string& path) {
   if (path.empty()) return;
   trainer.accelerator().on_main_process([&] {
-    std::filesystem::copy_file(path, std::filesystem::path(trainer.args().output_dir) / "chat_template.jinja",
-                               std::filesystem::copy_options::overwrite_existing);
+    copy_unless_same(path, std::filesystem::path(trainer.args().output_dir) / "chat_template.jinja");
   });
 }
 

@@ -9,7 +9,7 @@
 namespace texts {
 
 /// The chat template in the file that --chat-template-path names; empty without a file. Throws DataError if
-/// it cannot be read.
+/// it is no regular file, cannot be read or is empty.
 std::string read_chat_template(const std::string& path);
 
 /// Writes that file, if there is one, to the output_dir as the tokenizer's chat template. Rank 0 does it.

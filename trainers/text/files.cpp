@@ -102,6 +102,12 @@ std::int64_t choose_length(const char* flag, std::int64_t length, std::int64_t l
   return length;
 }
 
+bool copy_unless_same(const fs::path& from, const fs::path& to) {
+  if (fs::exists(to) && fs::equivalent(from, to)) return false;
+  fs::copy_file(from, to, fs::copy_options::overwrite_existing);
+  return true;
+}
+
 void copy_tokenizer(const std::string& tokenizer, const std::string& folder, const Languages& languages) {
   // A JSON file of any name is copied as tokenizer.json, so that from_pretrained and --model find it.
   const bool is_renamed = fs::is_regular_file(tokenizer) && fs::path(tokenizer).extension() == ".json";
@@ -110,9 +116,7 @@ void copy_tokenizer(const std::string& tokenizer, const std::string& folder, con
     const auto name = fs::is_directory(tokenizer) ? file.lexically_relative(tokenizer) : file.filename();
     const fs::path to = fs::path(folder) / (is_renamed ? fs::path("tokenizer.json") : name);
     fs::create_directories(to.parent_path());
-    // The output folder may be that of the initial model.
-    if (fs::exists(to) && fs::equivalent(file, to)) continue;
-    fs::copy_file(file, to, fs::copy_options::overwrite_existing);
+    if (!copy_unless_same(file, to)) continue;
     // In a folder, the model's type would stand for a class with rules of its own.
     if (is_renamed) {
       lockstep::write_atomically(fs::path(folder) / "tokenizer_config.json",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "lockstep/datasets/arrow_dataset.hpp"
@@ -36,6 +37,10 @@ void check_vocabulary(const std::string& tokenizer, const std::string& model, st
 void check_length(const char* flag, std::int64_t length, std::int64_t longest);
 /// `length`, checked; if it is 0, `usual`, or `longest` if that is less.
 std::int64_t choose_length(const char* flag, std::int64_t length, std::int64_t longest, std::int64_t usual);
+
+/// Copies a file to the name `to`, over what has it. Does nothing, and returns false, if that is the same
+/// file: the output folder may be that of the initial model.
+bool copy_unless_same(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Copies the tokenizer's files into `folder`, unchanged, so that Hugging Face's from_pretrained and these
 /// programs' --model can read it. A tokenizer.json alone gets a tokenizer_config.json, which says that it is

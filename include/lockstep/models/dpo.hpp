@@ -88,9 +88,11 @@ CollateFunction preference_collate(std::int64_t pad_token_id);
 /// and "ref_rejected_logps". With them, no reference is in memory or computed while the model trains, at the
 /// cost of one pass over the data and 8 bytes for each pair:
 ///
-///     auto pairs = models::precompute_reference(accelerator, reference, tokens,
-///     models::preference_collate(pad)); models::dpo_model(model, {.precomputed_reference = true});
+///     auto collate = models::preference_collate(pad);
+///     auto pairs = models::precompute_reference(accelerator, reference, tokens, collate);
+///     auto trained = models::dpo_model(model, {.precomputed_reference = true});
 ///
+/// Nothing is kept: a program that is started again, also one that resumes a run, computes it again.
 /// Each rank computes a part, `batch_size` pairs at a time, in the Accelerator's precision, and all get the
 /// result. `reference`: whole on each rank; it is frozen, and moved to the Accelerator's device in evaluation
 /// mode. *Collective*. Throws UsageError for a batch_size below 1.

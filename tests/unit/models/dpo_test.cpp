@@ -253,6 +253,8 @@ TEST(Dpo, APrecomputedReferenceIsTheOneThatIsComputedInEachStep) {
     Accelerator own(World::single(), {.device = "cpu"});
     const auto alone = precompute_reference(own, plain_gpt2(), pairs, preference_collate(402), 1);
     ASSERT_EQ(made->size(), 4);
+    EXPECT_EQ(made->fingerprint(),
+              "[" + pairs->fingerprint() + "] with the log-probabilities of a reference");
     for (std::int64_t i = 0; i < 4; ++i)
       for (const char* name : {"ref_chosen_logps", "ref_rejected_logps"})
         EXPECT_TRUE(at::equal(made->get(i, {})[name], alone->get(i, {})[name])) << i << name;
