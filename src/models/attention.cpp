@@ -133,7 +133,8 @@ void initialize(torch::nn::Module& module, double spread) {
   const at::NoGradGuard no_grad;
   const auto draw = [&](const at::Tensor& weight) { torch::nn::init::normal_(weight, 0, spread); };
   if (auto* linear = module.as<torch::nn::LinearImpl>()) {
-    parallel::set_initial_values(linear->weight, draw);
+    // Quantized weights are loaded.
+    if (linear->weight.is_floating_point()) parallel::set_initial_values(linear->weight, draw);
     if (linear->bias.defined())
       parallel::set_initial_values(linear->bias, [](const at::Tensor& bias) { bias.zero_(); });
   } else if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {

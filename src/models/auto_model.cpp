@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "lockstep/core/error.hpp"
@@ -17,6 +18,7 @@
 #include "lockstep/models/opt.hpp"
 #include "lockstep/models/vision_transformer.hpp"
 #include "models/config_file.hpp"
+#include "models/nf4_load.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
@@ -279,10 +281,26 @@ struct Task {
   }
 };
 
+/// How the weights of a model are quantized: those of its folder, or as the options ask for.
+std::optional<Nf4Options> quantization_of(const fs::path& folder, const FromPretrainedOptions& options,
+                                          bool is_decoder) {
+  const ConfigFile config(folder);
+  auto quantization = nf4_of_config(config);
+  if (!is_decoder && quantization)
+    config.fail("quantization_config", "none: only causal language models can be quantized");
+  if (!is_decoder && options.quantization)
+    throw UsageError("quantization: only causal language models can be quantized");
+  if (!quantization) return options.quantization;
+  if (options.quantization && options.quantization->compute_dtype)
+    quantization->compute_dtype = options.quantization->compute_dtype;
+  return quantization;
+}
+
 template <class Model>
 Model load(const Task<Model>& task, const fs::path& folder, const FromPretrainedOptions& options) {
   const auto& makers = task.of(folder);
   const WeightsDtype dtype(options.dtype ? *options.dtype : dtype_of_folder(folder));
+  const WeightsQuantization quantization(quantization_of(folder, options, std::is_same_v<Model, CausalLM>));
   return makers.load(folder, options);
 }
 

@@ -14,6 +14,7 @@
 #include "models/decoder_fields.hpp"
 #include "models/decoder_form.hpp"
 #include "models/model_origin.hpp"
+#include "models/nf4_load.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -29,7 +30,7 @@ void refuse_what_is_not_implemented(const ConfigFile& file) {
   }
   for (const char* field : {"vision_config", "audio_config", "text_config"})
     file.require_none(field, "none: models of images or sound are not implemented");
-  file.require_none("quantization_config", "none: quantized weights are not implemented");
+  static_cast<void>(nf4_of_config(file));
   file.require_none("attention_chunk_size", "none: attention in chunks is not implemented");
   file.require_none("clip_qkv", "none: it is not implemented");
   for (const char* field : {"use_bidirectional_attention", "add_cross_attention", "rope_interleaved",

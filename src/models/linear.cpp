@@ -13,6 +13,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/lora.hpp"
 #include "models/attention.hpp"
+#include "models/nf4_layers.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -69,15 +70,21 @@ bool LoraLayer::is_adapter_whole() const {
 
 bool LoraLayer::is_whole() const {
   const auto [inputs, outputs] = sizes();
-  const std::vector<std::int64_t> usual{outputs, inputs}, turned{inputs, outputs};
-  return is_adapter_whole() && own_weight().sizes() == at::IntArrayRef(has_turned_weight() ? turned : usual);
+  std::vector<std::int64_t> whole{outputs, inputs};
+  if (has_turned_weight()) whole = {inputs, outputs};
+  if (own_weight().scalar_type() == at::kByte) whole = {(outputs * inputs + 1) / 2, 1};
+  return is_adapter_whole() && own_weight().sizes() == at::IntArrayRef(whole);
 }
 
 const void* LoraLayer::weight_implementation() const { return own_weight().unsafeGetTensorImpl(); }
 
 void LoraLayer::merge_adapter(bool is_shared) {
   const at::NoGradGuard no_grad;
-  if (is_shared)
+  if (const auto state = nf4_state(module())) {
+    const Nf4Weight weight = state->weight_of(own_weight());
+    set_own_weight(dequantize_nf4(weight, weight.dtype).set_requires_grad(false));
+    module().unregister_module("weight");
+  } else if (is_shared)
     set_own_weight(own_weight().detach().clone().set_requires_grad(own_weight().requires_grad()));
   at::Tensor product = at::matmul(up_->weight, down_->weight) * adapter_.scaling;
   if (has_turned_weight()) product = product.t();
@@ -102,6 +109,7 @@ at::Tensor LoraLayer::adapted(const at::Tensor& input, const at::Tensor& output)
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& input) {
+  if (const auto state = nf4_state(*this)) return adapted(input, nf4_linear(input, *this, *state));
   if (const auto dtype = kernels::fused_dtype(input); dtype && input.numel() > 0)
     return adapted(input, kernels::linear(input, {weight}, biases_of(bias), *dtype));
   return adapted(input, torch::nn::LinearImpl::forward(input));
@@ -109,7 +117,8 @@ at::Tensor LinearImpl::forward(const at::Tensor& input) {
 
 at::Tensor LinearImpl::activated(const at::Tensor& input, const std::string& activation) {
   const auto fused = fused_activation(activation);
-  if (const auto dtype = kernels::fused_dtype(input); dtype && fused && !has_adapter() && input.numel() > 0)
+  const bool is_plain = !has_adapter() && weight.is_floating_point();
+  if (const auto dtype = kernels::fused_dtype(input); dtype && fused && is_plain && input.numel() > 0)
     return kernels::linear(input, {weight}, biases_of(bias), *dtype, {.activation = *fused});
   return activate(activation, forward(input));
 }
@@ -140,7 +149,8 @@ std::vector<at::Tensor> packed_forward(const at::Tensor& input, const std::vecto
   const auto dtype = kernels::fused_dtype(input);
   bool is_packed = dtype && input.numel() > 0;
   for (const auto& layer : layers) {
-    is_packed = is_packed && !layer->has_adapter() && layer->bias.defined() == layers[0]->bias.defined() &&
+    is_packed = is_packed && !layer->has_adapter() && layer->weight.is_floating_point() &&
+                layer->bias.defined() == layers[0]->bias.defined() &&
                 layer->weight.scalar_type() == layers[0]->weight.scalar_type();
     weights.push_back(layer->weight);
     if (layer->bias.defined()) biases.push_back(layer->bias);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/nf4_load.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
@@ -27,7 +28,10 @@ void load_weights_with_head(PreTrainedModelImpl& model, const std::filesystem::p
     if (is_left_out) new_names.push_back(entry.name);
     return is_left_out;
   });
+  const Nf4Loading quantized(model, folder);
+  quantized.expect(tensors, names);
   auto found = load_pretrained(folder, tensors, names);
+  quantized.finish(names);
   found.initialized.insert(found.initialized.end(), new_names.begin(), new_names.end());
   model.set_renames(found.renames);
   if (report) *report = std::move(found);

@@ -11,6 +11,7 @@
 #include "lockstep/models/lora.hpp"
 #include "lockstep/train/model_files.hpp"
 #include "models/model_origin.hpp"
+#include "models/nf4_load.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -57,6 +58,16 @@ void set_dtype(Json& config, const std::vector<NamedTensor>& tensors) {
   }
 }
 
+/// Whether layers are quantized may have changed since the file was read.
+void set_quantization(Json& config, PreTrainedModelImpl& model) {
+  const auto layers = nf4_layers(model);
+  if (layers.empty()) {
+    config.erase("quantization_config");
+  } else if (!config.contains("quantization_config")) {
+    config["quantization_config"] = nf4_config_fields(nf4_state(*layers.front().layer)->options());
+  }
+}
+
 void write_companions(const ModelOrigin& origin, const ModelConfig& config, const fs::path& folder) {
   for (const auto& [name, content] : origin.companions) {
     file_system::make_folders((folder / name).parent_path());
@@ -82,6 +93,7 @@ void save_pretrained(PreTrainedModelImpl& model, const fs::path& folder) {
   Json config = Json::parse(text);
   write_companions(*origin, model.model_config(), folder);
   set_dtype(config, tensors);
+  set_quantization(config, model);
   write_atomically(folder / kConfigFileName, json_text(config, 2) + "\n");
 }
 

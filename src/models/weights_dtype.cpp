@@ -28,8 +28,11 @@ WeightsDtype::~WeightsDtype() { weights_dtype = before_; }
 void WeightsDtype::apply(torch::nn::Module& module) {
   if (!weights_dtype) return;
   const at::NoGradGuard no_grad;
-  for (const auto& parameter : module.parameters()) set_dtype_of(parameter, *weights_dtype);
-  for (const auto& buffer : module.buffers()) set_dtype_of(buffer, *weights_dtype);
+  for (const auto& part : module.modules()) {
+    if (std::dynamic_pointer_cast<Nf4StateImpl>(part)) continue;
+    for (const auto& parameter : part->parameters(/*recurse=*/false)) set_dtype_of(parameter, *weights_dtype);
+    for (const auto& buffer : part->buffers(/*recurse=*/false)) set_dtype_of(buffer, *weights_dtype);
+  }
 }
 
 std::optional<at::ScalarType> python_dtype(const std::string& name) {

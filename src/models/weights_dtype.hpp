@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/parallel/sharded_init.hpp"
+#include "models/nf4_layers.hpp"
 
 namespace lockstep::models {
 
@@ -21,17 +22,19 @@ class [[nodiscard]] WeightsDtype {
   WeightsDtype(const WeightsDtype&) = delete;
   WeightsDtype& operator=(const WeightsDtype&) = delete;
 
-  /// Converts what is in another floating-point dtype, if there is a WeightsDtype.
+  /// Converts what is in another floating-point dtype, if there is a WeightsDtype; not the scales of
+  /// quantized layers.
   static void apply(torch::nn::Module& module);
 
  private:
   std::optional<at::ScalarType> before_;
 };
 
-/// made() of a block, in the dtype of the weights.
+/// made() of a block, in the dtype of the weights, and quantized if they are.
 template <class Block>
 Block made_in_dtype(Block block) {
   WeightsDtype::apply(*block.ptr());
+  WeightsQuantization::apply(*block.ptr());
   return made(std::move(block));
 }
 

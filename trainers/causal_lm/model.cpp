@@ -55,11 +55,11 @@ CausalLM make_causal_lm(const Options& options, const lockstep::Tokenizer& token
   // Not only after the training.
   if (!options.prompt.empty())
     static_cast<void>(lockstep::models::generation_settings(options.model, sample_settings(options)));
-  if (options.from_scratch && options.dtype != "float32")
-    throw lockstep::UsageError("--dtype needs weights to load, but --from-scratch loads none: leave it out.");
+  if (options.from_scratch && (options.dtype != "float32" || options.quantization != "none"))
+    throw lockstep::UsageError(
+        "--dtype and --quantization need weights to load, but --from-scratch loads none: leave them out.");
   if (options.from_scratch) return AutoModelForCausalLM::from_config(options.model);
-  return AutoModelForCausalLM::from_pretrained(options.model,
-                                               {.dtype = lockstep::models::dtype_of_name(options.dtype)});
+  return AutoModelForCausalLM::from_pretrained(options.model, texts::loading_of(options));
 }
 
 std::int64_t block_size_of(const Options& options, std::int64_t longest) {

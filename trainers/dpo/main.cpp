@@ -52,8 +52,7 @@ void check_reference_model(const Options& options, std::int64_t vocab_size, std:
 }
 
 CausalLM load(const std::string& folder, const Options& options) {
-  return AutoModelForCausalLM::from_pretrained(folder,
-                                               {.dtype = lockstep::models::dtype_of_name(options.dtype)});
+  return AutoModelForCausalLM::from_pretrained(folder, texts::loading_of(options));
 }
 
 /// The model to stay close to: another one, or what is trained as it was at first, an adapter included.

@@ -41,8 +41,7 @@ int train(const Accelerator& accelerator, const Options& options) {
                                                config.max_position_embeddings, kDefaultLength);
   torch::manual_seed(options.seed);
   auto init = accelerator.sharded_init();
-  const auto model = AutoModelForCausalLM::from_pretrained(
-      options.model, {.dtype = lockstep::models::dtype_of_name(options.dtype)});
+  const auto model = AutoModelForCausalLM::from_pretrained(options.model, texts::loading_of(options));
   texts::add_adapter(model, options.model, options);
   init.reset();
   const Samples samples = load_samples(

@@ -17,6 +17,11 @@ const lockstep::OptionTable<AdapterOptions>& adapter_option_table() {
               "The dtype of the weights of --model; auto: as its config.json says, or its files. bfloat16 is "
               "for a model that adapters train (--lora-r).",
               one_of({"float32", "bfloat16", "float16", "auto"}))
+          .add("quantization", &AdapterOptions::quantization,
+               "nf4: the linear layers of --model get four bits a weight as they are loaded, of which an "
+               "adapter "
+               "is trained (QLoRA).",
+               one_of({"none", "nf4"}))
           .add("lora-r", &AdapterOptions::lora_r,
                "Freeze the model and train a LoRA adapter of this rank; --output-dir gets it in PEFT's "
                "files. 0: train all weights.",
@@ -32,6 +37,17 @@ const lockstep::OptionTable<AdapterOptions>& adapter_option_table() {
                "Folder with an adapter of --model to train further: adapter_config.json and "
                "adapter_model.safetensors, as PEFT or this program writes them.");
   return table;
+}
+
+lockstep::models::FromPretrainedOptions loading_of(const AdapterOptions& options) {
+  lockstep::models::FromPretrainedOptions loading{.dtype = lockstep::models::dtype_of_name(options.dtype)};
+  if (options.quantization == "none") return loading;
+  if (!has_adapter(options))
+    throw lockstep::UsageError(
+        "--quantization freezes the quantized layers, so that an adapter is to be trained: give --lora-r or "
+        "--adapter.");
+  loading.quantization = lockstep::models::Nf4Options{};
+  return loading;
 }
 
 bool has_adapter(const AdapterOptions& options) { return options.lora_r > 0 || !options.adapter.empty(); }

@@ -12,6 +12,7 @@ namespace texts {
 /// In which dtype the weights of --model are loaded, and the adapter that is trained instead of them.
 struct AdapterOptions {
   std::string dtype = "float32";
+  std::string quantization = "none";
   std::string adapter;
   std::int64_t lora_r = 0;
   double lora_alpha = 16;
@@ -20,6 +21,9 @@ struct AdapterOptions {
 };
 
 const lockstep::OptionTable<AdapterOptions>& adapter_option_table();
+
+/// How --model is loaded. Throws UsageError for --quantization without an adapter.
+lockstep::models::FromPretrainedOptions loading_of(const AdapterOptions& options);
 
 /// Whether the options ask for an adapter.
 bool has_adapter(const AdapterOptions& options);

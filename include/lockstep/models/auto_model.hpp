@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/models/image_classifier.hpp"
+#include "lockstep/models/nf4.hpp"
 #include "lockstep/models/pretrained.hpp"
 #include "lockstep/models/pretrained_model.hpp"
 
@@ -41,6 +42,10 @@ struct FromPretrainedOptions {
   /// model that is frozen, that only answers, or that is trained with float32 copies of its weights. None:
   /// transformers' "auto", the dtype that config.json names, otherwise that of the files.
   std::optional<at::ScalarType> dtype = at::kFloat;
+  /// For AutoModelForCausalLM: the linear layers of blocks are quantized as they are loaded, one at a time,
+  /// to nf4 of bitsandbytes; an adapter trains the model then (QLoRA). A folder that is quantized already is
+  /// loaded as it is; of this only compute_dtype counts then. Not for gpt2.
+  std::optional<Nf4Options> quantization = {};
   /// Set to the names without a counterpart.
   PretrainedReport* report = nullptr;
 };
