@@ -78,9 +78,9 @@ TEST(Examples, OwnDecoder) {
             2);
   const std::string log = read_file(folder.file("out/runs/metrics.jsonl"));
   double loss = 0;
-  const auto found = log.rfind("\"loss\":");
+  const auto found = log.find("\"train/loss\":");
   ASSERT_NE(found, std::string::npos) << log;
-  ASSERT_EQ(std::sscanf(log.c_str() + found, "\"loss\":%lf", &loss), 1) << log;
+  ASSERT_EQ(std::sscanf(log.c_str() + found, "\"train/loss\":%lf", &loss), 1) << log;
   EXPECT_LT(loss, 5) << "each byte is the one before it; at random it is 5.5";
 }
 
