@@ -203,8 +203,13 @@ TEST_F(MaskedLm, RefusesWhatItCannotTrainOn) {
   expect_refusal(words() + Words{"--train-file", write("blank.txt", " \n\t\n"), "--line-by-line"}, 1,
                  {"blank.txt", "nothing but white space"});
   expect_refusal(words() + Words{"--train-file", write("short.txt", "few\n")}, 2, {"block of 16 tokens"});
+}
+
+TEST_F(MaskedLm, TrainsAHeadWithWeightsOfItsOwn) {
   set_in_config("tie_word_embeddings", false);
-  expect_refusal(words(), 1, {"config.json", "'tie_word_embeddings' is false"});
+  EXPECT_EQ(losses_of("untied", 1, "").size(), 20U);
+  const std::string saved = read_file(file("untied/model.safetensors"));
+  EXPECT_NE(saved.find("cls.predictions.decoder.weight"), std::string::npos);
 }
 
 }  // namespace

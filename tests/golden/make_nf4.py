@@ -5,7 +5,7 @@ Lockstep's.
 
 CASE quantized PACKED ABSMAX NESTED OFFSET F32 BF16 F16: the CRC-32 of a quantized tensor's parts and of what becomes of them in three
 dtypes, and its offset. The values are exact (see values), so that no sum of them is rounded. Blocks of 64 follow one another in memory,
-whatever the rows are; bitsandbytes' CPU library with AVX-512 scales by wrong blocks in rows of 32, 80, 96 or 160. So what
+whatever the rows are; bitsandbytes' CPU library scales by wrong blocks in rows of 32, 80, 96 or 160. So what
 becomes of a tensor is computed by its general implementation, and rows of the small model are multiples of 64. CASE text JSON: its
 quant_state. qlora tensor:NAME CRC: a tensor of the folder that transformers saves of a small model, which it has quantized; the other
 lines are those of make_models.py, with an adapter and without.
