@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 
+from traces import trace
+
 KILLS_OF_A_JOB = 10
 LONGEST_JOB = 600
 
@@ -41,24 +43,6 @@ def run_job(options, folder, kills, seed):
     return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_JOB, check=False)
 
 
-def losses_in(path):
-    """{step: bits}; fails where a step that was done again had another loss."""
-    losses = {}
-    for line in path.read_text().splitlines():
-        step, bits = line.split()
-        if losses.setdefault(step, bits) != bits:
-            raise AssertionError(f"{path}: step {step} had the losses {losses[step]} and {bits}")
-    return losses
-
-
-def trace(options, folder):
-    out = folder / "out"
-    losses = [losses_in(out / f"losses.{rank}") for rank in range(options.ranks)]
-    files = {path.name: path.read_bytes() for path in sorted((out / "final").iterdir()) if path.name != "manifest.json"}
-    assert len(files) >= 5, f"too few files to compare: {sorted(files)}"
-    return losses, files
-
-
 def interrupted(options, wanted, kills, seed):
     with tempfile.TemporaryDirectory(prefix="lockstep-faults-") as name:
         folder, begin = pathlib.Path(name), time.monotonic()
@@ -66,7 +50,7 @@ def interrupted(options, wanted, kills, seed):
         done = job.stderr.count("FAILED: rank ")
         assert job.returncode == 0, job.stderr
         assert "' is skipped: " not in job.stderr, job.stderr
-        assert trace(options, folder) == wanted, f"seed {seed}: the training ended differently\n{job.stdout}"
+        assert trace(folder, options.ranks) == wanted, f"seed {seed}: the training ended differently\n{job.stdout}"
         left = [path.name for path in (folder / "checkpoints").iterdir() if path.name.endswith(".tmp")]
         assert not left, f"left behind: {left}"
         print(f"seed {seed}: {done} kills, {job.stdout.count('resumed from')} resumes, "
@@ -79,7 +63,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="lockstep-faults-") as name:
         job = run_job(options, pathlib.Path(name), 0, 0)
         assert job.returncode == 0, job.stderr
-        wanted = trace(options, pathlib.Path(name))
+        wanted = trace(pathlib.Path(name), options.ranks)
     kills, seed = 0, options.seed
     while kills < options.kills:
         kills += interrupted(options, wanted, min(KILLS_OF_A_JOB, options.kills - kills), seed)

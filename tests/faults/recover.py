@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from traces import trace
+
 LOSSES_OF_A_JOB = 10
 LONGEST_JOB = 600
 STANDSTILL = re.compile(r"all ranks are there again after ([0-9.]+) s")
@@ -44,26 +46,6 @@ def run_job(options, folder, losses, seed):
     return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_JOB, check=False)
 
 
-def losses_in(path):
-    """{step: bits}; fails where a step that was done again had another loss."""
-    losses = {}
-    for line in path.read_text().splitlines():
-        if len(line.split()) != 2:
-            continue  # A killed rank may leave half a line.
-        step, bits = line.split()
-        if losses.setdefault(step, bits) != bits:
-            raise AssertionError(f"{path}: step {step} had the losses {losses[step]} and {bits}")
-    return losses
-
-
-def trace(options, folder):
-    out = folder / "out"
-    losses = [losses_in(out / f"losses.{rank}") for rank in range(options.ranks)]
-    files = {path.name: path.read_bytes() for path in sorted((out / "final").iterdir()) if path.name != "manifest.json"}
-    assert len(files) >= 5, f"too few files to compare: {sorted(files)}"
-    return losses, files
-
-
 def is_same(found, wanted, lost):
     """A rank that is lost after the others have got its gradients writes no loss for that step, and is not asked again."""
     missing = 0
@@ -80,7 +62,7 @@ def disturbed(options, wanted, losses, seed, standstills):
         job = run_job(options, folder, losses, seed)
         assert job.returncode == 0, f"seed {seed}:\n{job.stderr}"
         marks = [path.name for path in (folder / "out").iterdir() if path.name.startswith("lost.")]
-        assert is_same(trace(options, folder), wanted, len(marks)), f"seed {seed}: ended differently\n{job.stderr}"
+        assert is_same(trace(folder, options.ranks, torn_lines=True), wanted, len(marks)), f"seed {seed}: ended differently\n{job.stderr}"
         processes = sum(len(path.read_text().split()) for path in (folder / "out").glob("pids.*"))
         assert processes == options.ranks + len(marks), \
             f"seed {seed}: {processes} processes for {len(marks)} losses: survivors were replaced\n{job.stderr}"
@@ -96,7 +78,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="lockstep-faults-") as name:
         job = run_job(options, pathlib.Path(name), 0, 0)
         assert job.returncode == 0, job.stderr
-        wanted = trace(options, pathlib.Path(name))
+        wanted = trace(pathlib.Path(name), options.ranks, torn_lines=True)
     lost, seed, standstills = 0, options.seed, []
     while lost < options.losses:
         lost += disturbed(options, wanted, min(LOSSES_OF_A_JOB, options.losses - lost), seed, standstills)
