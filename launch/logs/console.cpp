@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "core/runtime/signal_free_thread.hpp"
+#include "core/text.hpp"
 #include "net/deadline.hpp"
 
 namespace lockstep::launch {
@@ -41,7 +41,7 @@ void AsyncWriter::add(std::string lines, bool may_be_dropped) {
   const std::lock_guard lock(mutex_);
   if (broken_ || lines.empty()) return;
   if (may_be_dropped && bytes_ + lines.size() > most_waiting_) {
-    dropped_ += static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
+    dropped_ += count_line_ends(lines);
     return;
   }
   note_dropped();

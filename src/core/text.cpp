@@ -22,6 +22,12 @@ std::string_view trim_blanks(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
+std::size_t count_line_ends(std::string_view text) {
+  std::size_t count = 0;
+  for (auto end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', end + 1)) ++count;
+  return count;
+}
+
 std::vector<std::string_view> split_at_commas(std::string_view text) {
   std::vector<std::string_view> parts;
   for (auto comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {

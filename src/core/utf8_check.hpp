@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -30,7 +32,17 @@ inline std::size_t utf8_length(std::string_view text) noexcept {
 
 /// The position of the first byte that is not UTF-8; npos if there is none.
 inline std::size_t first_not_utf8(std::string_view text) noexcept {
+  // Most text is ASCII: eight characters at a time.
+  constexpr std::uint64_t kHighBits = 0x8080808080808080U;
+  std::uint64_t eight = 0;
   for (std::size_t index = 0; index < text.size();) {
+    if (text.size() - index >= sizeof(eight)) {
+      std::memcpy(&eight, text.data() + index, sizeof(eight));
+      if ((eight & kHighBits) == 0) {
+        index += sizeof(eight);
+        continue;
+      }
+    }
     const auto length = utf8_length(text.substr(index));
     if (length == 0) return index;
     index += length;

@@ -58,6 +58,12 @@ Value cell_value(std::string_view text, const Feature& feature) {
   return number && (*number == 0 || *number == 1) ? Value(*number == 1) : Value(text);
 }
 
+/// Whether there are only digits behind a sign, if there is one.
+bool is_integer(std::string_view cell) {
+  if (cell.starts_with('-') || cell.starts_with('+')) cell.remove_prefix(1);
+  return std::all_of(cell.begin(), cell.end(), [](char one) { return one >= '0' && one <= '9'; });
+}
+
 /// Whether float64 has fewer digits than the integer.
 bool is_rounded(std::int64_t integer) {
   constexpr std::int64_t kExact = std::int64_t{1} << 53;
@@ -97,8 +103,7 @@ class CellTypes {
  private:
   /// A cell that is no int64, without blanks and with them.
   void add_other(std::string_view cell, std::string_view text) {
-    const bool sign = cell.starts_with('-') || cell.starts_with('+');
-    if (cell.size() > 1 && cell.find_first_not_of("0123456789", sign ? 1 : 0) == std::string_view::npos) {
+    if (cell.size() > 1 && is_integer(cell)) {
       large_ = true;
       huge_ = huge_ || !table::parse_unsigned(cell);
       return;
@@ -344,10 +349,9 @@ class CsvRows final : public RowSource {
   /// numbers it is rounded.
   void check_digits(std::size_t column, std::string_view text) const {
     constexpr std::size_t kExactDigits = 15;
+    if (text.size() <= kExactDigits) return;
     const auto cell = trim_blanks(text);
-    if (cell.size() <= kExactDigits) return;
-    const bool sign = cell.starts_with('-') || cell.starts_with('+');
-    if (cell.find_first_not_of("0123456789", sign ? 1 : 0) != std::string_view::npos) return;
+    if (cell.size() <= kExactDigits || !is_integer(cell)) return;
     const auto number = table::parse_number(cell);
     if (!number || is_exact(cell, *number)) return;
     if (!given_[column] && types_ == Types::of_the_beginning) narrow(column);

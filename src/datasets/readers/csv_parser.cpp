@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/text.hpp"
 #include "core/utf8_check.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -99,8 +100,9 @@ void CsvParser::read_quoted(Cell& cell) {
           "this file, set CsvOptions::quote to kNoQuotes",
           first_line));
     }
-    for (auto position = position_; position < close; ++position) line_ += text_[position] == '\n' ? 1 : 0;
-    cell.text += text_.substr(position_, close - position_);
+    const auto piece = text_.substr(position_, close - position_);
+    line_ += static_cast<std::int64_t>(count_line_ends(piece));
+    cell.text += piece;
     position_ = close + 1;
     if (at_end() || text_[position_] != quote_) break;
     cell.text += quote_;

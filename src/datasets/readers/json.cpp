@@ -54,34 +54,34 @@ TextFacts facts_of(std::string_view text) {
   if (first_not_utf8(text) != std::string_view::npos || text.find('\0') != std::string_view::npos)
     return facts;
   int depth = 0;
-  bool in_text = false;
   std::size_t digits = 0;
   for (std::size_t index = 0; index < text.size(); ++index) {
     const char one = text[index];
-    if (one == '\n' && (in_text || depth != 0)) return facts;
-    if (in_text) {
-      if (one == '\\') ++index;
-      in_text = one != '"';
-      continue;
-    }
     if (depth == 0) {
       if (one == '{') depth = 1;
       if (one != '{' && !is_blank({&one, 1})) return facts;
       continue;
     }
-    in_text = one == '"';
-    if (one == '{' || one == '[') ++depth;
-    if (one == '}' || one == ']') --depth;
-    if (depth > static_cast<int>(json_tree::kDeepest)) return facts;
     if (one >= '0' && one <= '9') {
       ++digits;
-    } else {
-      if (one != '.' && one != 'e' && one != 'E')
-        facts.longest_integer = std::max(facts.longest_integer, digits);
-      digits = 0;
+      continue;
+    }
+    if (digits > 0 && one != '.' && one != 'e' && one != 'E')
+      facts.longest_integer = std::max(facts.longest_integer, digits);
+    digits = 0;
+    if (one == '"') {
+      const auto end = find_closing_quote(text, index + 1);
+      if (text.substr(index, end - index).find('\n') != std::string_view::npos) return facts;
+      index = end;
+    } else if (one == '{' || one == '[') {
+      if (++depth > static_cast<int>(json_tree::kDeepest)) return facts;
+    } else if (one == '}' || one == ']') {
+      --depth;
+    } else if (one == '\n') {
+      return facts;
     }
   }
-  facts.is_for_arrow = depth == 0 && !in_text;
+  facts.is_for_arrow = depth == 0;
   return facts;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/text.hpp"
 #include "datasets/readers/json_values.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -21,16 +22,12 @@ bool is_blank_json(std::string_view text) {
 template <typename Stop>
 std::size_t scan_json(std::string_view text, std::size_t position, const Stop& stop) {
   int depth = 0;
-  bool in_text = false;
   for (; position < text.size(); ++position) {
+    if (stop(position, depth)) return position;
     const char one = text[position];
-    if (in_text) {
-      if (one == '\\') ++position;
-      in_text = one != '"';
-    } else if (stop(position, depth)) {
-      return position;
+    if (one == '"') {
+      position = find_closing_quote(text, position + 1);
     } else {
-      in_text = one == '"';
       depth += one == '{' || one == '[' ? 1 : one == '}' || one == ']' ? -1 : 0;
     }
   }
@@ -39,15 +36,10 @@ std::size_t scan_json(std::string_view text, std::size_t position, const Stop& s
 
 /// Whether a row has a line break inside a text, where JSON has "\n" for it.
 bool has_broken_text(std::string_view row) {
-  bool in_text = false;
-  for (std::size_t position = 0; position < row.size(); ++position) {
-    const char one = row[position];
-    if (in_text && one == '\n') return true;
-    if (in_text && one == '\\') {
-      ++position;
-    } else if (one == '"') {
-      in_text = !in_text;
-    }
+  for (auto begin = row.find('"'); begin < row.size(); begin = row.find('"', begin)) {
+    const auto end = find_closing_quote(row, begin + 1);
+    if (row.substr(begin, end - begin).find('\n') != std::string_view::npos) return true;
+    begin = std::min(end + 1, row.size());
   }
   return false;
 }
@@ -106,7 +98,7 @@ std::optional<JsonBlock> JsonBlocks::next_lines() {
   if (position_ >= text().size()) return std::nullopt;
   JsonBlock block{.text = whole_lines(), .number = line_};
   position_ += block.text.size();
-  line_ += std::count(block.text.begin(), block.text.end(), '\n');
+  line_ += static_cast<std::int64_t>(count_line_ends(block.text));
   return block;
 }
 
@@ -146,8 +138,7 @@ void JsonBlocks::add_row(std::string& rows, std::string_view row, std::int64_t n
 
 bool JsonBlocks::add_object(JsonBlock& block, std::string& rows) {
   const auto begin = std::min(text().find_first_not_of(kBlanks, position_), text().size());
-  line_ += std::count(text().begin() + static_cast<std::ptrdiff_t>(position_),
-                      text().begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+  line_ += static_cast<std::int64_t>(count_line_ends(text().substr(position_, begin - position_)));
   position_ = begin;
   if (position_ == text().size()) return false;
   if (text()[position_] != '{') throw DataError(location_of(line_) + ": it does not begin an object.");
@@ -159,7 +150,7 @@ bool JsonBlocks::add_object(JsonBlock& block, std::string& rows) {
   const auto object = text().substr(position_, end - position_);
   add_row(rows, object, line_);
   block.numbers.push_back(line_);
-  line_ += std::count(object.begin(), object.end(), '\n');
+  line_ += static_cast<std::int64_t>(count_line_ends(object));
   position_ = end;
   return true;
 }

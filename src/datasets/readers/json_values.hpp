@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,15 @@ enum class LongIntegers { as_reals, as_digits };
 /// ("line 3 of 'a.jsonl'").
 Value parse_json(std::string_view text, const std::string& what,
                  LongIntegers long_integers = LongIntegers::as_reals);
+
+/// The position of the quote that closes a string, whose first character is at `position`; the size of `text`
+/// if there is none.
+inline std::size_t find_closing_quote(std::string_view text, std::size_t position) noexcept {
+  for (; position < text.size() && text[position] != '"'; ++position) {
+    if (text[position] == '\\') ++position;
+  }
+  return position < text.size() ? position : text.size();
+}
 
 /// Whether the text is one JSON document by its syntax.
 bool is_json(std::string_view text);
