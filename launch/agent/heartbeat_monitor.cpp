@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/runtime/heartbeat_file.hpp"
 #include "core/runtime/process_handle.hpp"
 #include "net/deadline.hpp"
 

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <utility>
 
+#include "core/runtime/heartbeat_file.hpp"
 #include "core/runtime/process_handle.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/error.hpp"
-#include "lockstep/core/runtime/heartbeat.hpp"
 #include "process/process_facts.hpp"
 #include "process/words.hpp"
 #include "process/worker_process.hpp"

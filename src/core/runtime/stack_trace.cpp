@@ -15,8 +15,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "core/runtime/heartbeat_file.hpp"
 #include "core/runtime/signal_safe.hpp"
-#include "lockstep/core/runtime/heartbeat.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "agent/heartbeat_monitor.hpp"
+#include "core/runtime/heartbeat_file.hpp"
 #include "agent/stack_dump.hpp"
 #include "failure/hang.hpp"
 #include "launcher_process.hpp"

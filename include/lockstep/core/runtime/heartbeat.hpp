@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// The file's content. The format is private to this version of the library on this host.
+struct HeartbeatPage;
+
 /// What a rank is doing, as seen by the others.
 enum class Activity : std::uint32_t {
   /// Its own work: if the job hangs, this rank is the cause.
@@ -22,7 +25,7 @@ enum class Activity : std::uint32_t {
 /// The position of a rank at its last beat.
 struct HeartbeatRecord {
   pid_t pid = 0;
-  /// The signal that makes the process write its stacks (see stacks_file); 0: none.
+  /// The signal that makes the process write its stacks, for a launcher; 0: none.
   int stack_signal = 0;
   Activity activity = Activity::working;
   /// "all_reduce", "forward"; printable, at most 40 characters.
@@ -49,7 +52,7 @@ class Heartbeat {
  public:
   /// Beats are discarded.
   Heartbeat() noexcept = default;
-  /// Beats into `path`, a file created by make_heartbeat_file. Beats are discarded if the file cannot be used
+  /// Beats into `path`, a file created by the launcher. Beats are discarded if the file cannot be used
   /// or if another live process (a parent from which the environment was inherited) uses it.
   explicit Heartbeat(const std::string& path) noexcept;
   /// Beats into memory of this process: for last() only.
@@ -94,31 +97,15 @@ class Heartbeat {
     std::uint64_t number_ = 0;
   };
 
-  /// The file's content. The format is private to this version of the library on this host.
-  struct Page;
-
  private:
   void beat(Activity activity, std::string_view what, std::uint64_t number) noexcept;
 
-  Page* page_ = nullptr;
+  HeartbeatPage* page_ = nullptr;
   bool in_file_ = false;
 };
 
 /// This process's heartbeat: that of LOCKSTEP_HEARTBEAT_FILE, otherwise one in memory. Opened at the first
 /// call, never closed.
 Heartbeat& process_heartbeat() noexcept;
-
-/// For a launcher: creates the file of a rank, accessible to this user only. Throws lockstep::Error naming
-/// it. *Local*.
-void make_heartbeat_file(const std::string& path);
-
-/// The file to which a process writes its stacks on its HeartbeatRecord::stack_signal: next to its heartbeat
-/// file. The text is complete if it ends with kEndOfStacks.
-std::string stacks_file(const std::string& heartbeat_file);
-inline constexpr const char* kEndOfStacks = "end of stacks\n";
-
-/// For a launcher: the last beat of a rank; nothing if it never beat, or if the file is missing, truncated or
-/// not a heartbeat. Never fails or waits, whatever the file contains. *Local*.
-std::optional<HeartbeatRecord> read_heartbeat(const std::string& path);
 
 }  // namespace lockstep

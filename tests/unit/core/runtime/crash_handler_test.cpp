@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "lockstep/core/runtime/heartbeat.hpp"
+#include "core/runtime/heartbeat_file.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace lockstep {

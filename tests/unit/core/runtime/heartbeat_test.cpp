@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "core/runtime/heartbeat_file.hpp"
 #include "core/runtime/rank_counters.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
