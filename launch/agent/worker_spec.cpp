@@ -8,6 +8,7 @@
 
 #include "config/devices.hpp"
 #include "core/elastic/recovery_messages.hpp"
+#include "core/text.hpp"
 #include "net/socket.hpp"
 #include "process/words.hpp"
 
@@ -127,7 +128,7 @@ void print_config(const LaunchConfig& config, const Environment& environment, st
   spec.folder = config.log_dir.empty() ? "<a temporary folder>" : config.log_dir;
   for (int rank = 0; rank < config.local_world_size; ++rank) {
     out << "rank " << spec.assignment.first_rank + rank << ":";
-    for (const auto& word : worker_command(config, rank)) out << ' ' << shell_word(word);
+    for (const auto& word : worker_command(config, rank)) out << ' ' << quote_for_shell(word);
     out << '\n';
     if (!config.bindings.empty())
       out << "  on " << binding_text(config.bindings[static_cast<std::size_t>(rank)]) << '\n';

@@ -68,15 +68,6 @@ std::string substitute_macros(std::string_view text, const std::map<std::string,
   return result;
 }
 
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string result = "'";
-  for (const char letter : word) result += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return result + "'";
-}
-
 std::string random_id(int length) {
   return format_hex(net::random_bytes(static_cast<std::size_t>(length) / 2));
 }

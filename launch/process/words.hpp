@@ -21,9 +21,6 @@ Failure formatted(fmt::format_string<Values...> text, Values&&... values) {
 /// Replaces each `${name}` and `$name` of the macros by its value. Other names are kept, and so is `$$`.
 std::string substitute_macros(std::string_view text, const std::map<std::string, std::string>& macros);
 
-/// The word, quoted for a shell if necessary.
-std::string shell_word(const std::string& word);
-
 /// Random hexadecimal digits, an even number.
 std::string random_id(int length);
 

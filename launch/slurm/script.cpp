@@ -6,8 +6,8 @@
 #include <cctype>
 #include <set>
 
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
-#include "process/words.hpp"
 
 namespace lockstep::launch {
 namespace {
@@ -252,7 +252,7 @@ void set_job(const SlurmOptions& options, Script& script) {
 }
 
 void set_settings(const SlurmOptions& options, const std::string& launcher, Script& script) {
-  if (script.has_setting("lockstep")) script.set("lockstep", shell_word(launcher));
+  if (script.has_setting("lockstep")) script.set("lockstep", quote_for_shell(launcher));
   const std::pair<const char*, int> settings[] = {{"nproc_per_node", options.nproc_per_node},
                                                   {"fewest_nodes", options.min_nodes},
                                                   {"max_restarts", options.max_restarts}};
@@ -265,7 +265,7 @@ void set_settings(const SlurmOptions& options, const std::string& launcher, Scri
   }
   if (options.program.empty()) return;
   std::vector<std::string> words;
-  for (const auto& word : options.program) words.push_back(shell_word(word));
+  for (const auto& word : options.program) words.push_back(quote_for_shell(word));
   script.set("program", fmt::format("({})", fmt::join(words, " ")));
 }
 

@@ -38,6 +38,15 @@ std::vector<std::string_view> split_at_commas(std::string_view text) {
   return parts;
 }
 
+std::string quote_for_shell(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string result = "'";
+  for (const char letter : word) result += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return result + "'";
+}
+
 std::string to_lower_case(std::string_view text) {
   std::string result(text);
   for (char& letter : result) {

@@ -24,6 +24,9 @@ std::size_t count_line_ends(std::string_view text);
 /// An empty text has one part, which is empty.
 std::vector<std::string_view> split_at_commas(std::string_view text);
 
+/// The word as a shell reads it: in quotes if one of its characters means something there.
+std::string quote_for_shell(const std::string& word);
+
 /// ASCII letters only; other bytes stay.
 std::string to_lower_case(std::string_view text);
 std::string to_upper_case(std::string_view text);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/text.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
@@ -24,15 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLauncher = "lockstep";
-
-std::string quoted_if_necessary(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-=:,@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char letter : word) quoted += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return quoted + "'";
-}
 
 bool is_on_path(const std::string& program) {
   std::istringstream folders(find_variable(process_environment(), "PATH").value_or(""));
@@ -54,7 +46,7 @@ std::string launcher() {
   if (is_on_path(kLauncher)) return kLauncher;
   std::error_code none;
   const fs::path parent = fs::read_symlink(fmt::format("/proc/{}/exe", getppid()), none);
-  return !none && parent.filename() == kLauncher ? quoted_if_necessary(short_path(parent)) : kLauncher;
+  return !none && parent.filename() == kLauncher ? quote_for_shell(short_path(parent)) : kLauncher;
 }
 
 bool is_within(const fs::path& folder, const fs::path& path) {
@@ -109,7 +101,7 @@ void print_report_command(CallbackContext& event) {
 
 std::string report_command(const TrainingArguments& args) {
   const std::string folder = folder_to_draw(args);
-  return folder.empty() ? "" : fmt::format("{} report {}", launcher(), quoted_if_necessary(folder));
+  return folder.empty() ? "" : fmt::format("{} report {}", launcher(), quote_for_shell(folder));
 }
 
 void PrinterCallback::on_log(CallbackContext& event) { print_log(event); }
