@@ -25,6 +25,16 @@ using train::kReleased;
 /// The other processes have gone on, or read why they cannot.
 constexpr const char* kPassed = "passed";
 
+/// After all have passed. A training does this at each checkpoint: its store must not grow with them.
+void erase_points(const RankSession& session) {
+  try {
+    session.erase(kReleased);
+    session.erase(kPassed);
+  } catch (const CommunicationError&) {
+    // The store's host has ended, and its keys with it.
+  }
+}
+
 void say(int rank, const std::string& text) {
   std::cerr << fmt::format("lockstep [rank {}]: {}\n", rank, text) << std::flush;
 }
@@ -113,7 +123,8 @@ void MainProcessFirst::wait_for_others(std::chrono::milliseconds limit) const {
     }
     return true;
   };
-  session.await(kPassed, {.look = std::min(session.times().look, limit), .go_on = go_on});
+  if (session.await(kPassed, {.look = std::min(session.times().look, limit), .go_on = go_on}))
+    erase_points(session);
 }
 
 }  // namespace lockstep
