@@ -1,15 +1,14 @@
 """A job of `lockstep run` that is disturbed from outside, and what its processes hold, for the scripts beside."""
 import os
 import pathlib
-import re
 import resource
 import signal
 import subprocess
 import time
 
 RANKS = 4
-LONGEST_WAIT = 300  # Seconds for whatever has to happen.
-LOSS = re.compile(r"^(\d+) (-?0x[0-9a-f.]+p[+-]\d+|nan|-?inf)$", re.MULTILINE)
+STANDSTILL = 300  # Seconds without any sign of progress: a machine that is busy with other work slows a job down, but it goes on.
+LONGEST_WAIT = 1800  # Seconds for whatever has to happen.
 
 
 class Job:
@@ -17,6 +16,7 @@ class Job:
 
     def __init__(self, build, folder, probe_words, launcher_words=(), ranks=RANKS):
         self.folder, self.out, self.ranks = folder, folder / "out", ranks
+        self.read = self.lines = 0
         self.out.mkdir(exist_ok=True)
         for old in self.out.glob("pid.*"):
             old.unlink()
@@ -44,44 +44,61 @@ class Job:
         pids = self.pids()
         return len(pids) == self.ranks and not set(pids.values()) & set(apart_from) and all(map(is_alive, pids.values()))
 
-    def await_training(self, apart_from=(), limit=LONGEST_WAIT):
-        """Seconds until every rank trains; None if the job ends before."""
-        begin = time.monotonic()
-        while not self.trains(apart_from):
+    def signs(self):
+        """Changes while the job does anything: starts processes, loads libraries, trains, or reports."""
+        group = {pid: resident_mib(pid) for pid in members_of(self.process.pid)}
+        return len(self.errors()), self.steps(), group
+
+    def await_that(self, happens, what):
+        """Seconds until `happens()`; None if the job ends before. Fails when the job stands still, and prints where."""
+        begin = moved = time.monotonic()
+        signs = self.signs()
+        while not happens():
+            now = time.monotonic()
             if self.process.poll() is not None:
                 return None
-            if time.monotonic() > begin + limit:
-                raise AssertionError(f"the ranks did not train within {limit} s:\n{self.state()}")
+            if now > moved + 1 and (newer := self.signs()) != signs:
+                moved, signs = now, newer
+            assert now < min(moved + STANDSTILL, begin + LONGEST_WAIT), \
+                f"{what}: not within {now - begin:.0f} s, and nothing moved for {now - moved:.0f} s:\n{self.state()}"
             time.sleep(0.01)
         return time.monotonic() - begin
+
+    def await_training(self, apart_from=()):
+        """Seconds until every rank trains; None if the job ends before."""
+        return self.await_that(lambda: self.trains(apart_from), "all ranks train")
 
     def state(self):
         """What it said last, its processes, and where its ranks are in their programs."""
         tree = subprocess.run(["ps", "-o", "pid,ppid,stat,etimes,wchan:20,args", "--forest", "-g", str(self.process.pid)], text=True,
                               stdout=subprocess.PIPE, check=False).stdout
         stacks = subprocess.run([self.launcher, "stacks", str(self.process.pid)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                timeout=LONGEST_WAIT, check=False).stdout
+                                timeout=STANDSTILL, check=False).stdout
         return f"{self.errors()[-3000:]}\n{tree}\n{stacks}"
 
     def steps(self):
-        """Lines of rank 0's losses: the steps done, those that were done again included."""
+        """Lines of rank 0's losses: the steps done, those that were done again included. Reads what is new of them."""
         try:
-            return (self.out / "losses.0").read_bytes().count(b"\n")
+            with open(self.out / "losses.0", "rb") as file:
+                file.seek(self.read)
+                new = file.read()
         except FileNotFoundError:
             return 0
+        self.read += len(new)
+        self.lines += new.count(b"\n")
+        return self.lines
 
-    def await_step(self, count=1, limit=LONGEST_WAIT):
-        wanted, end = self.steps() + count, time.monotonic() + limit
-        while self.steps() < wanted and self.process.poll() is None:
-            if time.monotonic() > end:
-                raise AssertionError(f"no step within {limit} s:\n{self.errors()[-4000:]}")
-            time.sleep(0.01)
+    def await_step(self, count=1):
+        wanted = self.steps() + count
+        self.await_that(lambda: self.steps() >= wanted, f"{count} more steps")
 
     def errors(self):
         return (self.folder / "stderr").read_text(errors="replace")
 
-    def wait(self, limit=LONGEST_WAIT):
-        return self.process.wait(limit)
+    def wait(self):
+        """Its exit status."""
+        self.await_that(lambda: False, "the end of the job")
+        return self.process.returncode
 
     def end(self):
         """Kills what is left of it: the launcher's death ends its ranks."""
@@ -97,38 +114,30 @@ def is_alive(pid):
         return False
 
 
+def members_of(group):
+    """The processes of a process group's session: a launcher and its ranks."""
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and session_of(int(pid)) == group]
+
+
+def session_of(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def resident_mib(pid):
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() // 2**20
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def send(pid, number):
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
-
-
-def losses_in(path):
-    """{step: bits}; fails where a step that was done again had another loss. A killed rank may leave half a line."""
-    losses = {}
-    for step, bits in LOSS.findall(path.read_text()):
-        if losses.setdefault(int(step), bits) != bits:
-            raise AssertionError(f"{path}: step {step} had the losses {losses[int(step)]} and {bits}")
-    return losses
-
-
-def trace(out, ranks=RANKS):
-    """What a training has computed: the bits of all losses and evaluations, and the files of its last state."""
-    texts = {path.name: losses_in(path) for kind in ("losses", "evaluations") for path in sorted(out.glob(f"{kind}.*"))}
-    files = {path.name: path.read_bytes() for path in sorted((out / "final").iterdir()) if path.name != "manifest.json"}
-    if len(files) < 5 or len(texts) != 2 * ranks:
-        raise AssertionError(f"too little to compare: {sorted(files)}, {sorted(texts)}")
-    return texts, files
-
-
-def first_difference(wanted, found):
-    """None if two traces are the same, bit for bit."""
-    for kind, (left, right) in zip(("losses", "files"), zip(wanted, found)):
-        for name in sorted(left.keys() | right.keys()):
-            if left.get(name) != right.get(name):
-                return f"{kind}: {name}"
-    return None
 
 
 def holdings(pid, connections):

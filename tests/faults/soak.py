@@ -5,7 +5,8 @@
 
 BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Four ranks train with
 dropout, shuffling, a loader's worker thread each, an evaluation every 50 steps and a checkpoint every 10. The faults of FAULTS
-come in a random order, every one as often as any other; a job that has not recovered from one within five minutes fails the test.
+come in a random order, every one as often as any other; a job that stands still for five minutes, or has not recovered from one
+within half an hour, fails the test.
 The last fifth of the time has none. Then the job is asked to stop (SIGUSR1), and resumed for its last state. An undisturbed
 run of as many steps has to have the same bits: all losses, evaluations, weights and states.
 
@@ -26,6 +27,7 @@ import threading
 import time
 
 import jobs
+from traces import first_difference, trace
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmarks"))
 from harness import curves
@@ -134,10 +136,8 @@ class Faults:
 
     def await_full_disk(self):
         """The next checkpoint fails; a person makes room when they read why."""
-        said, end = len(self.job.errors()), time.monotonic() + jobs.LONGEST_WAIT
-        while "No space left on device" not in self.job.errors()[said:]:
-            assert time.monotonic() < end, "nothing was said of a full disk"
-            time.sleep(0.02)
+        said = len(self.job.errors())
+        self.job.await_that(lambda: "No space left on device" in self.job.errors()[said:], "the job says that the disk is full")
         self.disk.free()
 
 
@@ -234,8 +234,12 @@ def disturbed(options, folder, disk):
 def undisturbed(options, folder, steps):
     folder.mkdir()
     job = jobs.Job(options.build, folder, (*PROBE, "--steps", str(steps)))
-    assert job.wait(3600) == 0, job.errors()[-4000:]
-    return jobs.trace(folder / "out")
+    assert job.wait() == 0, job.errors()[-4000:]
+    return traced(folder)
+
+
+def traced(folder):
+    return trace(folder, jobs.RANKS, torn_lines=True, kinds=("losses", "evaluations"))
 
 
 def left_behind(folder):
@@ -252,13 +256,13 @@ def run(options):
             done, samples, steps = disturbed(options, folder, disk)
             seconds = time.monotonic() - begin
             left = left_behind(folder)
-            found, wanted = jobs.trace(folder / "out"), undisturbed(options, folder / "undisturbed", steps)
+            found, wanted = traced(folder), undisturbed(options, folder / "undisturbed", steps)
         finally:
             disk.unmount()
     assert not left, f"left behind: {left}"
-    assert (difference := jobs.first_difference(wanted, found)) is None, f"other bits: {difference}"
+    assert (difference := first_difference(wanted, found)) is None, f"other bits: {difference}"
     held = growth(samples, options.minutes * 60)
-    result = {"minutes": options.minutes, "seed": options.seed, "steps": steps, "seconds": round(seconds), "losses": sum(map(len, wanted[0].values())),
+    result = {"minutes": options.minutes, "seed": options.seed, "steps": steps, "seconds": round(seconds), "losses": sum(map(len, wanted[0])),
               "faults": done, "growth": {f"{who}: {kind}": values for (who, kind), values in held.items()},
               "curves": {kind: {who: points(samples, who, kind, options.minutes * 60) for who in ("launcher", "ranks")} for kind in KINDS}}
     return result, list(grown(held))

@@ -1,22 +1,36 @@
 """What a training of checkpoint_probe leaves behind, for comparing its end with that of an undisturbed one."""
+import re
+
+LOSS = re.compile(r"(\d+) (-?0x[0-9a-f.]+p[+-]\d+|-?nan|-?inf)")
 
 
 def losses_in(path, torn_lines):
     """{step: bits}; fails where a step that was done again had another loss. `torn_lines`: a killed rank may leave half a line."""
     losses = {}
     for line in path.read_text().splitlines():
-        if torn_lines and len(line.split()) != 2:
+        match = LOSS.fullmatch(line)
+        if match is None:
+            assert torn_lines, f"{path}: not a loss: {line!r}"
             continue
-        step, bits = line.split()
-        if losses.setdefault(step, bits) != bits:
-            raise AssertionError(f"{path}: step {step} had the losses {losses[step]} and {bits}")
+        step, bits = match.groups()
+        assert losses.setdefault(step, bits) == bits, f"{path}: step {step} had the losses {losses[step]} and {bits}"
     return losses
 
 
-def trace(folder, ranks, torn_lines=False):
-    """The losses of each rank, and the bytes of the final state."""
+def trace(folder, ranks, torn_lines=False, kinds=("losses",)):
+    """The losses of each rank (`kinds`: and its evaluations), and the bytes of the final state."""
     out = folder / "out"
-    losses = [losses_in(out / f"losses.{rank}", torn_lines) for rank in range(ranks)]
+    losses = [losses_in(out / f"{kind}.{rank}", torn_lines) for kind in kinds for rank in range(ranks)]
     files = {path.name: path.read_bytes() for path in sorted((out / "final").iterdir()) if path.name != "manifest.json"}
     assert len(files) >= 5, f"too few files to compare: {sorted(files)}"
     return losses, files
+
+
+def first_difference(wanted, found):
+    """In words; None if two traces are the same, bit for bit."""
+    for number, (left, right) in enumerate(zip(wanted[0], found[0], strict=True)):
+        if left != right:
+            steps = sorted(int(step) for step in left.keys() | right.keys() if left.get(step) != right.get(step))
+            return f"file {number} of the losses, step {steps[0]} and {len(steps) - 1} others"
+    names = [name for name in sorted(wanted[1].keys() | found[1].keys()) if wanted[1].get(name) != found[1].get(name)]
+    return f"the files {names} of the last state" if names else None
