@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/aligned.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/kernel_arguments.hpp"
 #include "kernels/no_second_derivatives.hpp"
 #include "kernels/self_check.hpp"
 
@@ -39,16 +39,6 @@ std::optional<RowShape> shape_of_row(std::int64_t width) {
 const CudaKernel* norm_kernel(const char* name, const at::Device& device, at::ScalarType dtype, int packs) {
   return find_kernel("add_norm", name + ("<" + cuda_type(dtype)) + ", " + std::to_string(packs) + ">",
                      device);
-}
-
-const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
-void* data_to(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
-
-/// As the kernels read it.
-at::Tensor readable(const at::Tensor& tensor, at::ScalarType dtype) {
-  if (!tensor.defined()) return tensor;
-  const at::Tensor dense = tensor.to(dtype).contiguous();
-  return is_aligned(dense) ? dense : dense.clone();
 }
 
 class FusedAddNorm : public torch::autograd::Function<FusedAddNorm> {

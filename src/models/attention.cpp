@@ -4,11 +4,25 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
+#include <optional>
+
+#include "kernels/gated.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "models/attention.hpp"
 
 namespace lockstep::models {
+namespace {
+
+/// Of activate(); nothing for one that no gate's kernel has.
+std::optional<kernels::Gate> fused_gate(const std::string& name) {
+  if (name == "silu" || name == "swish") return kernels::Gate::silu;
+  if (name == "gelu") return kernels::Gate::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return kernels::Gate::gelu_tanh;
+  return std::nullopt;
+}
+
+}  // namespace
 
 at::Tensor split_heads(const at::Tensor& states, std::int64_t heads) {
   return states.view({states.size(0), states.size(1), heads, -1}).transpose(1, 2);
@@ -99,6 +113,14 @@ at::Tensor activate(const std::string& name, const at::Tensor& values) {
   if (name == "silu" || name == "swish") return at::silu(values);
   if (name == "tanh") return at::tanh(values);
   throw UsageError("the activation '" + name + "' is not known");
+}
+
+at::Tensor activate_gate(const std::string& name, const at::Tensor& gate, const at::Tensor& up) {
+  const auto fused = fused_gate(name);
+  if (fused && kernels::takes_gated(gate, up, *fused)) return kernels::gated(gate, up, *fused);
+  if (up.defined()) return activate(name, gate) * up;
+  const auto parts = gate.chunk(2, -1);
+  return activate(name, parts[0]) * parts[1];
 }
 
 }  // namespace lockstep::models

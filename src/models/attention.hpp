@@ -68,6 +68,10 @@ at::Tensor same_text_mask(const at::Tensor& position_ids);
 /// swish, tanh.
 at::Tensor activate(const std::string& name, const at::Tensor& values);
 
+/// activate(gate) * up, of a gated feed-forward layer. Without `up`, `gate` has both side by side. In float16
+/// and bfloat16 on a GPU by one fused kernel if the activation is a GELU or silu.
+at::Tensor activate_gate(const std::string& name, const at::Tensor& gate, const at::Tensor& up = {});
+
 /// The names that activate() supports.
 inline constexpr std::initializer_list<const char*> kActivations = {
     "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh"};

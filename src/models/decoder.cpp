@@ -88,6 +88,7 @@ class DecoderBodyImpl : public torch::nn::Module {
       }
       rotations.push_back(rotation);
     }
+    Residual residual{states};
     const std::int64_t length = ids.size(1) + (cache ? cache->length() : 0);
     std::map<std::int64_t, AttentionMask> masks;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -96,10 +97,10 @@ class DecoderBodyImpl : public torch::nn::Module {
       const DecoderContext context{.mask = found->second,
                                    .rotation = layers_[i].rope ? rotations[*layers_[i].rope] : Rotation{},
                                    .cache = cache};
-      states = blocks_->ptr<DecoderBlockImpl>(i)->forward(states, context, i);
+      residual = blocks_->ptr<DecoderBlockImpl>(i)->forward(residual, context, i);
     }
-    if (cache) states = states.select(1, -1);
-    return norm_(states);
+    if (cache) residual = {whole_states(residual).select(1, -1)};
+    return norm_->normalized(residual).normed;
   }
 
   /// See Rope::long_from().

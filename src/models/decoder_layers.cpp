@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "kernels/fused_kernels.hpp"
+
 namespace lockstep::models {
 namespace {
 
@@ -40,6 +42,18 @@ RmsNormImpl::RmsNormImpl(std::int64_t size, const DecoderConfig& config)
 }
 
 at::Tensor RmsNormImpl::forward(const at::Tensor& states) {
+  if (states.dim() != 4 || !kernels::fused_dtype(states)) return normalized({states}).normed;
+  // Of heads, which lie side by side in memory.
+  return normalized({states.transpose(1, 2)}).normed.transpose(1, 2);
+}
+
+NormedStates RmsNormImpl::normalized(const Residual& residual) {
+  const kernels::RmsNormParameters norm{
+      .weight = weight_, .epsilon = eps_, .offset = kind_ == NormWeight::plus_one ? 1.0 : 0.0};
+  return normalize(residual, norm, [this](const at::Tensor& states) { return composed(states); });
+}
+
+at::Tensor RmsNormImpl::composed(const at::Tensor& states) const {
   const at::Tensor values = states.to(at::kFloat);
   const at::Tensor normed = values * at::rsqrt(values.pow(2).mean(-1, /*keepdim=*/true) + eps_);
   switch (kind_) {
@@ -92,8 +106,8 @@ at::Tensor DecoderAttentionImpl::forward(const at::Tensor& states, const Decoder
   value = split_heads(value, key_heads_);
   if (qk_norm_ == QkNorm::head) query = query_norm_(query), key = key_norm_(key);
   if (context.rotation.cos.defined()) {
-    query = rotate(query, context.rotation).to(query.scalar_type());
-    key = rotate(key, context.rotation).to(key.scalar_type());
+    const auto turned = rotate_both({query, key}, context.rotation);
+    query = turned.query, key = turned.key;
   }
   if (context.cache) context.cache->append(layer, key, value);
   const double drop = is_training() ? drop_ : 0.0;
@@ -126,9 +140,9 @@ DecoderMlpImpl::DecoderMlpImpl(const DecoderConfig& config) : activation_(config
 }
 
 at::Tensor DecoderMlpImpl::forward(const at::Tensor& states) {
-  if (!both_) return down_(activate(activation_, gate_(states)) * up_(states));
-  const auto parts = both_(states).chunk(2, -1);
-  return down_(parts[1] * activate(activation_, parts[0]));
+  if (both_) return down_(activate_gate(activation_, both_(states)));
+  const at::Tensor up = up_(states), gate = gate_(states);
+  return down_(activate_gate(activation_, gate, up));
 }
 
 DecoderBlockImpl::DecoderBlockImpl(const DecoderConfig& config) : residual_scale_(config.residual_scale) {
@@ -151,25 +165,29 @@ DecoderBlockImpl::DecoderBlockImpl(const DecoderConfig& config) : residual_scale
     dropout_ = register_module("resid_dropout", torch::nn::Dropout(config.resid_pdrop));
 }
 
-at::Tensor DecoderBlockImpl::forward(const at::Tensor& states, const DecoderContext& context,
-                                     std::size_t layer) {
+Residual DecoderBlockImpl::forward(const Residual& states, const DecoderContext& context, std::size_t layer) {
   // A second run would append to the cache again.
   if (context.cache) return through_once(*this, &DecoderBlockImpl::body, states, context, layer);
   return through(*this, &DecoderBlockImpl::body, states, context, layer);
 }
 
-at::Tensor DecoderBlockImpl::joined(const at::Tensor& states, at::Tensor branch) {
+Residual DecoderBlockImpl::joined(const at::Tensor& states, at::Tensor branch) {
   if (dropout_) branch = dropout_(branch);
   if (residual_scale_ != 1) branch = branch * residual_scale_;
-  return states + branch;
+  return add_branch(states, branch);
 }
 
-at::Tensor DecoderBlockImpl::body(const at::Tensor& states, const DecoderContext& context,
-                                  std::size_t layer) {
-  const auto normed = [](RmsNorm& norm, const at::Tensor& values) { return norm ? norm(values) : values; };
-  const at::Tensor attended = attention_(normed(before_attention_, states), context, layer);
-  const at::Tensor middle = joined(states, normed(after_attention_, attended));
-  return joined(middle, normed(after_mlp_, mlp_(normed(before_mlp_, middle))));
+Residual DecoderBlockImpl::body(const Residual& residual, const DecoderContext& context, std::size_t layer) {
+  const auto before = [](RmsNorm& norm, const Residual& values) {
+    if (norm) return norm->normalized(values);
+    const at::Tensor states = whole_states(values);
+    return NormedStates{.states = states, .normed = states};
+  };
+  const auto after = [](RmsNorm& norm, const at::Tensor& branch) { return norm ? norm(branch) : branch; };
+  const NormedStates first = before(before_attention_, residual);
+  const at::Tensor attended = after(after_attention_, attention_(first.normed, context, layer));
+  const NormedStates second = before(before_mlp_, joined(first.states, attended));
+  return joined(second.states, after(after_mlp_, mlp_(second.normed)));
 }
 
 }  // namespace lockstep::models

@@ -10,6 +10,7 @@
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
+#include "models/residual.hpp"
 #include "models/rope.hpp"
 
 namespace lockstep::models {
@@ -19,8 +20,12 @@ class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(std::int64_t size, const DecoderConfig& config);
   at::Tensor forward(const at::Tensor& states);
+  /// The states with the branch, and their norm.
+  NormedStates normalized(const Residual& residual);
 
  private:
+  at::Tensor composed(const at::Tensor& states) const;
+
   NormWeight kind_;
   double eps_;
   at::Tensor weight_;
@@ -64,12 +69,12 @@ TORCH_MODULE(DecoderMlp);
 class DecoderBlockImpl : public torch::nn::Module, public Unit {
  public:
   explicit DecoderBlockImpl(const DecoderConfig& config);
-  at::Tensor forward(const at::Tensor& states, const DecoderContext& context, std::size_t layer);
+  Residual forward(const Residual& states, const DecoderContext& context, std::size_t layer);
 
  private:
-  at::Tensor body(const at::Tensor& states, const DecoderContext& context, std::size_t layer);
+  Residual body(const Residual& states, const DecoderContext& context, std::size_t layer);
   /// `states` with what a branch makes of them.
-  at::Tensor joined(const at::Tensor& states, at::Tensor branch);
+  Residual joined(const at::Tensor& states, at::Tensor branch);
 
   double residual_scale_;
   DecoderAttention attention_{nullptr};

@@ -119,16 +119,12 @@ at::Tensor ModernBertEncoderLayerImpl::body(const at::Tensor& states, const Mode
   const double dropout = is_training() ? attention_dropout_ : 0.0;
   const auto parts = all_(attention_norm_ ? attention_norm_(states) : states).chunk(3, -1);
   // In float32, whatever the dtype of the layers.
-  const auto rotated = [&](const at::Tensor& part) {
-    const at::Tensor heads = split_heads(part, heads_);
-    const auto wide = at::promote_types(heads.scalar_type(), at::kFloat);
-    return rotate(heads.to(wide), context.rotation).to(heads.scalar_type());
-  };
-  const at::Tensor attended = attend(rotated(parts[0]), rotated(parts[1]), split_heads(parts[2], heads_),
-                                     {.mask = context.mask}, dropout);
+  const Heads turned = rotate_both({split_heads(parts[0], heads_), split_heads(parts[1], heads_)},
+                                   context.rotation, /*in_float32=*/true);
+  const at::Tensor attended =
+      attend(turned.query, turned.key, split_heads(parts[2], heads_), {.mask = context.mask}, dropout);
   const at::Tensor middle = states + at::dropout(attended_(attended), dropout, is_training());
-  const auto both = inner_(mlp_norm_(middle)).chunk(2, -1);
-  const at::Tensor gated = activate(activation_, both[0]) * both[1];
+  const at::Tensor gated = activate_gate(activation_, inner_(mlp_norm_(middle)));
   return middle + outer_(at::dropout(gated, mlp_dropout_, is_training()));
 }
 

@@ -27,7 +27,8 @@ std::optional<at::ScalarType> norm_dtype(const at::Tensor& states, const at::Ten
 
 Residual add_branch(const at::Tensor& states, const at::Tensor& branch) {
   const auto dtype = kernels::fused_dtype(states);
-  const bool waits = dtype && states.scalar_type() == at::kFloat && branch.scalar_type() == *dtype;
+  const bool is_taken = dtype && (states.scalar_type() == at::kFloat || states.scalar_type() == *dtype);
+  const bool waits = is_taken && branch.scalar_type() == *dtype && branch.sizes() == states.sizes();
   return waits ? Residual{states, branch} : Residual{states + branch};
 }
 
@@ -44,6 +45,19 @@ NormedStates normalize(const Residual& residual, torch::nn::LayerNorm& norm) {
   }
   const at::Tensor sum = whole_states(residual);
   return {.states = sum, .normed = norm(sum)};
+}
+
+NormedStates normalize(const Residual& residual, const kernels::RmsNormParameters& norm,
+                       const std::function<at::Tensor(const at::Tensor& states)>& compose) {
+  const at::Tensor& states = residual[0];
+  const at::Tensor branch = residual.size() > 1 ? residual[1] : at::Tensor();
+  const auto dtype = kernels::fused_dtype(states);
+  if (dtype && kernels::takes_rms_norm(states, branch, norm, *dtype)) {
+    const auto results = kernels::add_rms_norm(states, branch, norm, *dtype);
+    return {.states = results.sum, .normed = results.normed};
+  }
+  const at::Tensor sum = whole_states(residual);
+  return {.states = sum, .normed = compose(sum)};
 }
 
 Norms normalize_sum(const at::Tensor& branch, const Norms& states, torch::nn::LayerNorm& norm) {

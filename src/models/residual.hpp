@@ -3,7 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <functional>
 #include <vector>
+
+#include "kernels/rms_norm.hpp"
 
 namespace lockstep::models {
 
@@ -25,6 +28,10 @@ struct NormedStates {
 
 /// The states with the branch, and their norm.
 NormedStates normalize(const Residual& residual, torch::nn::LayerNorm& norm);
+
+/// The same with a root mean square norm; `compose` makes the norm of LibTorch's operations.
+NormedStates normalize(const Residual& residual, const kernels::RmsNormParameters& norm,
+                       const std::function<at::Tensor(const at::Tensor& states)>& compose);
 
 /// What goes from layer to layer of a model that normalizes last: norms, and, with fused kernels, the same in
 /// float16 or bfloat16 for products. The first and the last element are these two.

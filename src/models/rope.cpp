@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/rope.hpp"
 #include "lockstep/core/error.hpp"
 
 // Frequencies, in the order of operations of transformers' modeling_rope_utils.py and in float32, so that
@@ -89,6 +90,14 @@ at::Tensor half_turned(const at::Tensor& states) {
   return at::cat({-halves[1], halves[0]}, -1);
 }
 
+at::Tensor rotate(const at::Tensor& states, const Rotation& rotation) {
+  const auto rotated = rotation.cos.size(-1);
+  if (rotated == states.size(-1)) return states * rotation.cos + half_turned(states) * rotation.sin;
+  const at::Tensor first = states.narrow(-1, 0, rotated);
+  const at::Tensor rest = states.narrow(-1, rotated, states.size(-1) - rotated);
+  return at::cat({first * rotation.cos + half_turned(first) * rotation.sin, rest}, -1);
+}
+
 }  // namespace
 
 Rope::Rope(const RopeConfig& config, std::int64_t head_dim, std::int64_t longest)
@@ -160,12 +169,19 @@ Rotation Rope::rotation_at(const at::Tensor& positions) {
   return {both.cos() * attention_factor_, both.sin() * attention_factor_};
 }
 
-at::Tensor rotate(const at::Tensor& states, const Rotation& rotation) {
-  const auto rotated = rotation.cos.size(-1);
-  if (rotated == states.size(-1)) return states * rotation.cos + half_turned(states) * rotation.sin;
-  const at::Tensor first = states.narrow(-1, 0, rotated);
-  const at::Tensor rest = states.narrow(-1, rotated, states.size(-1) - rotated);
-  return at::cat({first * rotation.cos + half_turned(first) * rotation.sin, rest}, -1);
+Heads rotate_both(const Heads& heads, const Rotation& rotation, bool in_float32) {
+  const kernels::RopeTask task{
+      .query = heads.query, .key = heads.key, .cos = rotation.cos, .sin = rotation.sin};
+  if (kernels::takes_rope(task)) {
+    const auto turned = kernels::rope(task);
+    return {.query = turned.query, .key = turned.key};
+  }
+  const auto rotated = [&](const at::Tensor& states) {
+    const auto dtype = states.scalar_type();
+    const at::Tensor read = in_float32 ? states.to(at::promote_types(dtype, at::kFloat)) : states;
+    return rotate(read, rotation).to(dtype);
+  };
+  return {.query = rotated(heads.query), .key = rotated(heads.key)};
 }
 
 }  // namespace lockstep::models

@@ -40,7 +40,14 @@ class Rope {
   at::Tensor frequencies_, long_frequencies_;
 };
 
-/// Rotates the first elements of each head: `states` are [rows, heads, tokens, size].
-at::Tensor rotate(const at::Tensor& states, const Rotation& rotation);
+/// Queries and keys, [rows, heads, tokens, size].
+struct Heads {
+  at::Tensor query, key;
+};
+
+/// Rotates the first elements of each head, in the dtype that the heads and the rotation have together, or,
+/// with `in_float32`, in float32 at least. The results have the dtype of the heads. In float16 and bfloat16
+/// on a GPU by one fused kernel, in float32.
+Heads rotate_both(const Heads& heads, const Rotation& rotation, bool in_float32 = false);
 
 }  // namespace lockstep::models

@@ -49,26 +49,6 @@ __global__ void __launch_bounds__(256) column_sums(const T* values, float* parti
   store_sums(sums, partial, width);
 }
 
-/// GELU, of the error function or of its approximation by tanh, and its derivative.
-template <bool by_tanh>
-__device__ __forceinline__ float gelu_of(float x) {
-  if (!by_tanh) return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-  const float inner = 0.79788456080286536f * (x + 0.044715f * x * x * x);
-  return 0.5f * x * (1.0f + tanhf(inner));
-}
-
-template <bool by_tanh>
-__device__ __forceinline__ float gelu_slope(float x) {
-  if (!by_tanh) {
-    const float density = 0.39894228040143268f * __expf(-0.5f * x * x);
-    return 0.5f * (1.0f + erff(x * 0.70710678118654752f)) + x * density;
-  }
-  const float square = x * x;
-  const float turned = tanhf(0.79788456080286536f * x * (1.0f + 0.044715f * square));
-  const float slope = 0.79788456080286536f * (1.0f + 3.0f * 0.044715f * square);
-  return 0.5f * (1.0f + turned) + 0.5f * x * (1.0f - turned * turned) * slope;
-}
-
 /// `count` values, at most 8 more than a multiple of 8 of them are read; all in one pass.
 template <class T, bool by_tanh>
 __global__ void __launch_bounds__(256) gelu_forward(const T* values, T* results, i64 count) {

@@ -102,3 +102,23 @@ __device__ __forceinline__ float block_sum(float value, float* room) {
   __syncthreads();
   return value;
 }
+
+/// GELU, of the error function or of its approximation by tanh, and its derivative.
+template <bool by_tanh>
+__device__ __forceinline__ float gelu_of(float x) {
+  if (!by_tanh) return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+  const float inner = 0.79788456080286536f * (x + 0.044715f * x * x * x);
+  return 0.5f * x * (1.0f + tanhf(inner));
+}
+
+template <bool by_tanh>
+__device__ __forceinline__ float gelu_slope(float x) {
+  if (!by_tanh) {
+    const float density = 0.39894228040143268f * __expf(-0.5f * x * x);
+    return 0.5f * (1.0f + erff(x * 0.70710678118654752f)) + x * density;
+  }
+  const float square = x * x;
+  const float turned = tanhf(0.79788456080286536f * x * (1.0f + 0.044715f * square));
+  const float slope = 0.79788456080286536f * (1.0f + 3.0f * 0.044715f * square);
+  return 0.5f * (1.0f + turned) + 0.5f * x * (1.0f - turned * turned) * slope;
+}

@@ -16,6 +16,9 @@ namespace lockstep::testing::emulated {
 #include "kernels/cuda/column_sums.cu"
 #include "kernels/cuda/column_totals.cu"
 #include "kernels/cuda/cross_entropy.cu"
+#include "kernels/cuda/gated.cu"
+#include "kernels/cuda/rms_norm.cu"
+#include "kernels/cuda/rope.cu"
 
 }  // namespace lockstep::testing::emulated
 
@@ -50,7 +53,28 @@ struct Emulated {
   LOCKSTEP_KERNEL("add_norm", add_norm<type, packs>); \
   LOCKSTEP_KERNEL("add_norm", add_norm_backward<type, packs>)
 
+#define LOCKSTEP_RMS_NORMS(residual, type, packs)               \
+  LOCKSTEP_KERNEL("rms_norm", rms_norm<residual, type, packs>); \
+  LOCKSTEP_KERNEL("rms_norm", rms_norm_backward<residual, type, packs>)
+
+#define LOCKSTEP_RMS_NORMS_OF(residual, type) \
+  LOCKSTEP_RMS_NORMS(residual, type, 1);      \
+  LOCKSTEP_RMS_NORMS(residual, type, 2);      \
+  LOCKSTEP_RMS_NORMS(residual, type, 3);      \
+  LOCKSTEP_RMS_NORMS(residual, type, 4)
+
+#define LOCKSTEP_GATES(type, activation)             \
+  LOCKSTEP_KERNEL("gated", gated<type, activation>); \
+  LOCKSTEP_KERNEL("gated", gated_backward<type, activation>)
+
 #define LOCKSTEP_KERNELS_OF(type)                               \
+  LOCKSTEP_RMS_NORMS_OF(float, type);                           \
+  LOCKSTEP_RMS_NORMS_OF(type, type);                            \
+  LOCKSTEP_GATES(type, 0);                                      \
+  LOCKSTEP_GATES(type, 1);                                      \
+  LOCKSTEP_GATES(type, 2);                                      \
+  LOCKSTEP_KERNEL("rope", rope<type, float>);                   \
+  LOCKSTEP_KERNEL("rope", rope<type, type>);                    \
   LOCKSTEP_KERNEL("cross_entropy", cross_entropy<type, true>);  \
   LOCKSTEP_KERNEL("cross_entropy", cross_entropy<type, false>); \
   LOCKSTEP_KERNEL("column_sums", column_sums<type>);            \
@@ -99,6 +123,9 @@ std::map<std::string, Emulated> make_all() {
 
 #undef LOCKSTEP_KERNELS_OF
 #undef LOCKSTEP_NORMS
+#undef LOCKSTEP_GATES
+#undef LOCKSTEP_RMS_NORMS_OF
+#undef LOCKSTEP_RMS_NORMS
 #undef LOCKSTEP_KERNEL
 
 const std::map<std::string, Emulated>& all_emulated() {

@@ -5,6 +5,7 @@
 
 #include "kernels/weight_copies.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "unit/kernels/emulated_kernels.hpp"
 #include "unit/models/kernel_count.hpp"
@@ -50,6 +51,23 @@ TEST_F(FusedKernelBudget, OfAStepOfBert) {
   const testing::EmulatedKernels device;
   const at::Tensor tokens = some_tokens();
   expect_kernels(kernels_of_step(model, [&](auto& bert) { return bert(tokens).square().sum(); }), 646);
+}
+
+TEST_F(FusedKernelBudget, OfAStepOfLlama) {
+  DecoderConfig config;
+  config.vocab_size = 101;
+  config.hidden_size = 32;
+  config.intermediate_size = 64;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 1;
+  config.head_dim = 16;
+  config.layers.resize(12);
+  const DecoderForCausalLM model(config);
+  const testing::EmulatedKernels device;
+  const at::Tensor tokens = some_tokens();
+  expect_kernels(
+      kernels_of_step(model, [&](auto& llama) { return llama->token_losses(tokens, {}, tokens).loss_sum; }),
+      679);
 }
 
 }  // namespace

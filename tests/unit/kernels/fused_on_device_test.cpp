@@ -20,8 +20,12 @@
 #include "kernels/add_norm.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/gated.hpp"
 #include "kernels/linear.hpp"
+#include "kernels/rms_norm.hpp"
+#include "kernels/rope.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
 #include "lockstep/models/token_losses.hpp"
 #include "lockstep/optim/adam.hpp"
@@ -245,6 +249,93 @@ TEST(FusedOnDevice, LayerNorms) {
   compare("add and norm 3 x 8192", norm_operation(3, 8192, {.sum = true}), false);
 }
 
+/// As the decoder composes it of LibTorch's operations.
+at::Tensor composed_rms_norm(const at::Tensor& states, const at::Tensor& weight) {
+  const at::Tensor values = states.scalar_type() == at::kDouble ? states : states.to(at::kFloat);
+  return values * at::rsqrt(values.pow(2).mean(-1, /*keepdim=*/true) + 1e-5) * weight;
+}
+
+Operation rms_norm_operation(at::IntArrayRef sizes, at::ScalarType residual) {
+  const auto width = sizes.back();
+  return {.inputs = {drawn_on_gpu(sizes, 1, residual), drawn_on_gpu(sizes, 1, at::kBFloat16),
+                     drawn_on_gpu({width})},
+          .run = [=](const Tensors& given) {
+            if (const auto dtype = fused_dtype(given[0])) {
+              const RmsNormParameters norm{.weight = given[2], .epsilon = 1e-5};
+              EXPECT_TRUE(takes_rms_norm(given[0], given[1], norm, *dtype));
+              const AddRmsNorm got = add_rms_norm(given[0], given[1], norm, *dtype);
+              return Tensors{got.normed, got.sum};
+            }
+            const at::Tensor sum = given[0] + given[1];
+            const at::Tensor norm = composed_rms_norm(sum, given[2]);
+            return Tensors{given[1].scalar_type() == at::kDouble ? norm : norm.to(at::kBFloat16), sum};
+          }};
+}
+
+TEST(FusedOnDevice, RmsNorms) {
+  LOCKSTEP_NEEDS_GPU();
+  torch::manual_seed(10);
+  compare("add and RMS norm 4096 x 2048", rms_norm_operation({4096, 2048}, at::kFloat));
+  compare("add and RMS norm 4096 x 4096 in bf16", rms_norm_operation({4096, 4096}, at::kBFloat16));
+  compare("RMS norm of heads, 4096 x 16 x 128", rms_norm_operation({4096, 16, 128}, at::kBFloat16));
+  compare("add and RMS norm 3 x 8192", rms_norm_operation({3, 8192}, at::kFloat), false);
+}
+
+/// Queries and keys of one product, of `rotated` elements of each head of `size`.
+Operation rope_operation(std::int64_t tokens, std::int64_t size, std::int64_t rotated) {
+  constexpr std::int64_t kQueries = 16, kKeys = 4;
+  const at::Tensor angles = torch::randn({tokens, rotated / 2}, at::TensorOptions(kGpu));
+  const at::Tensor both = at::cat({angles, angles}, -1), cos = both.cos(), sin = both.sin();
+  return {.inputs = {drawn_on_gpu({2, tokens, (kQueries + kKeys) * size}, 1, at::kBFloat16)},
+          .run = [=](const Tensors& given) {
+            const auto heads = given[0].view({2, tokens, kQueries + kKeys, size}).transpose(1, 2);
+            const at::Tensor query = heads.narrow(1, 0, kQueries), key = heads.narrow(1, kQueries, kKeys);
+            if (fused_dtype(query)) {
+              const RopeTask task{.query = query, .key = key, .cos = cos, .sin = sin};
+              EXPECT_TRUE(takes_rope(task));
+              const TurnedHeads turned = rope(task);
+              return Tensors{turned.query, turned.key};
+            }
+            const auto turned = [&](const at::Tensor& values) {
+              const at::Tensor first = values.narrow(-1, 0, rotated);
+              const auto halves = first.chunk(2, -1);
+              const at::Tensor sums = first * cos + at::cat({-halves[1], halves[0]}, -1) * sin;
+              return at::cat({sums.to(values.scalar_type()), values.narrow(-1, rotated, size - rotated)}, -1);
+            };
+            return Tensors{turned(query), turned(key)};
+          }};
+}
+
+TEST(FusedOnDevice, RotaryPositions) {
+  LOCKSTEP_NEEDS_GPU();
+  torch::manual_seed(11);
+  compare("rotary positions of 2 x 2048 tokens, 20 heads of 128", rope_operation(2048, 128, 128));
+  compare("rotary positions of a part of 80", rope_operation(300, 80, 32), false);
+}
+
+Operation gate_operation(std::int64_t rows, std::int64_t width, Gate activation) {
+  return {.inputs = {drawn_on_gpu({rows, width}, 2, at::kBFloat16),
+                     drawn_on_gpu({rows, width}, 1, at::kBFloat16)},
+          .run = [=](const Tensors& given) {
+            if (fused_dtype(given[0])) {
+              EXPECT_TRUE(takes_gated(given[0], given[1], activation));
+              return Tensors{gated(given[0], given[1], activation)};
+            }
+            const at::Tensor active = activation == Gate::silu
+                                          ? at::silu(given[0])
+                                          : at::gelu(given[0], activation == Gate::gelu ? "none" : "tanh");
+            return Tensors{active * given[1]};
+          }};
+}
+
+TEST(FusedOnDevice, Gates) {
+  LOCKSTEP_NEEDS_GPU();
+  torch::manual_seed(12);
+  compare("SwiGLU 4096 x 8192", gate_operation(4096, 8192, Gate::silu));
+  compare("GeGLU 4096 x 8192", gate_operation(4096, 8192, Gate::gelu_tanh));
+  compare("GeGLU of the error function", gate_operation(300, 40, Gate::gelu), false);
+}
+
 TEST(FusedOnDevice, ColumnSums) {
   LOCKSTEP_NEEDS_GPU();
   torch::manual_seed(6);
@@ -337,6 +428,26 @@ void compare_trainings(const std::string& name, const Make& make, const Loss& lo
 TEST(FusedOnDevice, TrainingOfGpt2) {
   LOCKSTEP_NEEDS_GPU();
   compare_trainings("GPT-2", small_gpt2, [](auto& model, const at::Tensor& tokens) {
+    const auto losses = model->token_losses(tokens, {}, tokens);
+    return losses.loss_sum / losses.loss_weight;
+  });
+}
+
+TEST(FusedOnDevice, TrainingOfLlama) {
+  LOCKSTEP_NEEDS_GPU();
+  const auto small_llama = [] {
+    torch::manual_seed(13);
+    models::DecoderConfig config;
+    config.vocab_size = 1003;
+    config.hidden_size = 256;
+    config.intermediate_size = 512;
+    config.num_attention_heads = 4;
+    config.num_key_value_heads = 2;
+    config.head_dim = 64;
+    config.layers.resize(4);
+    return models::DecoderForCausalLM(config);
+  };
+  compare_trainings("Llama", small_llama, [](auto& model, const at::Tensor& tokens) {
     const auto losses = model->token_losses(tokens, {}, tokens);
     return losses.loss_sum / losses.loss_weight;
   });

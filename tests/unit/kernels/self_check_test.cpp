@@ -9,7 +9,10 @@
 
 #include "kernels/add_norm.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/gated.hpp"
 #include "kernels/linear.hpp"
+#include "kernels/rms_norm.hpp"
+#include "kernels/rope.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/activation_checkpoint.hpp"
 #include "lockstep/train/mixed_precision.hpp"
@@ -26,6 +29,21 @@ bool takes_norm() {
 bool takes_loss() {
   const CrossEntropyTask task{.labels = at::zeros({2}, at::kLong), .words = 60};
   return takes_cross_entropy(at::ones({2, 64}, at::kBFloat16), task);
+}
+
+bool takes_rms() {
+  return takes_rms_norm(at::ones({2, 64}), at::ones({2, 64}, at::kBFloat16), {.weight = at::ones({64})},
+                        at::kBFloat16);
+}
+
+bool takes_turns() {
+  const at::Tensor heads = at::ones({1, 2, 3, 16}, at::kBFloat16), table = at::ones({3, 16});
+  return takes_rope({.query = heads, .key = heads, .cos = table, .sin = table});
+}
+
+bool takes_gate() {
+  const at::Tensor values = at::ones({2, 16}, at::kBFloat16);
+  return takes_gated(values, values, Gate::silu);
 }
 
 /// Whether the layer's bias has its gradient summed by our kernel.
@@ -51,6 +69,9 @@ TEST(SelfCheck, RightKernelsAreUsed) {
   ::testing::internal::CaptureStderr();
   EXPECT_TRUE(takes_norm());
   EXPECT_TRUE(takes_loss());
+  EXPECT_TRUE(takes_rms());
+  EXPECT_TRUE(takes_turns());
+  EXPECT_TRUE(takes_gate());
   for (const auto activation : {Activation::none, Activation::gelu, Activation::gelu_tanh})
     EXPECT_TRUE(uses_linear(device, activation));
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
@@ -67,6 +88,13 @@ TEST(SelfCheck, OfABrokenKernelWarnsOnceAndLeavesTheOperationToLibTorch) {
         Broken{"add_norm_backward<bf16, 1>", "layer normalization of 64 in bf16"},
         Broken{"cross_entropy<bf16, true>", "cross entropy in bf16"},
         Broken{"cross_entropy<bf16, false>", "cross entropy in bf16"},
+        Broken{"rms_norm<float, bf16, 1>",
+               "root mean square normalization of 64 float to bf16 with weights in float"},
+        Broken{"rms_norm_backward<float, bf16, 1>",
+               "root mean square normalization of 64 float to bf16 with weights in float"},
+        Broken{"rope<bf16, float>", "rotary positions in bf16 by float"},
+        Broken{"gated<bf16, 0>", "gates of SiLU in bf16"},
+        Broken{"gated_backward<bf16, 0>", "gates of SiLU in bf16"},
         Broken{"gelu_forward<bf16, false>", "linear layers in bf16, with GELU"},
         Broken{"gelu_backward<bf16, false>", "linear layers in bf16, with GELU"},
         Broken{"column_totals", "linear layers in bf16, with GELU"}}) {
@@ -78,6 +106,9 @@ TEST(SelfCheck, OfABrokenKernelWarnsOnceAndLeavesTheOperationToLibTorch) {
     const std::string name = operation;
     const auto takes = [&] {
       if (name.starts_with("layer")) return takes_norm();
+      if (name.starts_with("root")) return takes_rms();
+      if (name.starts_with("rotary")) return takes_turns();
+      if (name.starts_with("gates")) return takes_gate();
       if (name.starts_with("cross")) return takes_loss();
       return uses_linear(device, Activation::gelu);
     };
