@@ -1,7 +1,7 @@
 """How long our files and functions are: sizes.py ROOT
 
 Prints the numbers that we watch, and fails on a file above 500 lines. Functions are told by their clang-format layout:
-a line that ends in `{` behind a parameter list, and the `}` at the same depth.
+a line that ends in `{` behind a parameter list, and the next `}` that is not deeper: the line may continue the one above.
 """
 import re
 import statistics
@@ -21,9 +21,9 @@ def function_lengths(text):
         opening = OPENING.match(line.rstrip())
         if not opening:
             continue
-        closing = opening.group(1) + "}"
         for end in range(number + 1, len(lines)):
-            if lines[end].startswith(closing):
+            depth = len(lines[end]) - len(lines[end].lstrip())
+            if depth <= len(opening.group(1)) and lines[end].lstrip().startswith("}"):
                 yield number + 1, end - number + 1
                 break
 
