@@ -1,6 +1,6 @@
 # The two commands for a newcomer are `make demo` and `make test`; `make help` lists the others.
 # scripts/setup fetches what is missing. CMake does the building: `cmake --preset default && cmake --build build`.
-.PHONY: help demo test package gpu-check bench format lint clean
+.PHONY: help demo test package gpu-check bench docs format lint clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell scripts/jobs)
@@ -45,6 +45,10 @@ bench: ## Measure Lockstep beside its peers: tables and plots in bench/ (QUICK=1
 	@cmake --preset tests
 	@cmake --build build -j $(JOBS) --target $$(python3 -B tests/benchmarks/bench.py --targets --only "$(ONLY)")
 	@python3 -B tests/benchmarks/bench.py --only "$(ONLY)" $(if $(QUICK),--quick) $(if $(COMPARE),--compare $(COMPARE))
+
+docs: ## Write the API reference of headers and pages, with a search that works offline, into build/reference/html
+	@scripts/setup docs
+	@scripts/make_reference.py build/reference
 
 format: ## Format the C++ sources with clang-format
 	@scripts/setup tools

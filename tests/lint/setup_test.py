@@ -17,7 +17,7 @@ TOOLS = ["bash", "dirname", "grep", "sed", "tail", "cat", "env", "rm", "mkdir", 
 HEADERS = "libgloo-dev nlohmann-json3-dev libcxxopts-dev libfmt-dev libxxhash-dev " \
     "libjpeg62-turbo-dev libpng-dev zlib1g-dev"
 INSTALLED = "cmake ninja-build g++ ccache help2man libgtest-dev iproute2 python3 python3-venv slurm-wlm munge " \
-    "g++-aarch64-linux-gnu chromium fonts-dejavu-core prometheus libonig-dev libcurl4-openssl-dev " + HEADERS
+    "g++-aarch64-linux-gnu chromium fonts-dejavu-core prometheus doxygen libonig-dev libcurl4-openssl-dev " + HEADERS
 
 
 def lines(path):
@@ -279,7 +279,7 @@ class Machine(unittest.TestCase):
     def test_unknown_level(self):
         status, printed, _ = self.setup("demos")
         self.assertEqual(status, 1)
-        self.assertIn("expected demo, build, package, test or tools, not 'demos'", printed)
+        self.assertIn("expected demo, build, package, test, tools or docs, not 'demos'", printed)
 
 
 if __name__ == "__main__":
