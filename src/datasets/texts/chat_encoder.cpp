@@ -41,6 +41,12 @@ Json fields_of_row(const Value& row) {
   return fields;
 }
 
+ArrowDataset columns_to_read(const ArrowDataset& rows, std::vector<std::string> names) {
+  names.insert(names.end(), {"tools", "chat_template_kwargs"});
+  std::erase_if(names, [&](const std::string& name) { return !rows.has_column(name); });
+  return rows.select_columns(names);
+}
+
 Json with_usual_names(Json messages) {
   if (!messages.is_array()) return messages;
   for (auto& message : messages) {

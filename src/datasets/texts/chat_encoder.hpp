@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/datasets/arrow_dataset.hpp"
 #include "lockstep/datasets/value.hpp"
 #include "lockstep/tokenizers/tokenizer.hpp"
 
@@ -20,6 +21,10 @@ using TokenIds = std::vector<std::int64_t>;
 
 /// A row as JSON, with the messages of the columns `conversations` as `messages`. Throws DataError for bytes.
 nlohmann::ordered_json fields_of_row(const Value& row);
+
+/// The columns of these names that the data set has, and those that belong to conversations (`tools`,
+/// `chat_template_kwargs`): what no one reads is not converted.
+ArrowDataset columns_to_read(const ArrowDataset& rows, std::vector<std::string> names);
 
 /// With "role" and "content" for the names that ShareGPT's files have, "from" and "value". Other values than
 /// lists of messages are returned as they are.

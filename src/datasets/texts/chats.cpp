@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/json_text.hpp"
 #include "datasets/texts/chat_encoder.hpp"
 #include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
@@ -162,15 +161,19 @@ void check_options(const ArrowDataset& rows, const ChatDataOptions& options) {
   }
 }
 
-std::string parameters_of(const ChatDataOptions& options) {
-  nlohmann::json parameters{{"chat_template", options.chat_template},
-                            {"text_column", options.text_column},
-                            {"assistant_only_loss", options.assistant_only_loss},
-                            {"completion_only_loss", json_or_null(options.completion_only_loss)},
-                            {"max_length", options.max_length},
-                            {"keep_end", options.keep_end}};
-  parameters.update(key_of_tokenizer(options.pretrained));
-  return json_text(parameters);
+std::vector<std::string> columns_of_samples(const ArrowDataset& rows, const ChatDataOptions& options) {
+  if (rows.has_column("prompt")) return {"prompt", "completion"};
+  if (rows.has_column("messages") || rows.has_column("conversations")) return {"messages", "conversations"};
+  return {options.text_column};
+}
+
+nlohmann::json parameters_of(const ChatDataOptions& options) {
+  return {{"chat_template", options.chat_template},
+          {"text_column", options.text_column},
+          {"assistant_only_loss", options.assistant_only_loss},
+          {"completion_only_loss", json_or_null(options.completion_only_loss)},
+          {"max_length", options.max_length},
+          {"keep_end", options.keep_end}};
 }
 
 }  // namespace
@@ -178,13 +181,11 @@ std::string parameters_of(const ChatDataOptions& options) {
 ArrowDataset tokenize_chats(const ArrowDataset& rows, const ChatDataOptions& options,
                             MapOptions map_options) {
   check_options(rows, options);
-  map_options.name = "tokenize_chats";
-  map_options.version = LOCKSTEP_TEXTS_VERSION;
-  map_options.parameters = parameters_of(options);
-  map_options.input_files = files_of_tokenizer(options.tokenizer);
-  map_options.remove_columns = rows.column_names();
+  const auto read = columns_to_read(rows, columns_of_samples(rows, options));
+  set_text_map(map_options, {"tokenize_chats", parameters_of(options), options.tokenizer, options.pretrained},
+               read.column_names());
   auto tokens = map(
-      rows, [options](const Worker&) { return ChatTokenizer(options); },
+      read, [options](const Worker&) { return ChatTokenizer(options); },
       [](const MapBatch& batch, const ChatTokenizer& tokenizer) { return tokenizer.columns_of(batch); },
       map_options);
   if (tokens.num_rows() > 0) return tokens;

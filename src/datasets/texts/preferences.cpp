@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/json_text.hpp"
 #include "datasets/texts/chat_encoder.hpp"
 #include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
@@ -232,12 +231,10 @@ void check_preferences(const ArrowDataset& rows, const PreferenceDataOptions& op
                   fmt::join(rows.column_names(), "', '")));
 }
 
-std::string parameters_of_preferences(const PreferenceDataOptions& options) {
-  nlohmann::json parameters{{"chat_template", options.chat_template},
-                            {"max_length", options.max_length},
-                            {"keep_end", options.keep_end}};
-  parameters.update(key_of_tokenizer(options.pretrained));
-  return json_text(parameters);
+nlohmann::json parameters_of_preferences(const PreferenceDataOptions& options) {
+  return {{"chat_template", options.chat_template},
+          {"max_length", options.max_length},
+          {"keep_end", options.keep_end}};
 }
 
 }  // namespace
@@ -245,13 +242,13 @@ std::string parameters_of_preferences(const PreferenceDataOptions& options) {
 ArrowDataset tokenize_preferences(const ArrowDataset& rows, const PreferenceDataOptions& options,
                                   MapOptions map_options) {
   check_preferences(rows, options);
-  map_options.name = "tokenize_preferences";
-  map_options.version = LOCKSTEP_TEXTS_VERSION;
-  map_options.parameters = parameters_of_preferences(options);
-  map_options.input_files = files_of_tokenizer(options.tokenizer);
-  map_options.remove_columns = rows.column_names();
+  const auto read = columns_to_read(rows, {"prompt", "chosen", "rejected"});
+  set_text_map(
+      map_options,
+      {"tokenize_preferences", parameters_of_preferences(options), options.tokenizer, options.pretrained},
+      read.column_names());
   auto tokens = map(
-      rows, [options](const Worker&) { return PreferenceTokenizer(options); },
+      read, [options](const Worker&) { return PreferenceTokenizer(options); },
       [](const MapBatch& batch, const PreferenceTokenizer& tokenizer) { return tokenizer.columns_of(batch); },
       map_options);
   if (tokens.num_rows() > 0) return tokens;

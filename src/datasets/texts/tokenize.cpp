@@ -6,7 +6,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "core/json_text.hpp"
 #include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -77,15 +76,13 @@ std::vector<std::string> columns_to_remove(const ArrowDataset& texts, const Toke
   return names;
 }
 
-std::string parameters_of(const TokenizeOptions& options) {
-  nlohmann::json parameters{{"targets", options.targets},
-                            {"column", options.column},
-                            {"pair_column", options.pair_column},
-                            {"max_length", options.max_length},
-                            {"add_special_tokens", options.add_special_tokens},
-                            {"outputs", options.outputs}};
-  parameters.update(key_of_tokenizer(options.pretrained));
-  return json_text(parameters);
+nlohmann::json parameters_of(const TokenizeOptions& options) {
+  return {{"targets", options.targets},
+          {"column", options.column},
+          {"pair_column", options.pair_column},
+          {"max_length", options.max_length},
+          {"add_special_tokens", options.add_special_tokens},
+          {"outputs", options.outputs}};
 }
 
 void check_texts(const ArrowDataset& texts, const std::string& name) {
@@ -155,11 +152,8 @@ Tokenizer load_tokenizer(const fs::path& path, const tokenizer::PretrainedOption
 
 ArrowDataset tokenize(const ArrowDataset& texts, const TokenizeOptions& options, MapOptions map_options) {
   check_tokenize_options(texts, options);
-  map_options.name = "tokenize";
-  map_options.version = LOCKSTEP_TEXTS_VERSION;
-  map_options.parameters = parameters_of(options);
-  map_options.input_files = files_of_tokenizer(options.tokenizer);
-  map_options.remove_columns = columns_to_remove(texts, options);
+  set_text_map(map_options, {"tokenize", parameters_of(options), options.tokenizer, options.pretrained},
+               columns_to_remove(texts, options));
   return map(
       texts, [options](const Worker&) { return cutting(options); },
       [options](const MapBatch& batch, const Tokenizer& tokenizer) {

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/json_text.hpp"
 #include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/tokenize.hpp"
@@ -169,14 +168,12 @@ Columns tokenize_batch(const MapBatch& batch, WordTokenizer& tokenizer, const To
   return columns;
 }
 
-std::string words_parameters(const TokenizeWordsOptions& options) {
-  nlohmann::json parameters{{"column", options.column},
-                            {"label_column", options.label_column},
-                            {"max_length", options.max_length},
-                            {"inner_labels", options.inner_labels},
-                            {"outputs", options.outputs}};
-  parameters.update(key_of_tokenizer(options.pretrained));
-  return json_text(parameters);
+nlohmann::json words_parameters(const TokenizeWordsOptions& options) {
+  return {{"column", options.column},
+          {"label_column", options.label_column},
+          {"max_length", options.max_length},
+          {"inner_labels", options.inner_labels},
+          {"outputs", options.outputs}};
 }
 
 void check_words_options(const ArrowDataset& texts, const TokenizeWordsOptions& options) {
@@ -204,11 +201,9 @@ void check_words_options(const ArrowDataset& texts, const TokenizeWordsOptions& 
 ArrowDataset tokenize_words(const ArrowDataset& texts, const TokenizeWordsOptions& options,
                             MapOptions map_options) {
   check_words_options(texts, options);
-  map_options.name = "tokenize_words";
-  map_options.version = LOCKSTEP_TEXTS_VERSION;
-  map_options.parameters = words_parameters(options);
-  map_options.input_files = files_of_tokenizer(options.tokenizer);
-  map_options.remove_columns = texts.column_names();
+  set_text_map(map_options,
+               {"tokenize_words", words_parameters(options), options.tokenizer, options.pretrained},
+               texts.column_names());
   return map(
       texts, [options](const Worker&) { return WordTokenizer(options); },
       [options](const MapBatch& batch, WordTokenizer& tokenizer) {
