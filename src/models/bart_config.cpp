@@ -125,6 +125,8 @@ BartConfig BartConfig::from_file(const std::filesystem::path& path) {
 }
 
 std::string BartConfig::to_json() const {
+  require_said(model_type, {{"share_encoder_decoder_embeddings",
+                             share_encoder_decoder_embeddings || model_type == "marian"}});
   return config_text(origin.get(), form_of(model_type).architecture, known_fields(*this));
 }
 

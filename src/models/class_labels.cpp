@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -14,6 +15,10 @@ void check_class_names(const std::vector<std::string>& id2label, std::int64_t nu
   if (std::ssize(id2label) == num_labels) return;
   throw UsageError(fmt::format("id2label has {} names, but the classifier has {} classes: expected as many",
                                id2label.size(), num_labels));
+}
+
+bool is_problem_type(const std::string& type) {
+  return type.empty() || std::find(kProblemTypes.begin(), kProblemTypes.end(), type) != kProblemTypes.end();
 }
 
 void add_class_names(nlohmann::ordered_json& fields, std::int64_t num_labels,

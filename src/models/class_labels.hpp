@@ -1,12 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 // The classes of a classifier in its configuration.
 namespace lockstep::models {
+
+/// The values of "problem_type".
+inline constexpr std::initializer_list<const char*> kProblemTypes = {
+    "regression", "single_label_classification", "multi_label_classification"};
+
+/// Whether it is one of them, or empty.
+bool is_problem_type(const std::string& type);
 
 /// "id2label" and "label2id" of config.json for these class names, or placeholders if there are none. Throws
 /// UsageError unless there are none or `num_labels` names.

@@ -8,12 +8,26 @@
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/pretrained.hpp"
+#include "lockstep/parallel/adapter_layer.hpp"
 
 namespace lockstep::models {
 namespace {
 
 std::filesystem::path file_in(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path) ? path / kConfigFileName : path;
+}
+
+/// config.json. An adapter's folder, which has another file in its place, is named as such.
+nlohmann::ordered_json document_in(const std::filesystem::path& path) {
+  const auto file = file_in(path), adapter = path / parallel::kAdapterConfigFile;
+  if (std::filesystem::exists(file) || !std::filesystem::exists(adapter)) return read_json_document(file);
+  const auto config = read_json_document(adapter);
+  const auto base = config.find("base_model_name_or_path");
+  throw DataError(fmt::format(
+      "{} has no config.json: it is the folder of an adapter{}. Open the model that it belongs to, and then "
+      "the adapter (--model and --adapter, or load_adapter()); merge_lora() makes one model of them",
+      path.string(),
+      base != config.end() && base->is_string() ? " of " + base->get<std::string>() : std::string()));
 }
 
 bool is_integer_from(const nlohmann::ordered_json& value, std::int64_t least) {
@@ -29,7 +43,7 @@ ConfigFile ConfigFile::of_generation(const std::filesystem::path& path) {
 }
 
 ConfigFile::ConfigFile(const std::filesystem::path& path)
-    : file_(file_in(path).string()), json_(read_json_document(file_)) {
+    : file_(file_in(path).string()), json_(document_in(path)) {
   if (!json_.is_object()) throw DataError(file_ + " is not a model configuration: expected a JSON object");
 }
 
@@ -213,6 +227,17 @@ void ConfigFile::labels(std::int64_t& count, std::vector<std::string>& names) co
     names.push_back(name->get<std::string>());
   }
   count = static_cast<std::int64_t>(names.size());
+}
+
+void require_said(const std::string& model_type, const std::vector<SaidField>& fields) {
+  std::vector<std::string> lost;
+  for (const auto& field : fields)
+    if (!field.is_said) lost.emplace_back(field.name);
+  if (lost.empty()) return;
+  throw UsageError(fmt::format(
+      "config.json of a '{}' cannot say what this model does: {}. In Python it would be another model; save "
+      "its weights alone, with Accelerator::save_model or save_safetensors",
+      model_type, fmt::join(lost, ", ")));
 }
 
 nlohmann::ordered_json token_ids(const TokenIds& ids) {

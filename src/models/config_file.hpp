@@ -84,6 +84,16 @@ class ConfigFile {
   nlohmann::ordered_json json_;
 };
 
+/// A field of a configuration, and whether the family's config.json can say it.
+struct SaidField {
+  const char* name;
+  bool is_said;
+};
+
+/// Throws UsageError that lists the fields which config.json of a `model_type` cannot say: in Python, the
+/// weights would be those of another model.
+void require_said(const std::string& model_type, const std::vector<SaidField>& fields);
+
 /// As ConfigFile::tokens() reads them.
 nlohmann::ordered_json token_ids(const TokenIds& ids);
 

@@ -48,8 +48,7 @@ ConvNextConfig ConvNextConfig::from_file(const std::filesystem::path& path) {
   file.real("layer_scale_init_value", config.layer_scale_init_value, 1e6);
   file.real("drop_path_rate", config.drop_path_rate, 0.999);
   file.labels(config.num_labels, config.id2label);
-  file.choice("problem_type", config.problem_type,
-              {"regression", "single_label_classification", "multi_label_classification"});
+  file.choice("problem_type", config.problem_type, kProblemTypes);
   auto stages = std::ssize(config.depths);
   std::int64_t named = stages;
   file.number("num_stages", named);
@@ -64,6 +63,7 @@ ConvNextConfig ConvNextConfig::from_file(const std::filesystem::path& path) {
 }
 
 std::string ConvNextConfig::to_json() const {
+  require_said("convnext", {{"problem_type", is_problem_type(problem_type)}});
   return config_text(origin.get(), "ConvNextForImageClassification", convnext_fields(*this));
 }
 

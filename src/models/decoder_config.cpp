@@ -304,11 +304,11 @@ DecoderConfig read_decoder(const ConfigFile& file, const DecoderForm& form) {
   return config;
 }
 
-/// The names of what differs, besides tokens of generate() and what is remembered of a file.
-std::vector<std::string> differing_fields(const DecoderConfig& one, const DecoderConfig& other) {
-  std::vector<std::string> names;
+/// All but the tokens of generate() and what is remembered of a file.
+std::vector<SaidField> said_fields(const DecoderConfig& one, const DecoderConfig& other) {
+  std::vector<SaidField> fields;
   const auto compare = [&](const char* name, auto DecoderConfig::*field) {
-    if (!(one.*field == other.*field)) names.emplace_back(name);
+    fields.push_back({name, one.*field == other.*field});
   };
   using C = DecoderConfig;
   compare("vocab_size", &C::vocab_size);
@@ -336,7 +336,11 @@ std::vector<std::string> differing_fields(const DecoderConfig& one, const Decode
   compare("logits_softcap", &C::logits_softcap);
   compare("ropes", &C::ropes);
   compare("layers", &C::layers);
-  return names;
+  compare("max_position_embeddings", &C::max_position_embeddings);
+  compare("initializer_range", &C::initializer_range);
+  compare("attention_dropout", &C::attention_dropout);
+  compare("resid_pdrop", &C::resid_pdrop);
+  return fields;
 }
 
 }  // namespace
@@ -363,12 +367,8 @@ std::string DecoderConfig::to_json() const {
   const DecoderForm& form = decoder_form_of(model_type);
   std::string text = config_text(origin.get(), form.architecture, decoder_fields(*this));
   const ConfigFile file("config.json", Json::parse(text));
-  const auto lost = differing_fields(*this, read_decoder(file, form));
-  if (lost.empty()) return text;
-  throw UsageError(fmt::format(
-      "config.json of a '{}' cannot say what this decoder does: {}. In Python it would be another "
-      "model; save its weights alone, with Accelerator::save_model or save_safetensors",
-      model_type, fmt::join(lost, ", ")));
+  require_said(model_type, said_fields(*this, read_decoder(file, form)));
+  return text;
 }
 
 ModelConfig DecoderConfig::model_config() const {

@@ -196,8 +196,7 @@ EncoderConfig EncoderConfig::from_file(const std::filesystem::path& path) {
   read_padding(file, form, config);
   if (form.is_modern) read_modern_fields(file, config);
   file.labels(config.num_labels, config.id2label);
-  file.choice("problem_type", config.problem_type,
-              {"regression", "single_label_classification", "multi_label_classification"});
+  file.choice("problem_type", config.problem_type, kProblemTypes);
   file.flag("tie_word_embeddings", config.tie_word_embeddings);
   if (!form.is_modern) {
     std::string positions = "absolute";
@@ -209,6 +208,11 @@ EncoderConfig EncoderConfig::from_file(const std::filesystem::path& path) {
 }
 
 std::string EncoderConfig::to_json(const std::string& architecture) const {
+  const EncoderForm& form = encoder_form_of(model_type);
+  const auto is_width = [&](std::int64_t width) { return width == 0 || width == hidden_size; };
+  require_said(model_type, {{"layer_norm_eps", !form.norm_eps || layer_norm_eps == *form.norm_eps},
+                            {"embedding_size", form.embedding_size > 0 || is_width(embedding_size)},
+                            {"problem_type", is_problem_type(problem_type)}});
   return config_text(origin.get(), architecture, encoder_fields(*this));
 }
 

@@ -246,6 +246,9 @@ std::string ImageProcessorConfig::to_json() const {
         "an ImageProcessorConfig is written as the file from which it was read; this one was not");
   Json file = origin->file;
   const Json now = processor_fields(*this);
+  if (origin->known.contains("crop_pct") != now.contains("crop_pct"))
+    throw UsageError(
+        "an ImageProcessorConfig with crop_pct is that of ConvNeXt: the file's type cannot say another one");
   for (const auto& [field, value] : now.items()) {
     const auto before = origin->known.find(field);
     if (before == origin->known.end() || *before != value) file[field] = value;

@@ -104,8 +104,7 @@ VisionTransformerConfig VisionTransformerConfig::from_file(const std::filesystem
     file.number("intermediate_size", config.intermediate_size);
   }
   file.labels(config.num_labels, config.id2label);
-  file.choice("problem_type", config.problem_type,
-              {"regression", "single_label_classification", "multi_label_classification"});
+  file.choice("problem_type", config.problem_type, kProblemTypes);
   file.require_multiple("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   config.origin = read_origin(path, vision_fields(config));
   config.with_teacher = config.model_type == "deit" && names_teacher(*config.origin);
@@ -113,6 +112,8 @@ VisionTransformerConfig VisionTransformerConfig::from_file(const std::filesystem
 }
 
 std::string VisionTransformerConfig::to_json() const {
+  require_said(model_type, {{"with_teacher", !with_teacher || model_type == "deit"},
+                            {"problem_type", is_problem_type(problem_type)}});
   return config_text(origin.get(), vision_class(*this), vision_fields(*this));
 }
 

@@ -187,9 +187,10 @@ TEST(DecoderConfigs, WhatTheFamilyCannotSayIsNotLostInSilence) {
   config.qk_norm = QkNorm::head;
   config.logits_softcap = 30;
   config.layers.front().window = 32;
-  EXPECT_THROWS(
-      config.to_json(), UsageError,
-      "config.json of a 'llama' cannot say what this decoder does: qk_norm, logits_softcap, layers");
+  config.resid_pdrop = 0.1;
+  EXPECT_THROWS(config.to_json(), UsageError,
+                "config.json of a 'llama' cannot say what this model does: qk_norm, logits_softcap, layers, "
+                "resid_pdrop.");
 }
 
 TEST(DecoderConfigs, WhatIsNotImplementedIsNamed) {

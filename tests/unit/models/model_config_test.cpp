@@ -7,6 +7,8 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/convnext.hpp"
+#include "lockstep/models/vision_transformer.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 
@@ -51,6 +53,22 @@ TEST(BertConfig, TheProblemTypeIsKept) {
   write(R"(, "problem_type": "ranking")");
   EXPECT_THROWS(BertConfig::from_file(folder.path()), DataError, "'problem_type' is \"ranking\"",
                 "regression");
+}
+
+/// What the family's file has no field for, or what is refused when it is read.
+TEST(Configs, WhatAFileCannotSayIsNotLostInSilence) {
+  auto distil = EncoderConfig::of("distilbert");
+  distil.layer_norm_eps = 1e-5;
+  EXPECT_THROWS(distil.to_json("DistilBertModel"), UsageError,
+                "config.json of a 'distilbert' cannot say what this model does: layer_norm_eps.");
+  EXPECT_THROWS(BertConfig{.embedding_size = 128}.to_json("BertModel"), UsageError, "does: embedding_size.");
+  EXPECT_THROWS(BertConfig{.problem_type = "ranking"}.to_json("BertModel"), UsageError,
+                "does: problem_type.");
+  EXPECT_THROWS(BartConfig{.share_encoder_decoder_embeddings = false}.to_json(), UsageError, "'bart'",
+                "does: share_encoder_decoder_embeddings.");
+  EXPECT_THROWS(VisionTransformerConfig{.with_teacher = true}.to_json(), UsageError, "'vit'",
+                "does: with_teacher.");
+  EXPECT_THROWS(ConvNextConfig{.problem_type = "ranking"}.to_json(), UsageError, "does: problem_type.");
 }
 
 /// The share of layers that are skipped in training: see Families.SkipsTheLayersThatItsPeerSkips.

@@ -351,6 +351,8 @@ TEST(ImageProcessor, IsWrittenAsItWasReadWithWhatChanged) {
                               "crop_size": {"height": 112, "width": 112}, "x": 1})"));
   EXPECT_THROWS(processor.set_result_size(0), UsageError, "0 pixels");
   EXPECT_THROWS(ImageProcessorConfig{}.to_json(), UsageError, "this one was not");
+  processor.crop_pct = 0.9;
+  EXPECT_THROWS(processor.to_json(), UsageError, "crop_pct");
 }
 
 TEST(ImageProcessor, PreparesImagesInMemory) {
