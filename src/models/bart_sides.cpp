@@ -6,7 +6,6 @@
 namespace lockstep::models {
 namespace {
 
-using torch::nn::Embedding;
 using torch::nn::LayerNorm;
 
 /// Offset of positions in the files' embedding tables.
@@ -25,7 +24,7 @@ BartLayerOptions layer_options(const BartConfig& config, std::int64_t heads, std
 
 }  // namespace
 
-BartSideImpl::BartSideImpl(const BartConfig& config, const Embedding& tokens)
+BartSideImpl::BartSideImpl(const BartConfig& config, const torch::nn::Embedding& tokens)
     : form_(form_of(config.model_type)),
       scale_(config.scale_embedding ? std::sqrt(static_cast<double>(config.d_model)) : 1.0),
       dropout_(config.dropout),
@@ -41,7 +40,8 @@ BartSideImpl::BartSideImpl(const BartConfig& config, const Embedding& tokens)
 void BartSideImpl::register_rest() {
   const auto norm = [&] { return LayerNorm(torch::nn::LayerNormOptions({width_})); };
   if (form_.positions == BartForm::learned)
-    positions_ = register_module("embed_positions", Embedding(positions_count_ + kFirstPlace, width_));
+    positions_ =
+        register_module("embed_positions", torch::nn::Embedding(positions_count_ + kFirstPlace, width_));
   layers_ = register_module("layers", torch::nn::ModuleList());
   if (form_.normalized_embeddings) norm_ = register_module("layernorm_embedding", norm());
   if (form_.final_norm) last_norm_ = register_module("layer_norm", norm());
@@ -66,7 +66,7 @@ at::Tensor BartSideImpl::embedded(const at::Tensor& ids, std::int64_t begin) {
   return at::dropout(states, dropout_, is_training());
 }
 
-BartEncoderImpl::BartEncoderImpl(const BartConfig& config, const Embedding& tokens)
+BartEncoderImpl::BartEncoderImpl(const BartConfig& config, const torch::nn::Embedding& tokens)
     : BartSideImpl(config, tokens), layerdrop_(config.encoder_layerdrop) {
   register_rest();
   const auto options = layer_options(config, config.encoder_attention_heads, config.encoder_ffn_dim);
@@ -83,7 +83,7 @@ at::Tensor BartEncoderImpl::forward(const at::Tensor& ids, const AttentionMask& 
   return finished(states);
 }
 
-BartDecoderImpl::BartDecoderImpl(const BartConfig& config, const Embedding& tokens)
+BartDecoderImpl::BartDecoderImpl(const BartConfig& config, const torch::nn::Embedding& tokens)
     : BartSideImpl(config, tokens), layerdrop_(config.decoder_layerdrop) {
   register_rest();
   const auto options = layer_options(config, config.decoder_attention_heads, config.decoder_ffn_dim);
@@ -111,9 +111,10 @@ KeyValueCache BartDecoderImpl::source_keys(const at::Tensor& states) {
 
 BartBodyImpl::BartBodyImpl(const BartConfig& config) {
   const auto embedding = [&](std::int64_t tokens) {
-    return Embedding(torch::nn::EmbeddingOptions(tokens, config.d_model).padding_idx(config.pad_token_id));
+    return torch::nn::Embedding(
+        torch::nn::EmbeddingOptions(tokens, config.d_model).padding_idx(config.pad_token_id));
   };
-  const Embedding source = embedding(config.vocab_size);
+  const torch::nn::Embedding source = embedding(config.vocab_size);
   const bool shares = config.share_encoder_decoder_embeddings;
   if (shares) register_module("shared", source);
   encoder = register_module("encoder", BartEncoder(config, source));

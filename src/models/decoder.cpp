@@ -11,6 +11,7 @@
 #include <map>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/embedding.hpp"
 #include "models/attention.hpp"
 #include "models/decoder_layers.hpp"
 #include "models/rope.hpp"
@@ -19,7 +20,6 @@
 namespace lockstep::models {
 namespace {
 
-using torch::nn::Embedding;
 
 /// Any: positions are computed.
 constexpr std::int64_t kAnyLength = std::numeric_limits<std::int64_t>::max();

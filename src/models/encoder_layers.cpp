@@ -10,7 +10,6 @@
 
 namespace lockstep::models {
 
-using torch::nn::Embedding;
 using torch::nn::LayerNorm;
 
 PartPlace place_of_part(torch::nn::Module& root, const std::string& name) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/models/embedding.hpp"
 #include "lockstep/models/encoder.hpp"
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
@@ -52,7 +53,7 @@ class EncoderEmbeddingsImpl : public torch::nn::Module {
   double dropout_;
   /// Of padding in the table of positions, where texts begin behind it.
   std::optional<std::int64_t> padding_;
-  torch::nn::Embedding words_{nullptr}, positions_{nullptr}, types_{nullptr};
+  Embedding words_{nullptr}, positions_{nullptr}, types_{nullptr};
   torch::nn::LayerNorm norm_{nullptr};
 };
 

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/embedding.hpp"
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
 #include "models/attention.hpp"
@@ -21,7 +22,6 @@ namespace lockstep::models {
 namespace {
 
 using torch::nn::Dropout;
-using torch::nn::Embedding;
 using torch::nn::LayerNorm;
 
 LayerNorm layer_norm(const Gpt2Config& config) {

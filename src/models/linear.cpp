@@ -23,6 +23,10 @@ torch::nn::Linear thin_layer(std::int64_t inputs, std::int64_t outputs) {
   return torch::nn::Linear(torch::nn::LinearOptions(inputs, outputs).bias(false));
 }
 
+at::ScalarType adapter_dtype(const at::Tensor& weight) {
+  return weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 std::vector<at::Tensor> biases_of(const at::Tensor& bias) {
   return bias.defined() ? std::vector{bias} : std::vector<at::Tensor>();
 }
@@ -36,23 +40,41 @@ std::optional<kernels::Activation> fused_activation(const std::string& name) {
 
 }  // namespace
 
-// The order of random numbers is PEFT's: both layers as they are by default, then the beginning proper.
 void LoraLayer::add_adapter(const Adapter& adapter, std::shared_ptr<const LoraConfig> config) {
   if (has_adapter()) throw UsageError("the layer has an adapter already");
+  is_embedding() ? add_tables(adapter) : add_matrices(adapter);
+  adapter_ = adapter;
+  is_on_ = true;
+  config_ = std::move(config);
+}
+
+// The order of random numbers is PEFT's: both layers as they are by default, then the beginning proper.
+void LoraLayer::add_matrices(const Adapter& adapter) {
   const auto [inputs, outputs] = sizes();
   torch::nn::Linear down = thin_layer(inputs, adapter.r), up = thin_layer(adapter.r, outputs);
   if (adapter.init == LoraInit::kaiming) torch::nn::init::kaiming_uniform_(down->weight, std::sqrt(5.0));
   if (adapter.init == LoraInit::gaussian)
     torch::nn::init::normal_(down->weight, 0, 1.0 / static_cast<double>(adapter.r));
   if (adapter.init != LoraInit::both_random) torch::nn::init::zeros_(up->weight);
-  const auto dtype = own_weight().scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  for (auto& layer : {down, up}) layer.ptr()->to(own_weight().device(), dtype);
+  for (auto& layer : {down, up}) layer.ptr()->to(own_weight().device(), adapter_dtype(own_weight()));
   down_ = module().register_module("lora_A", down);
   up_ = module().register_module("lora_B", up);
-  adapter_ = adapter;
-  is_on_ = true;
-  config_ = std::move(config);
 }
+
+// The other way round than of linear layers: A begins with zeros.
+void LoraLayer::add_tables(const Adapter& adapter) {
+  const auto [rows, width] = sizes();
+  at::Tensor a = at::randn({adapter.r, rows}), b = at::randn({width, adapter.r});
+  if (adapter.init != LoraInit::both_random) {
+    a.zero_();
+    b.normal_();
+  }
+  const auto options = own_weight().options().dtype(adapter_dtype(own_weight()));
+  table_a_ = module().register_parameter("lora_embedding_A", a.to(options));
+  table_b_ = module().register_parameter("lora_embedding_B", b.to(options));
+}
+
+void LoraLayer::forget_parameter(const std::string&) {}
 
 parallel::AdapterForm LoraLayer::adapter_form(torch::nn::Module& model) const {
   const auto config = lora_of(model);
@@ -64,8 +86,8 @@ parallel::AdapterForm LoraLayer::adapter_form(torch::nn::Module& model) const {
 
 bool LoraLayer::is_adapter_whole() const {
   const auto [inputs, outputs] = sizes();
-  return has_adapter() && down_->weight.sizes() == at::IntArrayRef{adapter_.r, inputs} &&
-         up_->weight.sizes() == at::IntArrayRef{outputs, adapter_.r};
+  return has_adapter() && matrix_a().sizes() == at::IntArrayRef{adapter_.r, inputs} &&
+         matrix_b().sizes() == at::IntArrayRef{outputs, adapter_.r};
 }
 
 bool LoraLayer::is_whole() const {
@@ -86,7 +108,7 @@ void LoraLayer::merge_adapter(bool is_shared) {
     module().unregister_module("weight");
   } else if (is_shared)
     set_own_weight(own_weight().detach().clone().set_requires_grad(own_weight().requires_grad()));
-  at::Tensor product = at::matmul(up_->weight, down_->weight) * adapter_.scaling;
+  at::Tensor product = at::matmul(matrix_b(), matrix_a()) * adapter_.scaling;
   if (has_turned_weight()) product = product.t();
   const at::Tensor weight = own_weight().detach();
   weight.copy_(weight.to(product.scalar_type()) + product);
@@ -94,10 +116,14 @@ void LoraLayer::merge_adapter(bool is_shared) {
 }
 
 void LoraLayer::remove_adapter() {
-  module().unregister_module("lora_A");
-  module().unregister_module("lora_B");
-  down_ = nullptr;
-  up_ = nullptr;
+  if (is_embedding()) {
+    for (const char* name : {"lora_embedding_A", "lora_embedding_B"}) forget_parameter(name);
+    table_a_ = table_b_ = at::Tensor();
+  } else {
+    for (const char* name : {"lora_A", "lora_B"}) module().unregister_module(name);
+    down_ = nullptr;
+    up_ = nullptr;
+  }
   config_ = nullptr;
 }
 
@@ -106,6 +132,12 @@ at::Tensor LoraLayer::adapted(const at::Tensor& input, const at::Tensor& output)
   at::Tensor values = input.to(down_->weight.scalar_type());
   if (adapter_.dropout > 0) values = at::dropout(values, adapter_.dropout, module().is_training());
   return (output + up_(down_(values)) * adapter_.scaling).to(output.scalar_type());
+}
+
+at::Tensor LoraLayer::added_to_rows(const at::Tensor& ids, std::int64_t padding_idx) const {
+  if (!has_adapter() || !is_on_) return {};
+  const at::Tensor thin = at::embedding(table_a_.t(), ids, padding_idx);
+  return at::matmul(thin, table_b_.t()) * adapter_.scaling;
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& input) {

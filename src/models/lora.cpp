@@ -39,6 +39,11 @@ LoraLayer* lora_layer(const std::shared_ptr<Module>& module) {
   return dynamic_cast<LoraLayer*>(module.get());
 }
 
+bool is_linear_layer(const std::shared_ptr<Module>& module) {
+  const auto* layer = lora_layer(module);
+  return layer != nullptr && !layer->is_embedding();
+}
+
 std::vector<NamedModule> adapted_layers(Module& model) {
   std::vector<NamedModule> layers = modules_in(model);
   std::erase_if(layers, [](const NamedModule& entry) {
@@ -102,7 +107,7 @@ bool is_head(const std::string& name) {
 std::string last_parts(const std::vector<NamedModule>& modules) {
   std::set<std::string> parts;
   for (const auto& entry : modules) {
-    if (lora_layer(entry.module) != nullptr) parts.insert(entry.name.substr(entry.name.rfind('.') + 1));
+    if (is_linear_layer(entry.module)) parts.insert(entry.name.substr(entry.name.rfind('.') + 1));
   }
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -115,7 +120,7 @@ std::string last_parts(const std::vector<NamedModule>& modules) {
                   is_head(entry.name) && is_linear
                       ? "adapters of heads are not implemented; "
                         "to train all its weights, name it in modules_to_save"
-                      : "adapters are for layers of lockstep/models/linear.hpp (Linear, Conv1D)"));
+                      : "adapters are for layers of lockstep/models (Linear, Conv1D, Embedding)"));
 }
 
 std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules, LoraConfig& config) {
@@ -126,7 +131,7 @@ std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules, Lor
     const LoraTargets rules(others);
     std::vector<std::string> names;
     for (const auto& entry : modules) {
-      const bool is_layer = lora_layer(entry.module) != nullptr;
+      const bool is_layer = is_linear_layer(entry.module);
       const bool is_linear = is_layer || entry.module->as<torch::nn::LinearImpl>() != nullptr;
       if (!is_linear || is_head(entry.name) || rules.exclude(entry.name)) continue;
       if (!is_layer) refuse(entry);
@@ -193,6 +198,32 @@ std::vector<NamedTensor> trained_biases(Module& model, const LoraConfig& config)
   return found;
 }
 
+/// Whether the adapter's file has the table itself as well: PEFT's rule, by the names of target_modules.
+bool has_table_in_file(const LoraConfig& config, const std::string& layer) {
+  const auto& names = config.target_modules.names();
+  const bool is_named = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == "embed_tokens" || name == "lm_head";
+  });
+  const bool is_pattern = !config.target_modules.pattern().empty();
+  return is_named || (is_pattern && ends_with_name(layer, "embed_tokens"));
+}
+
+/// Throws if another part of the model computes with the table as well, as a head that is tied to it.
+void check_table_is_alone(Module& model, const NamedModule& entry) {
+  const void* table = lora_layer(entry.module)->weight_implementation();
+  const auto shares = [&](const at::Tensor& weight) { return weight.unsafeGetTensorImpl() == table; };
+  const auto* causal = dynamic_cast<const CausalLMImpl*>(&model);
+  const auto* masked = dynamic_cast<const MaskedLMImpl*>(&model);
+  if (!(causal != nullptr && shares(causal->head().weight)) &&
+      !(masked != nullptr && shares(masked->head().weight)))
+    return;
+  throw UsageError(
+      fmt::format("merge_lora: the head shares the weights of '{}', and merging its adapter would change the "
+                  "head as well: "
+                  "use the model with its adapter",
+                  entry.name));
+}
+
 }  // namespace
 
 std::shared_ptr<const LoraConfig> lora_of(Module& module) {
@@ -208,7 +239,7 @@ std::shared_ptr<const LoraConfig> add_lora(Module& module, LoraConfig given) {
   const auto targets = targets_of(modules, config);
   const auto saved = saved_modules(modules, config);
   config.fan_in_fan_out = std::any_of(targets.begin(), targets.end(), [](const NamedModule& entry) {
-    return lora_layer(entry.module)->has_turned_weight();
+    return is_linear_layer(entry.module) && lora_layer(entry.module)->has_turned_weight();
   });
   const LoraTargets rules(config);
   const auto shared = std::make_shared<const LoraConfig>(std::move(config));
@@ -238,6 +269,9 @@ std::vector<NamedTensor> adapter_state(Module& module) {
   for (const auto& entry : adapted_layers(module)) {
     for (const auto& part : parallel::named_parameters_of(*entry.module)) {
       if (part.name.starts_with("lora_")) add(entry.name + "." + part.name, part.tensor);
+      const bool is_table = lora_layer(entry.module)->is_embedding() && part.name == "weight";
+      if (is_table && has_table_in_file(*config, entry.name))
+        add(entry.name + ".base_layer.weight", part.tensor);
     }
   }
   for (const auto& entry : saved_modules(modules_in(module), *config)) {
@@ -256,6 +290,7 @@ void merge_lora(Module& module) {
       throw UsageError(
           "merge_lora: the parameters are sharded, and this rank has a part of them: call it in "
           "full_parameters()");
+    if (lora_layer(entry.module)->is_embedding()) check_table_is_alone(module, entry);
   }
   // Another layer that has the same weight, such as the embedding of a tied head, keeps its own.
   std::map<const void*, std::set<const Module*>> users;

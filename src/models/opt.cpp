@@ -6,6 +6,7 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/models/embedding.hpp"
 #include "lockstep/models/linear.hpp"
 #include "models/attention.hpp"
 #include "models/bart_layers.hpp"
@@ -15,7 +16,6 @@
 namespace lockstep::models {
 namespace {
 
-using torch::nn::Embedding;
 using torch::nn::LayerNorm;
 
 /// Offset of positions in the files' embedding tables.

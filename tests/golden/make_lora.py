@@ -38,6 +38,8 @@ CASES = {
     "llama_layers": (dict(LLAMA, tie_word_embeddings=True),
                      dict(r=2, target_modules=["up_proj", "q_proj", "k_proj"], layers_to_transform=[1], layers_pattern="layers",
                           exclude_modules=["self_attn.q_proj"], task_type=CAUSAL)),
+    "llama_tokens": (dict(LLAMA, tie_word_embeddings=False),
+                     dict(r=3, lora_alpha=6, target_modules=["embed_tokens", "q_proj"], task_type=CAUSAL)),
     "gpt2": (GPT2, dict(r=4, lora_alpha=8, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True, task_type=CAUSAL)),
 }
 

@@ -15,7 +15,8 @@
 namespace lockstep::models {
 
 /// A layer to which add_lora() can give an adapter: two linear layers without biases, "lora_A" to the rank
-/// and "lora_B" back, whose product is added to the layer's output. *Local*.
+/// and "lora_B" back, whose product is added to the layer's output; or, for the table of an embedding, two
+/// matrices "lora_embedding_A" [r, rows] and "lora_embedding_B" [width, r]. *Local*.
 class LoraLayer : public parallel::AdapterLayer {
  public:
   struct Adapter {
@@ -26,7 +27,7 @@ class LoraLayer : public parallel::AdapterLayer {
     LoraInit init = LoraInit::kaiming;
   };
 
-  bool has_adapter() const noexcept override { return !down_.is_empty(); }
+  bool has_adapter() const noexcept override { return !down_.is_empty() || table_a_.defined(); }
   parallel::AdapterForm adapter_form(torch::nn::Module& model) const override;
   /// A new adapter, in float32 unless the layer is in float64, on the layer's device. `config` is that of the
   /// whole model, for lora_of(). Throws UsageError if the layer has one.
@@ -42,6 +43,8 @@ class LoraLayer : public parallel::AdapterLayer {
   const std::shared_ptr<const LoraConfig>& lora_config() const noexcept { return config_; }
   /// Whether the weight is [inputs, outputs].
   virtual bool has_turned_weight() const { return false; }
+  /// Whether it is the table of an embedding.
+  virtual bool is_embedding() const { return false; }
   /// Whether the adapter's parameters are whole, not a rank's part of them; and whether those of the layer
   /// are, too.
   bool is_adapter_whole() const;
@@ -52,6 +55,8 @@ class LoraLayer : public parallel::AdapterLayer {
  protected:
   /// `output` of the layer for `input`, with what the adapter adds, in the dtype of `output`.
   at::Tensor adapted(const at::Tensor& input, const at::Tensor& output);
+  /// What the adapter of an embedding adds for tokens, in float32; undefined if there is none, or it is off.
+  at::Tensor added_to_rows(const at::Tensor& ids, std::int64_t padding_idx) const;
 
   struct Sizes {
     std::int64_t inputs, outputs;
@@ -60,11 +65,19 @@ class LoraLayer : public parallel::AdapterLayer {
   virtual torch::nn::Module& module() = 0;
   virtual const at::Tensor& own_weight() const = 0;
   virtual void set_own_weight(const at::Tensor& weight) = 0;
+  /// Of embeddings: takes a parameter out of the module.
+  virtual void forget_parameter(const std::string& name);
 
  private:
+  void add_matrices(const Adapter& adapter);
+  void add_tables(const Adapter& adapter);
+  const at::Tensor& matrix_a() const { return is_embedding() ? table_a_ : down_->weight; }
+  const at::Tensor& matrix_b() const { return is_embedding() ? table_b_ : up_->weight; }
+
   Adapter adapter_;
   bool is_on_ = true;
   torch::nn::Linear down_{nullptr}, up_{nullptr};
+  at::Tensor table_a_, table_b_;
   std::shared_ptr<const LoraConfig> config_;
 };
 

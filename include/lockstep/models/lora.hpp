@@ -55,8 +55,8 @@ std::shared_ptr<const LoraConfig> load_adapter(torch::nn::Module& module,
 /// one that never had any, and save_pretrained() writes it whole. It stays frozen. A weight that another
 /// layer shares (a head that is tied to the embedding) becomes one of its own, so that the other layer's
 /// stays. PEFT's merge_and_unload(). *Local*; before the model is wrapped, or after its training; of a fully
-/// sharded model in full_parameters(), on every rank. Throws UsageError without an adapter, and for
-/// parameters that are sharded.
+/// sharded model in full_parameters(), on every rank. Throws UsageError without an adapter, for parameters
+/// that are sharded, and for the adapter of an embedding that the head is tied to: PEFT would change both.
 void merge_lora(torch::nn::Module& module);
 
 /// While it exists, the model answers as without its adapter: the reference model of DPO. PEFT's

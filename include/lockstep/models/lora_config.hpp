@@ -55,8 +55,8 @@ struct LoraConfig {
   double lora_alpha = 8;
   /// Dropout of A's input in training.
   double lora_dropout = 0;
-  /// The layers that get an adapter: linear layers of lockstep::models (see linear.hpp). None: those that
-  /// PEFT chooses for the model's family, queries and values.
+  /// The layers that get an adapter: linear layers of lockstep::models (see linear.hpp), and embeddings
+  /// (embedding.hpp). None: those that PEFT chooses for the model's family, queries and values.
   ModuleNames target_modules = {};
   /// Layers that get none, although target_modules names them.
   ModuleNames exclude_modules = {};

@@ -128,6 +128,8 @@ TEST_P(Lora, FilesAreThoseOfPeftByteForByteAndCanBeReadAgain) {
   EXPECT_EQ(bytes.size(), size);
   EXPECT_EQ(crc_of(bytes), crc);
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "config.json"));
+  EXPECT_THROWS(AutoModelForCausalLM::from_pretrained(folder.path()), DataError, "the folder of an adapter",
+                "models/base", "--adapter");
 
   auto other = base_of(name);
   fill(*other);
@@ -212,7 +214,6 @@ TEST(AddLora, RefusesWhatItCannotDo) {
   const auto add = [&](LoraConfig config) { return add_lora(model, std::move(config)); };
   EXPECT_THROWS(add({.target_modules = {"query"}}), UsageError, "names no layer", "q_proj");
   EXPECT_THROWS(add({.target_modules = {"lm_head"}}), UsageError, "lm_head", "modules_to_save");
-  EXPECT_THROWS(add({.target_modules = {"embed_tokens"}}), UsageError, "embed_tokens", "Embedding");
   EXPECT_THROWS(add({.target_modules = "[q_proj"}), UsageError, "regular expression");
   EXPECT_THROWS(add({.r = 0}), UsageError, "r is 0");
   EXPECT_THROWS(add({.modules_to_save = {"score"}}), UsageError, "score");
@@ -222,6 +223,27 @@ TEST(AddLora, RefusesWhatItCannotDo) {
   add({});
   EXPECT_THROWS(add({}), UsageError, "already");
   EXPECT_THROWS(merge_lora(tied), UsageError, "no adapter");
+}
+
+/// Merging would change the head with the embedding, as it does in PEFT.
+TEST(AddLora, TheTableOfATiedHeadIsNotMerged) {
+  for (const char* name : {"llama_all", "gpt2"}) {
+    auto model = base_of(name);
+    const at::Tensor tokens = ids(2, 12, 50), before = model->forward(tokens);
+    const std::string table = name == std::string("gpt2") ? "wte" : "embed_tokens";
+    add_lora(model, {.r = 2, .target_modules = {table}});
+    EXPECT_TRUE(at::equal(model->forward(tokens), before)) << name;
+    fill(*model);
+    EXPECT_THROWS(merge_lora(model), UsageError, table, "the head shares the weights");
+    const TemporaryFolder folder;
+    save_adapter(model, folder.path());
+    auto other = base_of(name);
+    fill(*other);
+    load_adapter(other, folder.path());
+    EXPECT_TRUE(at::equal(other->forward(tokens), model->forward(tokens))) << name;
+    const AdapterOff off(other);
+    EXPECT_FALSE(at::equal(other->forward(tokens), model->forward(tokens))) << name;
+  }
 }
 
 TEST(LoadAdapter, ChangesNothingIfTheFilesDoNotFit) {
