@@ -5,6 +5,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <optional>
+#include <utility>
 
 #include "kernels/gated.hpp"
 #include "lockstep/core/error.hpp"
@@ -32,6 +33,7 @@ at::Tensor merge_heads(const at::Tensor& states) { return states.transpose(1, 2)
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   const AttentionMask& mask, double dropout) {
+  if (mask.texts) return attend_texts(query, key, value, *mask.texts, {.dropout = dropout});
   const auto given = mask.mask.defined() ? std::optional<at::Tensor>(mask.mask) : std::nullopt;
   return merge_heads(at::scaled_dot_product_attention(query, key, value, given, dropout, mask.causal));
 }
@@ -54,6 +56,30 @@ AttentionMask causal_mask_of_texts(const at::Tensor& position_ids) {
   if (!same.defined()) return {.causal = true};
   const auto length = position_ids.size(1);
   return {.mask = same.logical_and(at::ones({length, length}, same.options()).tril())};
+}
+
+AttentionMask causal_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
+                               const at::Tensor& weight, const AttentionHeads& heads) {
+  if (attention_mask.defined()) {
+    auto texts = unpadded_texts(attention_mask, weight, heads);
+    return texts ? AttentionMask{.texts = causal_texts(*texts)} : causal_mask(attention_mask);
+  }
+  if (!position_ids.defined()) return {.causal = true};
+  auto texts = packed_texts(position_ids, weight, heads);
+  return texts ? AttentionMask{.texts = causal_texts(*texts)} : causal_mask_of_texts(position_ids);
+}
+
+AttentionMask full_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
+                             const at::Tensor& weight, const AttentionHeads& heads) {
+  if (attention_mask.defined()) {
+    auto texts = unpadded_texts(attention_mask, weight, heads);
+    if (texts) return {.texts = std::move(texts)};
+    return {.mask = padding_mask(attention_mask)};
+  }
+  if (!position_ids.defined()) return {};
+  auto texts = packed_texts(position_ids, weight, heads);
+  if (texts) return {.texts = std::move(texts)};
+  return {.mask = same_text_mask(position_ids)};
 }
 
 AttentionMask causal_mask_after(std::int64_t begin, const at::Tensor& attention_mask) {

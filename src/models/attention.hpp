@@ -4,8 +4,11 @@
 #include <torch/nn/module.h>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "models/packed_attention.hpp"
 
 namespace lockstep::models {
 
@@ -21,6 +24,8 @@ struct AttentionMask {
   at::Tensor mask = {};
   /// Only keys at or before the query's position. Not together with a mask.
   bool causal = false;
+  /// Instead of both: the texts that attend to themselves alone.
+  std::shared_ptr<const PackedTexts> texts = {};
 };
 
 /// Attention over heads as returned by split_heads, with LibTorch's fused kernels; the result is merged.
@@ -37,6 +42,16 @@ AttentionMask causal_mask(const at::Tensor& attention_mask);
 
 /// Tokens attend to earlier ones of their own text: see same_text_mask().
 AttentionMask causal_mask_of_texts(const at::Tensor& position_ids);
+
+/// What the tokens of a batch attend to: those of their own text by `position_ids`, or, with an
+/// `attention_mask`, those that are not padding; either may be undefined. Texts are packed where that is
+/// faster (see packed_texts()), otherwise there is a mask. `weight` is one of the model, for device and
+/// dtype.
+AttentionMask causal_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
+                               const at::Tensor& weight, const AttentionHeads& heads);
+/// The same in both directions.
+AttentionMask full_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
+                             const at::Tensor& weight, const AttentionHeads& heads);
 
 /// The mask of tokens that follow `begin` others in a cache, of which the first call has any number and each
 /// later one a single token a row. `attention_mask` is that of all tokens, or undefined.

@@ -20,7 +20,6 @@
 namespace lockstep::models {
 namespace {
 
-
 /// Any: positions are computed.
 constexpr std::int64_t kAnyLength = std::numeric_limits<std::int64_t>::max();
 
@@ -43,6 +42,7 @@ void check(const DecoderConfig& config) {
 AttentionMask within_window(const AttentionMask& mask, std::int64_t window, std::int64_t added,
                             std::int64_t length, const at::Device& device) {
   if (window == 0 || length <= window) return mask;
+  if (mask.texts) return {.texts = with_window(*mask.texts, window - 1, 0)};
   const auto options = at::TensorOptions(at::kBool).device(device);
   at::Tensor near =
       added == length ? at::ones({length, length}, options).tril().triu(1 - window)
@@ -60,6 +60,8 @@ class DecoderBodyImpl : public torch::nn::Module {
  public:
   explicit DecoderBodyImpl(const DecoderConfig& config)
       : layers_(config.layers),
+        heads_{config.num_attention_heads, config.head_dim},
+        has_caps_(config.attention_softcap > 0),
         scale_(config.embedding_scale),
         rounds_scale_(config.rounds_embedding_scale),
         rope_in_float32_(config.rope_in_float32) {
@@ -93,7 +95,7 @@ class DecoderBodyImpl : public torch::nn::Module {
     std::map<std::int64_t, AttentionMask> masks;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const auto [found, is_new] = masks.try_emplace(layers_[i].window);
-      if (is_new) found->second = within_window(mask, layers_[i].window, ids.size(1), length, ids.device());
+      if (is_new) found->second = mask_of_layer(mask, layers_[i].window, ids, length);
       const DecoderContext context{.mask = found->second,
                                    .rotation = layers_[i].rope ? rotations[*layers_[i].rope] : Rotation{},
                                    .cache = cache};
@@ -113,7 +115,17 @@ class DecoderBodyImpl : public torch::nn::Module {
   Embedding embedding{nullptr};
 
  private:
+  AttentionMask mask_of_layer(const AttentionMask& mask, std::int64_t window, const at::Tensor& ids,
+                              std::int64_t length) const {
+    const bool is_plain = mask.causal && !has_caps_ && window > 0 && ids.size(1) == length && length > window;
+    const auto rows = is_plain ? whole_rows(ids, embedding->weight, heads_, window) : nullptr;
+    if (rows) return {.texts = with_window(*causal_texts(*rows), window - 1, 0)};
+    return within_window(mask, window, ids.size(1), length, ids.device());
+  }
+
   std::vector<DecoderLayerConfig> layers_;
+  AttentionHeads heads_;
+  bool has_caps_;
   double scale_;
   bool rounds_scale_, rope_in_float32_;
   torch::nn::ModuleList blocks_{nullptr};
@@ -144,8 +156,12 @@ at::Tensor DecoderForCausalLMImpl::states(const at::Tensor& input_ids, const at:
                                           const at::Tensor& position_ids) {
   check_tokens(config_.model_type.c_str(), input_ids, position_ids, kAnyLength);
   const bool has_positions = position_ids.defined();
+  // Caps have no fused kernel.
+  const bool has_mask = config_.attention_softcap > 0;
   const bool has_texts = has_positions && !attention_mask.defined();
-  const auto mask = has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask);
+  const auto mask = has_mask ? has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask)
+                             : causal_attention(position_ids, attention_mask, model_->embedding->weight,
+                                                {config_.num_attention_heads, config_.head_dim});
   return model_->forward(input_ids, has_positions ? position_ids : positions_after(0, input_ids, {}, 0),
                          mask);
 }

@@ -113,6 +113,9 @@ at::Tensor DecoderAttentionImpl::forward(const at::Tensor& states, const Decoder
   const double drop = is_training() ? drop_ : 0.0;
   const auto groups = heads_ / key_heads_;
   const auto& mask = context.mask;
+  if (mask.texts) {
+    return output_(attend_texts(query, key, value, *mask.texts, {.dropout = drop, .scale = scale_}));
+  }
   // Where LibTorch's fused kernels take fewer heads of keys than of queries.
   const bool takes_groups =
       groups > 1 && query.is_cuda() && !mask.mask.defined() && size_ <= 256 && softcap_ == 0;

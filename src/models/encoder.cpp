@@ -108,8 +108,9 @@ TextEncoderOutput EncoderModelImpl::forward(const at::Tensor& input_ids, const a
   constexpr auto kAnyLength = std::numeric_limits<std::int64_t>::max();
   check_tokens(encoder_form_of(config_.model_type).name, input_ids, position_ids,
                positions_ ? kAnyLength : config_.max_position_embeddings - first_position(config_));
-  const bool several_texts = position_ids.defined() && !attention_mask.defined();
-  const at::Tensor mask = several_texts ? same_text_mask(position_ids) : padding_mask(attention_mask);
+  const auto mask =
+      full_attention(position_ids, attention_mask, embeddings_->words(),
+                     {config_.num_attention_heads, config_.hidden_size / config_.num_attention_heads});
   at::Tensor embedded = embeddings_->forward(input_ids, token_type_ids, position_ids);
   if (positions_) {
     return {.last_hidden_state = through_modern_layers(embedded, position_ids, mask),
@@ -125,7 +126,7 @@ TextEncoderOutput EncoderModelImpl::forward(const at::Tensor& input_ids, const a
 }
 
 at::Tensor EncoderModelImpl::through_modern_layers(at::Tensor states, const at::Tensor& position_ids,
-                                                   const at::Tensor& mask) {
+                                                   const AttentionMask& mask) {
   const at::Tensor positions =
       position_ids.defined() ? position_ids : at::arange(states.size(1), states.options().dtype(at::kLong));
   const auto contexts = positions_->contexts_at(positions, mask, states);

@@ -87,16 +87,15 @@ EncoderLayerImpl::EncoderLayerImpl(const EncoderConfig& config)
   output_norm_ = register_at(*this, names.output_norm, encoder_norm(width, config));
 }
 
-Norms EncoderLayerImpl::forward(const Norms& states, const at::Tensor& mask) {
+Norms EncoderLayerImpl::forward(const Norms& states, const AttentionMask& mask) {
   return through(*this, &EncoderLayerImpl::body, states, mask);
 }
 
-Norms EncoderLayerImpl::body(const Norms& states, const at::Tensor& mask) {
+Norms EncoderLayerImpl::body(const Norms& states, const AttentionMask& mask) {
   const bool trains = is_training();
   const auto parts = packed_forward(states.back(), {query_, key_, value_});
-  const at::Tensor attended =
-      attend(split_heads(parts[0], heads_), split_heads(parts[1], heads_), split_heads(parts[2], heads_),
-             {.mask = mask}, trains ? attention_dropout_ : 0.0);
+  const at::Tensor attended = attend(split_heads(parts[0], heads_), split_heads(parts[1], heads_),
+                                     split_heads(parts[2], heads_), mask, trains ? attention_dropout_ : 0.0);
   const Norms middle =
       normalize_sum(at::dropout(attended_(attended), attended_dropout_, trains), states, attention_norm_);
   const at::Tensor output = outer_(inner_->activated(middle.back(), activation_));

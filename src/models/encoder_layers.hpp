@@ -14,6 +14,7 @@
 #include "lockstep/models/encoder.hpp"
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "models/attention.hpp"
 #include "models/residual.hpp"
 
 namespace lockstep::models {
@@ -61,10 +62,10 @@ class EncoderEmbeddingsImpl : public torch::nn::Module {
 class EncoderLayerImpl : public torch::nn::Module, public Unit {
  public:
   explicit EncoderLayerImpl(const EncoderConfig& config);
-  Norms forward(const Norms& states, const at::Tensor& mask);
+  Norms forward(const Norms& states, const AttentionMask& mask);
 
  private:
-  Norms body(const Norms& states, const at::Tensor& mask);
+  Norms body(const Norms& states, const AttentionMask& mask);
 
   std::int64_t heads_;
   double attention_dropout_, attended_dropout_, dropout_;

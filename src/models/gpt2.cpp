@@ -163,8 +163,8 @@ at::Tensor Gpt2LMHeadModelImpl::states(const at::Tensor& input_ids, const at::Te
                                        const at::Tensor& position_ids) {
   check_tokens("GPT-2", input_ids, position_ids, config_.n_positions);
   const bool has_positions = position_ids.defined();
-  const bool has_texts = has_positions && !attention_mask.defined();
-  const auto mask = has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask);
+  const auto mask = causal_attention(position_ids, attention_mask, transformer_->words(),
+                                     {config_.n_head, config_.n_embd / config_.n_head});
   return transformer_->forward(input_ids, {.mask = mask},
                                has_positions ? position_ids : positions_after(0, input_ids, {}, 0));
 }

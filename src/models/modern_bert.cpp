@@ -70,7 +70,8 @@ std::vector<std::string> modern_layer_types(const EncoderConfig& config) {
 }
 
 ModernBertPositions::ModernBertPositions(const EncoderConfig& config)
-    : reach_(config.modern.local_attention / 2),
+    : heads_{config.num_attention_heads, config.hidden_size / config.num_attention_heads},
+      reach_(config.modern.local_attention / 2),
       global_(rope_of(config.modern.global_rope_theta), config.hidden_size / config.num_attention_heads,
               config.max_position_embeddings),
       local_(rope_of(config.modern.local_rope_theta), config.hidden_size / config.num_attention_heads,
@@ -79,20 +80,28 @@ ModernBertPositions::ModernBertPositions(const EncoderConfig& config)
 }
 
 ModernBertPositions::Contexts ModernBertPositions::contexts_at(const at::Tensor& positions,
-                                                               const at::Tensor& mask,
+                                                               const AttentionMask& mask,
                                                                const at::Tensor& states) {
   const auto rotation = [&](Rope& rope) {
     Rotation whole = rope.rotation_at(positions);
     return Rotation{whole.cos.to(states.scalar_type()), whole.sin.to(states.scalar_type())};
   };
   Contexts contexts{.global = {mask, rotation(global_)}, .local = {mask, rotation(local_)}};
-  const auto length = states.size(1);
-  if (length <= reach_ + 1) return contexts;
+  if (states.size(1) > reach_ + 1) contexts.local.mask = near(mask, states);
+  return contexts;
+}
+
+AttentionMask ModernBertPositions::near(const AttentionMask& mask, const at::Tensor& states) const {
+  if (mask.texts) return {.texts = with_window(*mask.texts, reach_, reach_)};
+  if (!mask.mask.defined()) {
+    if (const auto rows = whole_rows(states, states, heads_, reach_))
+      return {.texts = with_window(*rows, reach_, reach_)};
+  }
   // By places in the row: within a text they are as far apart as positions are.
+  const auto length = states.size(1);
   at::Tensor near = at::ones({length, length}, states.options().dtype(at::kBool).requires_grad(false));
   near = near.tril(reach_).triu(-reach_);
-  contexts.local.mask = mask.defined() ? near.logical_and(mask) : near;
-  return contexts;
+  return {.mask = mask.mask.defined() ? near.logical_and(mask.mask) : near};
 }
 
 ModernBertEncoderLayerImpl::ModernBertEncoderLayerImpl(const EncoderConfig& config, bool is_first)
@@ -122,7 +131,7 @@ at::Tensor ModernBertEncoderLayerImpl::body(const at::Tensor& states, const Mode
   const Heads turned = rotate_both({split_heads(parts[0], heads_), split_heads(parts[1], heads_)},
                                    context.rotation, /*in_float32=*/true);
   const at::Tensor attended =
-      attend(turned.query, turned.key, split_heads(parts[2], heads_), {.mask = context.mask}, dropout);
+      attend(turned.query, turned.key, split_heads(parts[2], heads_), context.mask, dropout);
   const at::Tensor middle = states + at::dropout(attended_(attended), dropout, is_training());
   const at::Tensor gated = activate_gate(activation_, inner_(mlp_norm_(middle)));
   return middle + outer_(at::dropout(gated, mlp_dropout_, is_training()));

@@ -12,6 +12,7 @@
 #include "lockstep/models/encoder.hpp"
 #include "lockstep/models/linear.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "models/attention.hpp"
 #include "models/decoder_form.hpp"
 #include "models/rope.hpp"
 
@@ -29,7 +30,7 @@ std::vector<std::string> modern_layer_types(const EncoderConfig& config);
 
 /// What a layer gets besides the states.
 struct ModernBertContext {
-  at::Tensor mask;
+  AttentionMask mask;
   Rotation rotation;
 };
 
@@ -41,12 +42,15 @@ class ModernBertPositions {
   struct Contexts {
     ModernBertContext global, local;
   };
-  /// `positions` are integers [tokens] or [rows, tokens]; `mask`, for attend(), is that of tokens without a
+  /// `positions` are integers [tokens] or [rows, tokens]; `mask` is that of tokens without a
   /// window. `states` have the dtype of the model's states.
-  Contexts contexts_at(const at::Tensor& positions, const at::Tensor& mask, const at::Tensor& states);
+  Contexts contexts_at(const at::Tensor& positions, const AttentionMask& mask, const at::Tensor& states);
   bool has_window(std::size_t layer) const { return has_window_.at(layer); }
 
  private:
+  AttentionMask near(const AttentionMask& mask, const at::Tensor& states) const;
+
+  AttentionHeads heads_;
   std::int64_t reach_;
   std::vector<bool> has_window_;
   Rope global_, local_;

@@ -116,8 +116,9 @@ at::Tensor OptForCausalLMImpl::states(const at::Tensor& input_ids, const at::Ten
                                       const at::Tensor& position_ids) {
   check_tokens("OPT", input_ids, position_ids, config_.max_position_embeddings);
   const bool has_positions = position_ids.defined();
-  const bool has_texts = has_positions && !attention_mask.defined();
-  const auto mask = has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask);
+  const auto mask =
+      causal_attention(position_ids, attention_mask, model_->decoder->words(),
+                       {config_.num_attention_heads, config_.hidden_size / config_.num_attention_heads});
   return model_->decoder(input_ids,
                          has_positions ? position_ids : positions_after(0, input_ids, attention_mask, -1),
                          BartContext{.mask = mask});

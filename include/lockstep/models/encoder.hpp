@@ -113,6 +113,8 @@ struct EncoderConfig {
   ModelConfig model_config() const;
 };
 
+struct AttentionMask;
+
 /// The base of the encoder's models for the task `Task`.
 template <std::derived_from<PreTrainedModelImpl> Task>
 class EncoderFor : public Task {
@@ -161,7 +163,8 @@ class EncoderModelImpl : public EncoderFor<TextEncoderImpl> {
   at::Tensor word_embeddings() const;
 
  private:
-  at::Tensor through_modern_layers(at::Tensor states, const at::Tensor& position_ids, const at::Tensor& mask);
+  at::Tensor through_modern_layers(at::Tensor states, const at::Tensor& position_ids,
+                                   const AttentionMask& mask);
 
   std::shared_ptr<EncoderEmbeddingsImpl> embeddings_;
   /// Null where the family, or the model, has none.
