@@ -16,8 +16,8 @@ constexpr const char* kChosenIds = "chosen_ids";
 constexpr const char* kChosenLabels = "chosen_labels";
 constexpr const char* kRejectedIds = "rejected_ids";
 constexpr const char* kRejectedLabels = "rejected_labels";
-constexpr const char* kReferenceChosen = "ref_chosen_logps";
-constexpr const char* kReferenceRejected = "ref_rejected_logps";
+/// Batches of each rank between two exchanges of a precomputed reference.
+constexpr std::int64_t kBatchesOfRound = 16;
 
 /// The losses of texts, see TokenLosses, by the model and, unless they are precomputed, by the reference.
 struct PreferenceLosses {
@@ -251,34 +251,55 @@ CollateFunction preference_collate(std::int64_t pad_token_id) {
   };
 }
 
+OfPairs completion_log_probs(const CausalLM& model, const Batch& batch, std::int64_t logits_at_a_time) {
+  const at::NoGradGuard no_grad;
+  const auto texts = texts_of(batch, logits_at_a_time);
+  return halves(model.ptr()
+                    ->token_losses(texts.labels, texts.options, texts.input_ids)
+                    .text_losses.neg()
+                    .to(at::kFloat));
+}
+
 std::shared_ptr<const Dataset> precompute_reference(const Accelerator& accelerator, const CausalLM& reference,
                                                     std::shared_ptr<const Dataset> pairs,
                                                     const CollateFunction& collate, std::int64_t batch_size,
                                                     std::int64_t logits_at_a_time) {
   if (batch_size < 1)
     throw UsageError(fmt::format("precompute_reference: batch_size is {}, expected 1 or more", batch_size));
-  const at::NoGradGuard no_grad;
   const auto device = accelerator.device();
   freeze_reference(reference);
   reference.ptr()->to(device);
   const auto& group = accelerator.process_group();
-  // Parts of one size, of which the last may be beyond the end.
-  const std::int64_t of_each = (pairs->size() + group.size() - 1) / group.size();
-  const std::int64_t begin = of_each * group.rank(), end = std::min(begin + of_each, pairs->size());
-  const at::Tensor own = at::zeros({of_each, 2}, at::TensorOptions(at::kFloat).device(device));
-  for (std::int64_t first = begin; first < end; first += batch_size) {
-    std::vector<Example> examples;
-    for (auto i = first; i < std::min(first + batch_size, end); ++i)
-      examples.push_back(pairs->get_named(i, SampleContext{}));
-    const auto texts = texts_of(collate(std::move(examples)).to(device), logits_at_a_time);
-    const auto cast = accelerator.autocast();
-    const at::Tensor losses =
-        reference.ptr()->token_losses(texts.labels, texts.options, texts.input_ids).text_losses;
-    const auto parts = losses.neg().to(at::kFloat).chunk(2);
-    own.slice(0, first - begin, first - begin + parts[0].numel()).copy_(at::stack({parts[0], parts[1]}, 1));
+  const std::int64_t size = pairs->size(), of_round = kBatchesOfRound * batch_size;
+  at::Tensor log_probs = at::zeros({size, 2}, at::kFloat);
+  for (std::int64_t begin = 0; begin < size; begin += of_round * group.size()) {
+    // Rank r computes the batches r, r + N, ... of the round. The last of them may be beyond the end.
+    const at::Tensor own = at::zeros({of_round, 2}, at::TensorOptions(at::kFloat).device(device));
+    const auto first_of = [&](std::int64_t batch, int rank) {
+      return begin + (batch * group.size() + rank) * batch_size;
+    };
+    for (std::int64_t batch = 0; batch < kBatchesOfRound; ++batch) {
+      std::vector<Example> examples;
+      const auto first = first_of(batch, group.rank());
+      for (auto i = first; i < std::min(first + batch_size, size); ++i)
+        examples.push_back(pairs->get_named(i, SampleContext{}));
+      if (examples.empty()) break;
+      const auto cast = accelerator.autocast();
+      const auto found =
+          completion_log_probs(reference, collate(std::move(examples)).to(device), logits_at_a_time);
+      own.narrow(0, batch * batch_size, found.chosen.numel())
+          .copy_(at::stack({found.chosen, found.rejected}, 1));
+    }
+    const auto all = group.size() > 1 ? group.all_gather(own) : std::vector{own};
+    for (int rank = 0; rank < group.size(); ++rank) {
+      for (std::int64_t batch = 0; batch < kBatchesOfRound; ++batch) {
+        const auto first = first_of(batch, rank), count = std::min(batch_size, size - first);
+        if (count > 0)
+          log_probs.narrow(0, first, count)
+              .copy_(all[static_cast<std::size_t>(rank)].narrow(0, batch * batch_size, count));
+      }
+    }
   }
-  const at::Tensor all = group.size() > 1 ? at::cat(group.all_gather(own)) : own;
-  at::Tensor log_probs = all.slice(0, 0, pairs->size()).to(at::kCPU).contiguous();
   return std::make_shared<PairsWithReference>(std::move(pairs), std::move(log_probs));
 }
 

@@ -116,6 +116,67 @@ TEST_F(Dpo, TrainsAnAdapterOnTwoRanksAndResumesIt) {
   EXPECT_TRUE(read_file(file("adapter/adapter_model.safetensors")) == saved);
 }
 
+/// QLoRA: the reference is the quantized model without the adapter, precomputed or not.
+TEST_F(Dpo, TrainsTheAdapterOfAQuantizedModel) {
+  write_tiny_llama(file("model"));
+  const auto flags = words("--quantization nf4 --lora-r 4 --max-steps 4 --save-steps 4");
+  const auto values = [&](const std::string& more, int ranks, const std::string& name) {
+    fs::remove_all(file("out"));
+    const Finished job = run_job(flags + split(more) + Words{"--output-dir", file("out")}, ranks);
+    EXPECT_EQ(job.status, 0) << job.err;
+    return logged(file("out/checkpoint-4"), name);
+  };
+  const auto margins = values("", 1, "rewards/margins");
+  ASSERT_EQ(margins.size(), 4U);
+  EXPECT_NEAR(margins.front(), 0, 1e-4);
+  EXPECT_GT(margins.back(), 1e-3);
+  for (const char* more : {"--per-device-train-batch-size 2", "--precompute-ref-log-probs",
+                           "--per-device-train-batch-size 2 --fsdp full_shard"}) {
+    const auto found =
+        values(more, std::string(more).find("size") == std::string::npos ? 1 : 2, "rewards/margins");
+    ASSERT_EQ(found.size(), 4U) << more;
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], margins[i], 1e-3) << more << i;
+  }
+  const Finished further = run_alone(words("--quantization nf4 --max-steps 2 --save-strategy no") +
+                                     Words{"--adapter", file("out"), "--output-dir", file("further")});
+  EXPECT_EQ(further.status, 0) << further.err;
+}
+
+/// A second start loads and computes no reference; another one is another result.
+TEST_F(Dpo, KeepsThePrecomputedReference) {
+  const auto run = [&](const std::string& more) {
+    const Finished job =
+        run_job(words("--precompute-ref-log-probs --max-steps 1 --save-strategy no " + more) +
+                    Words{"--output-dir", file("out")},
+                2);
+    EXPECT_EQ(job.status, 0) << job.err;
+    return job;
+  };
+  const auto results = [&] {
+    std::size_t count = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(file("cache"))) {
+      if (entry.path().filename() == "manifest.json" &&
+          read_file(entry.path().string()).find("reference_log_probs") != std::string::npos)
+        ++count;
+    }
+    return count;
+  };
+  run("");
+  EXPECT_EQ(results(), 1U);
+  run("--learning-rate 1e-4");
+  EXPECT_EQ(results(), 1U);
+  run("--precompute-ref-batch-size 3");
+  EXPECT_EQ(results(), 2U);
+  fs::copy(file("model"), file("reference"));
+  run("--reference-model " + file("reference"));
+  EXPECT_EQ(results(), 2U);
+  auto config = json_file(file("reference/config.json").c_str());
+  config["layer_norm_epsilon"] = 0.1;
+  write("reference/config.json", config.dump());
+  run("--reference-model " + file("reference"));
+  EXPECT_EQ(results(), 3U);
+}
+
 /// The reference of an adapter that is trained further is that adapter, not the model without it.
 TEST_F(Dpo, StaysCloseToTheAdapterThatItContinues) {
   const auto flags = words("--max-steps 1 --save-steps 1 --learning-rate 0.05");
@@ -162,7 +223,9 @@ TEST_F(Dpo, RefusesModelsThatDoNotFitBeforeItReadsData) {
   expect_refusal(none("--precompute-ref-log-probs"), 2, {"--reference-model", "400 tokens", "403"});
   expect_refusal(none("--lora-r 4 --adapter none"), 2, {"--lora-r", "--adapter", "only one"});
   expect_refusal(none("--adapter none --lora-target-modules c_attn"), 2,
-                 {"--lora-target-modules", "its own"});
+                 {"--lora-target-modules", "with --lora-r"});
+  expect_refusal(none("--precompute-ref-batch-size 2"), 2,
+                 {"--precompute-ref-batch-size", "--precompute-ref-log-probs"});
 }
 
 }  // namespace

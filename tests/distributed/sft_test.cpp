@@ -83,14 +83,57 @@ TEST_F(Sft, TrainsAnAdapterOnTwoRanksAndContinuesIt) {
                  {"--lora-r", "--adapter"});
 }
 
+/// QLoRA: the adapter of a quantized Llama, fully sharded as well, trained further and resumed.
+TEST_F(Sft, TrainsTheAdapterOfAQuantizedModel) {
+  write_tiny_llama(file("model"));
+  const auto flags = words(
+      "--quantization nf4 --learning-rate 2e-2 --max-steps 4 --save-steps 2 --per-device-train-batch-size 2");
+  const auto trained = [&](const std::string& name, const Words& more, int ranks) {
+    const Finished job = run_job(flags + more + Words{"--output-dir", file(name)}, ranks);
+    EXPECT_EQ(job.status, 0) << job.err;
+    EXPECT_FALSE(fs::exists(file(name + "/model.safetensors")));
+    return logged(file(name) + "/checkpoint-4", "loss");
+  };
+  const auto new_adapter = split("--lora-r 4 --lora-alpha 8 --lora-target-modules all-linear");
+  const auto two = trained("two", new_adapter, 2);
+  ASSERT_EQ(two.size(), 4U);
+  EXPECT_LT(two.back(), two.front());
+  EXPECT_EQ(trained("fsdp", new_adapter + split("--fsdp full_shard --max-grad-norm 0"), 2),
+            trained("ddp", new_adapter + split("--max-grad-norm 0"), 2));
+  const auto one = trained("one", new_adapter + split("--per-device-train-batch-size 4"), 1);
+  EXPECT_NEAR(one.front(), two.front(), 1e-4);
+  fs::remove_all(file("two/checkpoint-4"));
+  EXPECT_EQ(trained("two", new_adapter, 2), two);
+  trained("further", Words{"--adapter", file("two")}, 1);
+}
+
 TEST_F(Sft, RefusesWhatItCannotTrainOn) {
   write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
   const Words out{"--output-dir", file("out")};
   expect_refusal(words("--assistant-only-loss") + out, 2, {"{% generation %}", "chat_template.jinja"});
   expect_refusal(words("--max-length 33") + out, 2, {"--max-length 33", "32 tokens"});
   expect_refusal(words("--completion-only-loss true") + out, 2, {"completion_only_loss", "'prompt'"});
-  expect_refusal(words("--lora-target-modules c_attn") + Words{"--train-file", file("none.jsonl")} + out, 2,
-                 {"--lora-target-modules", "--lora-r"});
+}
+
+/// Before the data are read. A value in a configuration file counts if it is not the default.
+TEST_F(Sft, RefusesOptionsThatHaveNoEffect) {
+  const auto none = [&](const std::string& flags) {
+    return words(flags) + Words{"--train-file", file("none.jsonl"), "--output-dir", file("out")};
+  };
+  for (const std::string flag : {"--lora-target-modules c_attn", "--lora-alpha 16", "--lora-dropout 0.1"})
+    expect_refusal(none(flag), 2, {flag.substr(0, flag.find(' ')), "only with --lora-r"});
+  expect_refusal(none("--adapter none --lora-alpha 32"), 2, {"--lora-alpha", "for a new adapter"});
+  expect_refusal(none("--quantization nf4"), 2, {"--quantization", "--lora-r or --adapter"});
+  expect_refusal(none("--packing-strategy bfd"), 2, {"--packing-strategy", "with --packing"});
+  expect_refusal(none("--packing --truncation-mode keep_end"), 2, {"--truncation-mode", "without --packing"});
+  expect_refusal(none("--eval-steps 5"), 2, {"--eval-steps", "--eval-strategy steps"});
+  expect_refusal(none("--optim sgd --adam-beta1 0.5"), 2, {"--adam-beta1", "--optim adam"});
+  expect_refusal(none("--save-steps 5 --save-strategy no"), 2, {"--train-file", "none.jsonl"});
+  expect_refusal(none("--fsdp-config {}"), 2, {"--fsdp-config", "with --fsdp"});
+  expect_refusal(none("") + Words{"--config", write("some.json", R"({"lora_alpha": 32})")}, 2,
+                 {"--lora-alpha", "--lora-r"});
+  expect_refusal(none("") + Words{"--config", write("usual.json", R"({"lora_alpha": 16, "lora_r": 0})")}, 2,
+                 {"--train-file", "none.jsonl"});
 }
 
 }  // namespace

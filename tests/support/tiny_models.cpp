@@ -80,6 +80,18 @@ void add_gpt2_layer(Weights& weights, const std::string& layer) {
   weights.add_pair(layer + ".mlp.c_proj", {4 * kWidth, kWidth}, kWidth);
 }
 
+void add_llama_layer(Weights& weights, const std::string& layer) {
+  weights.add(layer + ".self_attn.q_proj.weight", {kWidth, kWidth});
+  weights.add(layer + ".self_attn.k_proj.weight", {kWidth / 2, kWidth});
+  weights.add(layer + ".self_attn.v_proj.weight", {kWidth / 2, kWidth});
+  weights.add(layer + ".self_attn.o_proj.weight", {kWidth, kWidth});
+  weights.add(layer + ".mlp.gate_proj.weight", {2 * kWidth, kWidth});
+  weights.add(layer + ".mlp.up_proj.weight", {2 * kWidth, kWidth});
+  weights.add(layer + ".mlp.down_proj.weight", {kWidth, 2 * kWidth});
+  weights.add(layer + ".input_layernorm.weight", {kWidth});
+  weights.add(layer + ".post_attention_layernorm.weight", {kWidth});
+}
+
 void add_bert_layer(Weights& weights, const std::string& layer) {
   for (const char* part : {"query", "key", "value"})
     weights.add_pair(layer + ".attention.self." + part, {kWidth, kWidth}, kWidth);
@@ -140,6 +152,26 @@ void write_tiny_gpt2(const fs::path& folder) {
                          {"attn_pdrop", 0.0},
                          {"bos_token_id", kTokens - 1},
                          {"eos_token_id", kTokens - 1}});
+}
+
+void write_tiny_llama(const fs::path& folder) {
+  constexpr int kTokens = 403;
+  Weights weights;
+  weights.add("model.embed_tokens.weight", {kTokens, kWidth});
+  for (int i = 0; i < kLayers; ++i) add_llama_layer(weights, "model.layers." + std::to_string(i));
+  weights.add("model.norm.weight", {kWidth});
+  weights.add("lm_head.weight", {kTokens, kWidth});
+  weights.write(folder, {{"model_type", "llama"},
+                         {"architectures", {"LlamaForCausalLM"}},
+                         {"vocab_size", kTokens},
+                         {"max_position_embeddings", kPositions},
+                         {"hidden_size", kWidth},
+                         {"intermediate_size", 2 * kWidth},
+                         {"num_hidden_layers", kLayers},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 2},
+                         {"bos_token_id", nullptr},
+                         {"eos_token_id", nullptr}});
 }
 
 void write_tiny_bert(const fs::path& folder, int vocab_size, int classes) {

@@ -11,6 +11,9 @@ namespace lockstep::testing {
 /// A GPT-2 for the 403 tokens of unit/tokenizers/roberta.json, with inputs of at most 32, no dropout.
 void write_tiny_gpt2(const std::filesystem::path& folder);
 
+/// A Llama for the same tokens and inputs, with two heads of keys for four of queries.
+void write_tiny_llama(const std::filesystem::path& folder);
+
 /// A BERT for `vocab_size` tokens and inputs of at most 32, no dropout, with a classifier of so many classes;
 /// 0: without one.
 void write_tiny_bert(const std::filesystem::path& folder, int vocab_size, int classes = 0);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "lockstep/core/error.hpp"
+#include "options/dependent_options.hpp"
 
 using lockstep::at_least;
 using lockstep::at_most;
@@ -105,6 +106,15 @@ void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
         fmt::format("--src-lang, --tgt-lang and --forced-bos-token are for --task translation, not for {}.",
                     options.task));
   }
+  const bool generates = options.task == "text-generation" || options.task == "translation";
+  constexpr const char* kTasks = "with --task text-generation or translation";
+  program_options::check_dependent_options(option_table(), parsed,
+                                           {{"max-new-tokens", generates, kTasks},
+                                            {"num-beams", generates, kTasks},
+                                            {"do-sample", generates, kTasks},
+                                            {"temperature", generates, kTasks},
+                                            {"top-k", generates, kTasks},
+                                            {"top-p", generates, kTasks}});
   if (!options.do_sample.value_or(false)) return;
   if (options.task != "text-generation")
     throw lockstep::UsageError("--do-sample is for --task text-generation, not for " + options.task + ".");

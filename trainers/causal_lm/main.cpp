@@ -22,6 +22,10 @@ void complete(Options& options) {
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.tokenizer.empty())
     throw lockstep::UsageError("--tokenizer is missing: a new model has none of its own.");
+  if (texts::has_adapter(options) && (options.model.empty() || options.from_scratch))
+    throw lockstep::UsageError(
+        "--lora-r and --adapter train an adapter of the weights of --model, and save it alone: give --model, "
+        "without --from-scratch.");
   if (options.block_size == 1)
     throw lockstep::UsageError(
         "--block-size 1 leaves nothing to predict: the first token of a block is given.");
@@ -60,6 +64,7 @@ int train(const Accelerator& accelerator, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("causal_lm",
-                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
+  return lockstep::run_program("causal_lm", [&] {
+    return texts::run<Options>(argc, argv, {option_table(), complete, dependent_options, train});
+  });
 }

@@ -36,9 +36,6 @@ CausalLM new_model(const Options& options, const lockstep::Tokenizer& tokenizer)
                                             .num_attention_heads = options.n_head});
 }
 
-/// Logits predict the next token.
-at::Tensor labels_of(const Batch& batch) { return lockstep::models::next_labels(batch["labels"]); }
-
 /// One text, drawn as the model's folder says.
 lockstep::models::GenerationConfig sample_settings(const Options& options) {
   return {.max_new_tokens = options.sample_tokens,
@@ -55,9 +52,8 @@ CausalLM make_causal_lm(const Options& options, const lockstep::Tokenizer& token
   // Not only after the training.
   if (!options.prompt.empty())
     static_cast<void>(lockstep::models::generation_settings(options.model, sample_settings(options)));
-  if (options.from_scratch && (options.dtype != "float32" || options.quantization != "none"))
-    throw lockstep::UsageError(
-        "--dtype and --quantization need weights to load, but --from-scratch loads none: leave them out.");
+  if (options.from_scratch && options.dtype != "float32")
+    throw lockstep::UsageError("--dtype needs weights to load, but --from-scratch loads none: leave it out.");
   if (options.from_scratch) return AutoModelForCausalLM::from_config(options.model);
   return AutoModelForCausalLM::from_pretrained(options.model, texts::loading_of(options));
 }
@@ -94,8 +90,9 @@ LanguageModel make_script(const Options& options) {
   if (!options.prompt.empty() || options.from_scratch || options.packing)
     throw lockstep::UsageError(
         "--prompt, --from-scratch and --packing do not work with a TorchScript file as --model.");
-  if (texts::has_adapter(options))
-    throw lockstep::UsageError("--lora-r and --adapter do not work with a TorchScript file as --model.");
+  if (texts::has_adapter(options) || options.dtype != "float32")
+    throw lockstep::UsageError(
+        "--lora-r, --adapter and --dtype do not work with a TorchScript file as --model.");
   ScriptModel script(options.model);
   // A vocabulary is often padded to a round number.
   const at::Tensor scores =
@@ -125,7 +122,7 @@ LanguageModel make_model(const Options& options, const lockstep::Tokenizer& toke
 }
 
 std::function<lockstep::Loss(const Batch&, const Batch&)> token_loss(const Options& options) {
-  return texts::token_loss_of(labels_of, options.label_smoothing_factor);
+  return texts::token_loss_of(texts::next_token_labels, options.label_smoothing_factor);
 }
 
-lockstep::ComputeMetrics token_accuracy() { return texts::token_accuracy(labels_of); }
+lockstep::ComputeMetrics token_accuracy() { return texts::token_accuracy(texts::next_token_labels); }

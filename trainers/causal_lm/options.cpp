@@ -55,3 +55,19 @@ const lockstep::OptionTable<Options>& option_table() {
           .include(lockstep::training_argument_table());
   return table;
 }
+
+std::vector<program_options::DependentOption> dependent_options(const Options& options) {
+  const bool is_new = options.model.empty();
+  constexpr const char* kNewModel = "for a new model, without --model";
+  auto dependent = texts::dependent_adapter_options(options);
+  dependent.insert(dependent.end(),
+                   {{"model-type", is_new, kNewModel},
+                    {"n-positions", is_new, kNewModel},
+                    {"n-embd", is_new, kNewModel},
+                    {"n-layer", is_new, kNewModel},
+                    {"n-head", is_new, kNewModel},
+                    {"from-scratch", !is_new, "with --model, whose configuration it takes"},
+                    {"dtype", !is_new, "with --model, whose weights it is for"},
+                    {"sample-tokens", !options.prompt.empty(), "with --prompt: give both, or neither"}});
+  return dependent;
+}

@@ -27,11 +27,9 @@ void complete(Options& options) {
   if (options.tokenizer.empty()) options.tokenizer = options.model;
   if (options.max_length == 1)
     throw lockstep::UsageError("--max-length 1 leaves nothing to predict: the first token is given.");
-  if (options.lora_dropout > 0 && options.disable_dropout)
+  if (options.lora_r > 0 && options.lora_dropout > 0 && options.disable_dropout)
     throw lockstep::UsageError(
         "--lora-dropout has no effect while dropout is off: add --no-disable-dropout, or leave it out.");
-  if (options.precompute_ref_batch_size > 0 && !options.precompute_ref_log_probs)
-    throw lockstep::UsageError("--precompute-ref-batch-size is for --precompute-ref-log-probs: add it.");
   check_dpo_options(loss_options(options));
 }
 
@@ -68,16 +66,11 @@ bool model_is_reference(const Options& options) {
   return options.lora_r > 0 && options.reference_model.empty();
 }
 
-void precompute(const Accelerator& accelerator, const Options& options,
-                const lockstep::CollateFunction& collate, Pairs& pairs) {
-  const auto reference = load_reference(options);
-  const auto add = [&](std::shared_ptr<const lockstep::Dataset>& samples, std::int64_t batch_size) {
-    if (options.precompute_ref_batch_size > 0) batch_size = options.precompute_ref_batch_size;
-    if (samples)
-      samples = lockstep::models::precompute_reference(accelerator, reference, samples, collate, batch_size);
-  };
-  add(pairs.train, options.per_device_train_batch_size);
-  add(pairs.validation, options.per_device_eval_batch_size);
+/// The folders of that model.
+std::vector<std::string> folders_of_reference(const Options& options) {
+  if (!options.reference_model.empty()) return {options.reference_model};
+  if (!options.adapter.empty()) return {options.model, options.adapter};
+  return {options.model};
 }
 
 int train(const Accelerator& accelerator, const Options& options) {
@@ -92,7 +85,11 @@ int train(const Accelerator& accelerator, const Options& options) {
   // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   const auto collate = lockstep::models::preference_collate(texts::padding_token(tokenizer));
-  if (options.precompute_ref_log_probs) precompute(accelerator, options, collate, pairs);
+  if (options.precompute_ref_log_probs) {
+    pairs = with_reference(pairs,
+                           {[&] { return load_reference(options); }, collate, folders_of_reference(options)},
+                           options, accelerator);
+  }
   torch::manual_seed(options.seed);
   auto init = accelerator.sharded_init();
   const auto model = load(options.model, options);
@@ -123,6 +120,7 @@ int train(const Accelerator& accelerator, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("dpo",
-                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
+  return lockstep::run_program("dpo", [&] {
+    return texts::run<Options>(argc, argv, {option_table(), complete, dependent_options, train});
+  });
 }

@@ -48,13 +48,20 @@ const lockstep::OptionTable<Options>& option_table() {
                "Train without the dropout of model and adapter.")
           .add("precompute-ref-log-probs", &Options::precompute_ref_log_probs,
                "Compute the reference before the training, which then needs neither its memory nor its time. "
-               "Each start computes it again, also one that resumes a run.")
+               "The result is cached, as tokens are.")
           .add("precompute-ref-batch-size", &Options::precompute_ref_batch_size,
                "The pairs of a rank at a time for that; 0: the batch size of the training or evaluation.",
                at_least(0))
           .include(texts::adapter_option_table())
           .include(lockstep::training_argument_table());
   return table;
+}
+
+std::vector<program_options::DependentOption> dependent_options(const Options& options) {
+  auto dependent = texts::dependent_adapter_options(options);
+  dependent.push_back({"precompute-ref-batch-size", options.precompute_ref_log_probs,
+                       "with --precompute-ref-log-probs: give both, or neither"});
+  return dependent;
 }
 
 lockstep::models::DpoOptions loss_options(const Options& options) {

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/models/dpo.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "options/dependent_options.hpp"
 #include "text/adapter.hpp"
 
 /// Options beside the training arguments; `--help` shows the same. They have the names of trl's DPOConfig.
@@ -33,6 +35,9 @@ struct Options : lockstep::TrainingArguments, texts::AdapterOptions {
 };
 
 const lockstep::OptionTable<Options>& option_table();
+
+/// Those that have an effect only together with others.
+std::vector<program_options::DependentOption> dependent_options(const Options& options);
 
 /// The options of the loss.
 lockstep::models::DpoOptions loss_options(const Options& options);

@@ -58,6 +58,11 @@ const lockstep::OptionTable<Options>& option_table() {
   return table;
 }
 
+std::vector<program_options::DependentOption> dependent_options(const Options& options) {
+  return {{"score-column", !options.validation_file.empty() || options.text_columns.empty(),
+           "with --validation-file, or without --text-columns"}};
+}
+
 lockstep::models::InBatchNegativesOptions loss_options(const Options& options) {
   return {.scale = options.scale, .cosine = options.similarity == "cosine", .symmetric = options.symmetric};
 }

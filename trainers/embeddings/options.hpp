@@ -7,6 +7,7 @@
 #include "lockstep/core/options.hpp"
 #include "lockstep/models/in_batch_negatives.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "options/dependent_options.hpp"
 
 /// Options beside the training arguments; `--help` shows the same.
 struct Options : lockstep::TrainingArguments {
@@ -30,6 +31,9 @@ struct Options : lockstep::TrainingArguments {
 };
 
 const lockstep::OptionTable<Options>& option_table();
+
+/// Those that have an effect only together with others.
+std::vector<program_options::DependentOption> dependent_options(const Options& options);
 
 /// The options of the loss.
 lockstep::models::InBatchNegativesOptions loss_options(const Options& options);

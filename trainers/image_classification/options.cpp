@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include "lockstep/core/error.hpp"
+#include "options/dependent_options.hpp"
 
 using lockstep::at_least;
 using lockstep::at_most;
@@ -168,5 +169,12 @@ Options complete(const lockstep::OptionTable<Options>::Parsed& parsed) {
   }
   if (!has_strategy) options.save_steps = options.checkpoint_every > 0 ? options.checkpoint_every : kNever;
   lockstep::check_training_arguments(options);
+  const bool evaluates = options.eval_strategy != lockstep::IntervalStrategy::no;
+  auto dependent = program_options::dependent_arguments(options);
+  dependent.insert(
+      dependent.end(),
+      {{"keep-last", options.save_strategy != lockstep::SaveStrategy::no, "with --checkpoint-dir"},
+       {"early-stopping-patience", evaluates, "with an --eval-strategy other than no"}});
+  program_options::check_dependent_options(option_table(), parsed, dependent);
   return options;
 }

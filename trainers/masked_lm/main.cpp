@@ -70,6 +70,7 @@ int train(const Accelerator& accelerator, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("masked_lm",
-                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
+  return lockstep::run_program("masked_lm", [&] {
+    return texts::run<Options>(argc, argv, {option_table(), complete, dependent_options, train});
+  });
 }

@@ -45,3 +45,5 @@ const lockstep::OptionTable<Options>& option_table() {
           .include(lockstep::training_argument_table());
   return table;
 }
+
+std::vector<program_options::DependentOption> dependent_options(const Options&) { return {}; }

@@ -125,6 +125,7 @@ int train(const Accelerator& accelerator, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("sequence_classification",
-                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
+  return lockstep::run_program("sequence_classification", [&] {
+    return texts::run<Options>(argc, argv, {option_table(), complete, dependent_options, train});
+  });
 }

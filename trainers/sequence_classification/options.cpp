@@ -1,5 +1,7 @@
 #include "options.hpp"
 
+#include "text/script.hpp"
+
 using lockstep::at_least;
 using lockstep::required;
 
@@ -34,4 +36,9 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("cache-dir", &Options::cache_dir, "Folder for tokenized data; default: the user's cache.")
           .include(lockstep::training_argument_table());
   return table;
+}
+
+std::vector<program_options::DependentOption> dependent_options(const Options& options) {
+  return {{"new-classifier", !texts::is_script(options.model),
+           "with a folder as --model, not with a TorchScript file"}};
 }

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "options/dependent_options.hpp"
 
 /// Options beside the training arguments; `--help` shows the same.
 struct Options : lockstep::TrainingArguments {
@@ -22,3 +24,6 @@ struct Options : lockstep::TrainingArguments {
 };
 
 const lockstep::OptionTable<Options>& option_table();
+
+/// Those that have an effect only together with others.
+std::vector<program_options::DependentOption> dependent_options(const Options& options);

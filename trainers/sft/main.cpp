@@ -16,7 +16,6 @@
 namespace {
 
 using lockstep::Accelerator;
-using lockstep::Batch;
 using lockstep::Trainer;
 using lockstep::models::AutoModelForCausalLM;
 
@@ -29,9 +28,6 @@ void complete(Options& options) {
   if (options.max_length == 1)
     throw lockstep::UsageError("--max-length 1 leaves nothing to predict: the first token is given.");
 }
-
-/// Logits predict the next token.
-at::Tensor labels_of(const Batch& batch) { return lockstep::models::next_labels(batch["labels"]); }
 
 int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
@@ -55,8 +51,8 @@ int train(const Accelerator& accelerator, const Options& options) {
        .eval_dataset = samples.validation,
        // Padding is after the texts, which do not see what follows them.
        .data_collator = lockstep::causal_lm_collate({.pad_token_id = texts::padding_token(tokenizer)}),
-       .compute_loss = texts::token_loss_of(labels_of, options.label_smoothing_factor),
-       .compute_metrics = texts::token_accuracy(labels_of)});
+       .compute_loss = texts::token_loss_of(texts::next_token_labels, options.label_smoothing_factor),
+       .compute_metrics = texts::token_accuracy(texts::next_token_labels)});
   accelerator.print("training on ", samples.train->size(), " samples of at most ", max_length, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();
@@ -71,6 +67,7 @@ int train(const Accelerator& accelerator, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::run_program("sft",
-                               [&] { return texts::run(argc, argv, option_table(), complete, train); });
+  return lockstep::run_program("sft", [&] {
+    return texts::run<Options>(argc, argv, {option_table(), complete, dependent_options, train});
+  });
 }

@@ -54,3 +54,11 @@ const lockstep::OptionTable<Options>& option_table() {
           .include(lockstep::training_argument_table());
   return table;
 }
+
+std::vector<program_options::DependentOption> dependent_options(const Options& options) {
+  auto dependent = texts::dependent_adapter_options(options);
+  dependent.insert(dependent.end(),
+                   {{"packing-strategy", options.packing, "with --packing: give both, or neither"},
+                    {"truncation-mode", !options.packing, "without --packing: its strategy decides"}});
+  return dependent;
+}

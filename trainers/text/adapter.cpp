@@ -39,28 +39,28 @@ const lockstep::OptionTable<AdapterOptions>& adapter_option_table() {
   return table;
 }
 
+std::vector<program_options::DependentOption> dependent_adapter_options(const AdapterOptions& options) {
+  const bool is_new = options.lora_r > 0;
+  constexpr const char* kNewAdapter = "with --lora-r, for a new adapter";
+  return {{"quantization", has_adapter(options),
+           "with --lora-r or --adapter: it freezes layers, of which an adapter is trained"},
+          {"lora-alpha", is_new, kNewAdapter},
+          {"lora-dropout", is_new, kNewAdapter},
+          {"lora-target-modules", is_new, kNewAdapter}};
+}
+
 lockstep::models::FromPretrainedOptions loading_of(const AdapterOptions& options) {
   lockstep::models::FromPretrainedOptions loading{.dtype = lockstep::models::dtype_of_name(options.dtype)};
-  if (options.quantization == "none") return loading;
-  if (!has_adapter(options))
-    throw lockstep::UsageError(
-        "--quantization freezes the quantized layers, so that an adapter is to be trained: give --lora-r or "
-        "--adapter.");
-  loading.quantization = lockstep::models::Nf4Options{};
+  if (options.quantization == "nf4") loading.quantization = lockstep::models::Nf4Options{};
   return loading;
 }
 
 bool has_adapter(const AdapterOptions& options) { return options.lora_r > 0 || !options.adapter.empty(); }
 
 void check_adapter(const AdapterOptions& options) {
-  const bool is_new = options.lora_r > 0;
-  if (is_new && !options.adapter.empty())
+  if (options.lora_r > 0 && !options.adapter.empty())
     throw lockstep::UsageError(
         "--lora-r creates a new adapter and --adapter loads one: give only one of them.");
-  if (is_new || options.lora_target_modules.empty()) return;
-  if (!options.adapter.empty())
-    throw lockstep::UsageError("--lora-target-modules is for a new adapter: that of --adapter has its own.");
-  throw lockstep::UsageError("--lora-target-modules is for an adapter: give it a rank with --lora-r.");
 }
 
 void add_adapter(const lockstep::models::CausalLM& model, const std::string& folder,

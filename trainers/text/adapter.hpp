@@ -6,6 +6,7 @@
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/models/auto_model.hpp"
+#include "options/dependent_options.hpp"
 
 namespace texts {
 
@@ -22,7 +23,10 @@ struct AdapterOptions {
 
 const lockstep::OptionTable<AdapterOptions>& adapter_option_table();
 
-/// How --model is loaded. Throws UsageError for --quantization without an adapter.
+/// Those that have an effect only together with others.
+std::vector<program_options::DependentOption> dependent_adapter_options(const AdapterOptions& options);
+
+/// How --model is loaded.
 lockstep::models::FromPretrainedOptions loading_of(const AdapterOptions& options);
 
 /// Whether the options ask for an adapter.

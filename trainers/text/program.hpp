@@ -1,27 +1,42 @@
 #pragma once
 
 #include <iostream>
+#include <vector>
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "options/dependent_options.hpp"
 #include "text/files.hpp"
 
 namespace texts {
 
-/// Parses the command line. `complete` then sets and checks options that depend on others, and `train` runs
-/// on the Accelerator that they describe. Returns the program's exit code.
+/// A program's own part of run().
 template <class Options>
-int run(int argc, char** argv, const lockstep::OptionTable<Options>& table, void (*complete)(Options&),
-        int (*train)(const lockstep::Accelerator&, const Options&)) {
+struct Program {
+  const lockstep::OptionTable<Options>& table;
+  /// Sets and checks options that depend on others.
+  void (*complete)(Options&);
+  /// Those beside the training arguments that have an effect only together with others.
+  std::vector<program_options::DependentOption> (*dependent)(const Options&);
+  int (*train)(const lockstep::Accelerator&, const Options&);
+};
+
+/// Parses and checks the command line, and trains on the Accelerator that it describes. Returns the program's
+/// exit code.
+template <class Options>
+int run(int argc, char** argv, const Program<Options>& program) {
+  const auto& table = program.table;
   const auto parsed = table.parse(argc, argv);
   if (parsed.help) {
     std::cout << table.help();
     return 0;
   }
   Options options = parsed.options;
-  complete(options);
+  program.complete(options);
   lockstep::check_training_arguments(options);
-  return train(lockstep::Accelerator(lockstep::accelerator_options(options)), options);
+  for (const auto& dependent : {program.dependent(options), program_options::dependent_arguments(options)})
+    program_options::check_dependent_options(table, parsed, dependent);
+  return program.train(lockstep::Accelerator(lockstep::accelerator_options(options)), options);
 }
 
 /// Writes the model with its tokenizer to the output_dir, for Hugging Face's from_pretrained, batch_inference

@@ -4,12 +4,15 @@
 
 #include <cmath>
 
+#include "lockstep/models/token_losses.hpp"
 #include "lockstep/train/metrics.hpp"
 
 namespace texts {
 
 using lockstep::Batch;
 namespace F = torch::nn::functional;
+
+at::Tensor next_token_labels(const Batch& batch) { return lockstep::models::next_labels(batch["labels"]); }
 
 lockstep::Loss token_loss(const Predicted& predicted, double smoothing) {
   const auto& [logits, labels] = predicted;

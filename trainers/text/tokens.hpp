@@ -17,6 +17,9 @@ struct Predicted {
 /// The labels of a language model's logits for a batch.
 using LabelsOf = at::Tensor (*)(const lockstep::Batch& batch);
 
+/// Those of a model whose logits predict the next token: see models::next_labels.
+at::Tensor next_token_labels(const lockstep::Batch& batch);
+
 /// The sum of the losses and the number of tokens, so that every token has the same weight, whatever the
 /// padding of its batch and the number of ranks. `smoothing`: the share of each label that is spread over the
 /// vocabulary (label_smoothing_factor).

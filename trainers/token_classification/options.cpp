@@ -43,3 +43,8 @@ const lockstep::OptionTable<Options>& option_table() {
           .include(lockstep::training_argument_table());
   return table;
 }
+
+std::vector<program_options::DependentOption> dependent_options(const Options& options) {
+  return {{"return-entity-level-metrics", !options.validation_file.empty(),
+           "with --validation-file: give both, or neither"}};
+}

@@ -60,3 +60,16 @@ const lockstep::OptionTable<Options>& option_table() {
           .include(lockstep::training_argument_table());
   return table;
 }
+
+std::vector<program_options::DependentOption> dependent_options(const Options& options) {
+  const bool is_new = options.model.empty(), evaluates = !options.validation_file.empty();
+  constexpr const char* kNewModel = "for a new model, without --model";
+  constexpr const char* kEvaluation = "with --validation-file: give both, or neither";
+  return {{"model-type", is_new, kNewModel},
+          {"d-model", is_new, kNewModel},
+          {"layers", is_new, kNewModel},
+          {"heads", is_new, kNewModel},
+          {"validation-target-file", evaluates, kEvaluation},
+          {"num-beams", evaluates, kEvaluation},
+          {"samples", evaluates, kEvaluation}};
+}

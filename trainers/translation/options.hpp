@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/core/options.hpp"
 #include "lockstep/train/training_arguments.hpp"
+#include "options/dependent_options.hpp"
 #include "text/languages.hpp"
 
 /// Options beside the training arguments; `--help` shows the same.
@@ -34,3 +36,6 @@ struct Options : lockstep::TrainingArguments, texts::Languages {
 };
 
 const lockstep::OptionTable<Options>& option_table();
+
+/// Those that have an effect only together with others.
+std::vector<program_options::DependentOption> dependent_options(const Options& options);

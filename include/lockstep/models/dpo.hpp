@@ -84,18 +84,26 @@ std::shared_ptr<ModelAdapter> dpo_model(const CausalLM& model, const DpoOptions&
 /// Log-probabilities of a reference are stacked. *Local*.
 CollateFunction preference_collate(std::int64_t pad_token_id);
 
-/// The samples of a data set with the log-probabilities of a reference, float32 scalars "ref_chosen_logps"
-/// and "ref_rejected_logps". With them, no reference is in memory or computed while the model trains, at the
-/// cost of one pass over the data and 8 bytes for each pair:
+/// The names of a reference's log-probabilities, float32 scalars, in the samples of precomputed pairs.
+constexpr const char* kReferenceChosen = "ref_chosen_logps";
+constexpr const char* kReferenceRejected = "ref_rejected_logps";
+
+/// The log-probabilities of the completions in a batch as dpo_model() takes it, by a model that is whole, on
+/// the model's device, without a graph: float32 [pairs]. *Local*.
+OfPairs completion_log_probs(const CausalLM& model, const Batch& batch, std::int64_t logits_at_a_time = 0);
+
+/// The samples of a data set with the log-probabilities of a reference. With them, no reference is in memory
+/// or computed while the model trains, at the cost of one pass over the data and 8 bytes for each pair:
 ///
 ///     auto collate = models::preference_collate(pad);
 ///     auto pairs = models::precompute_reference(accelerator, reference, tokens, collate);
 ///     auto trained = models::dpo_model(model, {.precomputed_reference = true});
 ///
-/// Nothing is kept: a program that is started again, also one that resumes a run, computes it again.
-/// Each rank computes a part, `batch_size` pairs at a time, in the Accelerator's precision, and all get the
-/// result. `reference`: whole on each rank; it is frozen, and moved to the Accelerator's device in evaluation
-/// mode. *Collective*. Throws UsageError for a batch_size below 1.
+/// Nothing is kept: a program that is started again, also one that resumes a run, computes it again. (The
+/// program `dpo` keeps it: a map() over its rows calls completion_log_probs().) The ranks compute batches of
+/// `batch_size` pairs in turn, in the Accelerator's precision, and exchange the results every few batches, so
+/// that none is far ahead of the others. `reference`: whole on each rank; it is frozen, and moved to the
+/// Accelerator's device in evaluation mode. *Collective*. Throws UsageError for a batch_size below 1.
 std::shared_ptr<const Dataset> precompute_reference(const Accelerator& accelerator, const CausalLM& reference,
                                                     std::shared_ptr<const Dataset> pairs,
                                                     const CollateFunction& collate,
