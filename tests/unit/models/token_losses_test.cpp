@@ -7,7 +7,8 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 #include <algorithm>
-
+#include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "lockstep/models/token_loss_model.hpp"
 #include "lockstep/models/trainer_model.hpp"
 #include "lockstep/train/mixed_precision.hpp"
+#include "lockstep/train/trainer.hpp"
 #include "support/peak_bytes.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -198,6 +200,41 @@ TEST(TokenLossesOf, AVocabularyOf128000NeedsNoWholeLogits) {
   EXPECT_LT(peak_of(0, true), 5 * kLogits / 2);
 }
 
+template <class Model>
+CausalLM as_causal(const Model& model) {
+  return CausalLM(std::static_pointer_cast<CausalLMImpl>(model.ptr()));
+}
+
+/// Eight texts of 64 tokens.
+class Counting final : public Dataset {
+ public:
+  std::int64_t size() const override { return 8; }
+  Example get(std::int64_t index, const SampleContext&) const override {
+    Example example;
+    example.set("input_ids", at::arange(64) + index);
+    example.set("labels", at::arange(64) + index);
+    return example;
+  }
+};
+
+/// All logits of its 512 tokens are 262 MB, too; an evaluation has those of a batch, and keeps none.
+TEST(TokenLossesOf, AnEvaluationKeepsNoLogits) {
+  constexpr std::int64_t kMany = 128000, kTokensOfBatch = 64;
+  Gpt2LMHeadModel model(
+      Gpt2Config{.vocab_size = kMany, .n_positions = 64, .n_embd = 8, .n_layer = 1, .n_head = 1});
+  const testing::TemporaryFolder folder;
+  TrainingArguments args{.output_dir = (folder.path() / "out").string(), .report_to = {"none"}};
+  args.per_device_eval_batch_size = 1;
+  args.disable_tqdm = true;
+  const Accelerator accelerator(World::single(), {.device = "cpu"});
+  Trainer trainer(accelerator, args,
+                  {.model = trainer_model(as_causal(model)), .eval_dataset = std::make_shared<Counting>()});
+  LogValues values;
+  const auto peak = testing::PeakBytes::of([&] { values = trainer.evaluate(); });
+  EXPECT_NEAR(values.at(0).second, std::log(static_cast<double>(kMany)), 0.1) << values.at(0).first;
+  EXPECT_LT(peak, 4 * kMany * kTokensOfBatch * 4);
+}
+
 /// Every language model. True if a bit of losses in parts differs: of small models all may be equal, on some
 /// processors.
 template <class Model, class Losses>
@@ -233,11 +270,6 @@ bool expect_parts_of_causal(const CausalLM& model, std::int64_t words) {
   EXPECT_NEAR((losses.loss_sum / losses.loss_weight).item<double>(), mean.item<double>(), 1e-5);
   EXPECT_EQ(losses.loss_weight.item<std::int64_t>(), 22);
   return differ;
-}
-
-template <class Model>
-CausalLM as_causal(const Model& model) {
-  return CausalLM(std::static_pointer_cast<CausalLMImpl>(model.ptr()));
 }
 
 TEST(LanguageModels, LossesInPartsAreThoseOfWholeLogits) {
