@@ -371,7 +371,7 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   hang_detector_ = HangDetector({.timeout = options_.heartbeat_timeout,
                                  .sees_all_ranks = options_.sees_all_ranks && !has_torchrun_nodes()});
   actions_.begin_round(round_);
-  begin_recovery(order, assignments.front().world_size);
+  begin_recovery(order, assignments.front().world_size, now);
   if (order.size() > 1)
     notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, assignments));
   for (std::size_t i = 0; i < order.size(); ++i) {

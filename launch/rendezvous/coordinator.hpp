@@ -163,7 +163,8 @@ class Coordinator {
   void compare_clocks(const Node& node);
   void on_rank_failed(const Node& node, const RankFailed& failed);
   void on_rank_ended(const Node& node, const RankEnded& ended, Time now);
-  void begin_recovery(const std::vector<Node*>& order, int world_size);
+  void begin_recovery(const std::vector<Node*>& order, int world_size, Time now);
+  std::string last_activity(int rank) const;
   void stop_if_given_up();
   void on_round_ended(Node& node, const RoundEnded& ended, Time now);
   void on_draining(Node& node, int signal, Time now);

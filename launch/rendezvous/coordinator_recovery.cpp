@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "lockstep/core/runtime/program.hpp"
@@ -11,7 +12,7 @@
 namespace lockstep::launch {
 
 /// Ranks connect with the number of restarts as prefix of their keys (Store::connect).
-void Coordinator::begin_recovery(const std::vector<Node*>& order, int world_size) {
+void Coordinator::begin_recovery(const std::vector<Node*>& order, int world_size, Time now) {
   recovery_.reset();
   if (options_.recovery.max_recoveries == 0) return;
   if (order.size() != 1 || order.front()->info.own_store) {
@@ -31,7 +32,17 @@ void Coordinator::begin_recovery(const std::vector<Node*>& order, int world_size
                                   const std::string& value) { actions_.write(prefix + key, value); },
           .replace = [this, node](const ReplaceRank& rank) { actions_.send(node, rank); },
           .kill = [this, node](const KillRank& rank) { actions_.send(node, rank); },
-          .say = [this](const std::string& text) { notify(text); }});
+          .say = [this](const std::string& text) { notify(text); },
+          .activity = [this](int rank) { return last_activity(rank); }},
+      now);
+}
+
+std::string Coordinator::last_activity(int rank) const {
+  for (const auto& node : nodes_) {
+    const auto found = std::ranges::find(node.ranks, rank, &RankStatus::rank);
+    if (found != node.ranks.end() && found->beat) return found->beat->text();
+  }
+  return "";
 }
 
 void Coordinator::on_rank_report(const std::string& text, Time now) {

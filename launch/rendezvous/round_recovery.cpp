@@ -12,8 +12,17 @@ namespace lockstep::launch {
 
 using elastic::RankReport;
 
-RoundRecovery::RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions)
-    : options_(options), round_(round), ranks_(ranks), actions_(std::move(actions)) {}
+namespace {
+
+/// A new process does what the first ones did before their training. It may take so many times as long as
+/// the slowest of them, on a machine that is busier now, and --recovery-timeout.
+constexpr int kLongestSetUp = 3;
+
+}  // namespace
+
+RoundRecovery::RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions,
+                             Time now)
+    : options_(options), round_(round), ranks_(ranks), actions_(std::move(actions)), started_(now) {}
 
 void RoundRecovery::on_report(const std::string& text, Time now) {
   if (is_over_) return;
@@ -28,6 +37,9 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
     case RankReport::What::begun:
       begun_.insert(report.process.rank);
       if (static_cast<int>(begun_.size()) < ranks_ || planner_) return;
+      options_.replacement_timeout =
+          options_.park_timeout +
+          kLongestSetUp * std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
       planner_.emplace(options_, std::vector<int>(static_cast<std::size_t>(ranks_), 0));
       for (const auto& rank : finished_) act(planner_->on_finished(1, rank), now);
       return;
@@ -99,7 +111,9 @@ void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
                                        planner_->recoveries(), options_.max_recoveries));
             },
             [&](const elastic::Kill& kill) {
-              actions_.say(elastic::describe(kill.process) + " " + kill.why + ": killing it");
+              const std::string activity = actions_.activity(kill.process.rank);
+              actions_.say(fmt::format("{} {}{}: killing it", elastic::describe(kill.process), kill.why,
+                                       activity.empty() ? "" : ", last seen in " + activity));
               actions_.kill({.round = round_, .rank = kill.process.rank, .process = kill.process.process});
             },
             [&](const elastic::Replace& replace) {

@@ -28,9 +28,12 @@ class RoundRecovery {
     std::function<void(const KillRank&)> kill;
     /// A line for the user.
     std::function<void(const std::string&)> say;
+    /// What the process of a rank was last seen in: "forward, step 57"; "" if it never told.
+    std::function<std::string(int rank)> activity;
   };
 
-  RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions);
+  /// The ranks of the round are started `now`.
+  RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions, Time now);
 
   /// A key of the ranks' has changed: `text` is its value.
   void on_report(const std::string& text, Time now);
@@ -64,6 +67,7 @@ class RoundRecovery {
   bool is_over_ = false;
   bool gave_up_ = false;
   std::string why_not_;
+  Time started_;
   Time since_{};
 };
 

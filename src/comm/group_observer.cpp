@@ -17,9 +17,7 @@ void observe(const ProcessGroup& group, const std::shared_ptr<GroupObserver>& ob
 
 ProcessGroup join_generation(int rank, int size, const Store& store, std::uint64_t generation,
                              const ProcessGroupOptions& options) {
-  ProcessGroup group = ProcessGroup::join(rank, size, store, options, generation);
-  group.impl_->family->is_newcomer = true;
-  return group;
+  return ProcessGroup::join(rank, size, store, options, generation);
 }
 
 bool is_newcomer(const ProcessGroup& group) noexcept { return group.impl_->family->is_newcomer; }

@@ -36,10 +36,11 @@ class GroupObserver {
 /// Registers an observer of `group` and of the groups around it. It is called as long as it exists. *Local*.
 void observe(const ProcessGroup& group, const std::shared_ptr<GroupObserver>& observer);
 
-/// Joins a group as a process that replaces a lost one, while the other ranks form it again as that
-/// generation: ProcessGroup::reform(). Until take_part() it is a newcomer: what it prepares compares itself
-/// with the other ranks' objects, as their observers do meanwhile, but sends no values. *Collective* with
-/// them.
+/// The group of a process that replaces a lost one, for its set-up: it has its rank and size, but meets the
+/// others only when all form the group as that generation, by ProcessGroup::reform(generation). Until then
+/// each operation is refused with a UsageError, and what it prepares sends and compares nothing; its
+/// observers do, when the group is formed, as those of the other ranks. It is a newcomer until take_part().
+/// `generation` is above 1. *Local*.
 ProcessGroup join_generation(int rank, int size, const Store& store, std::uint64_t generation,
                              const ProcessGroupOptions& options = {});
 bool is_newcomer(const ProcessGroup& group) noexcept;

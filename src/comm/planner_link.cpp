@@ -1,17 +1,13 @@
 #include "comm/planner_link.hpp"
 
-#include <fmt/core.h>
-
 #include <chrono>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/group_key_value_store.hpp"
-#include "comm/group_observer.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/environment.hpp"
-#include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -39,10 +35,6 @@ elastic::Decision PlannerLink::await_decision(elastic::Generation generation) {
   return elastic::decision_from(await(elastic::decision_key(generation)));
 }
 
-elastic::Decision PlannerLink::decision(elastic::Generation generation) {
-  return elastic::decision_from(store_->get(elastic::decision_key(generation)));
-}
-
 bool PlannerLink::await_end(elastic::Generation generation) {
   return await(elastic::end_key(generation)) == elastic::kMayLeave;
 }
@@ -57,16 +49,18 @@ std::optional<elastic::Replacement> replacement_of_this_process() {
       find_variable(process_environment(), elastic::kReplacesVariable).value_or(""));
 }
 
-ProcessGroup join_recovery(int rank, int size, const Store& store, const elastic::Replacement& replacement,
-                           const ProcessGroupOptions& options) {
-  PlannerLink link(store, {.rank = rank, .process = replacement.process});
-  link.report({.what = elastic::RankReport::What::parked,
-               .process = link.self(),
-               .generation = replacement.generation});
-  const elastic::Decision decision = link.await_decision(replacement.generation);
-  if (!decision.plan)
-    throw Error(fmt::format("rank {}: the lost process is not replaced after all: {}", rank, decision.why));
-  return join_generation(rank, size, store, decision.plan->generation, options);
+void report_refusal(const Store& store, int rank, const std::string& why) noexcept {
+  try {
+    const auto replacement = replacement_of_this_process();
+    if (!replacement) return;
+    PlannerLink link(store, {.rank = rank, .process = replacement->process});
+    link.report({.what = elastic::RankReport::What::refused,
+                 .process = link.self(),
+                 .generation = replacement->generation,
+                 .why = why});
+  } catch (const std::exception&) {
+    // The caller throws what matters.
+  }
 }
 
 bool has_failed_operation(const ProcessGroup& group) {

@@ -24,8 +24,6 @@ class PlannerLink {
   void report(const elastic::RankReport& report);
   /// What happens in `generation`, for which this rank has reported that it is parked.
   elastic::Decision await_decision(elastic::Generation generation);
-  /// The same if it is known already.
-  elastic::Decision decision(elastic::Generation generation);
   /// True: all ranks have finished `generation`. False: it was revoked, and others need this one.
   bool await_end(elastic::Generation generation);
   /// The same number on all ranks and on those that replace them: rank 0's first.
@@ -41,10 +39,10 @@ class PlannerLink {
 /// What LOCKSTEP_REPLACES says about this process.
 std::optional<elastic::Replacement> replacement_of_this_process();
 
-/// Joins the job's group in a process that replaces a lost one: waits until the others wait too, and forms
-/// the group with them. Throws Error if the planner has given up meanwhile.
-ProcessGroup join_recovery(int rank, int size, const Store& store, const elastic::Replacement& replacement,
-                           const ProcessGroupOptions& options);
+/// Tells the planner that this process, which replaces a lost one, has a mistake in its set-up that the next
+/// one would repeat. Does nothing in other processes, and if the planner cannot be reached. `store`: the
+/// job's.
+void report_refusal(const Store& store, int rank, const std::string& why) noexcept;
 
 /// Whether an operation of the group on CPUs has failed on this rank, so that no other one runs. *Local*.
 bool has_failed_operation(const ProcessGroup& group);

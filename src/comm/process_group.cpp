@@ -14,6 +14,7 @@
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/diagnostics/liveness_probe.hpp"
 #include "comm/diagnostics/peer_status.hpp"
+#include "comm/group_observer.hpp"
 #include "comm/planner_link.hpp"
 #include "comm/process_group_impl.hpp"
 #include "lockstep/core/error.hpp"
@@ -113,7 +114,7 @@ ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& o
   if (world.world_size == 1) return ProcessGroup(world.rank, world.world_size, Store::in_memory(), options);
   const auto [store, is_first] = next_job_store(world, options.join_timeout);
   if (const auto replacement = comm::replacement_of_this_process(); replacement && is_first)
-    return comm::join_recovery(world.rank, world.world_size, store, *replacement, options);
+    return comm::join_generation(world.rank, world.world_size, store, replacement->generation, options);
   return ProcessGroup(world.rank, world.world_size, store, options);
 }
 
@@ -146,6 +147,7 @@ void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   impl_->throw_if_aborted("barrier");
+  impl_->throw_if_provisional("barrier");
   const auto begin = std::chrono::steady_clock::now();
   if (impl_->options.device.is_cuda()) wait_for_device(*impl_->who, impl_->options.device, timeout);
   const auto waited =

@@ -11,6 +11,7 @@
 #include "comm/cuda/plugin.hpp"
 #include "comm/diagnostics/liveness_probe.hpp"
 #include "comm/diagnostics/peer_status.hpp"
+#include "comm/planner_link.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "comm/transport/transport.hpp"
 #include "core/runtime/call_within.hpp"
@@ -119,9 +120,17 @@ ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path,
       is_outermost(true),
       root(group_store),
       family(std::make_shared<Family>()),
-      generation(first_generation),
-      attempted(first_generation) {
-  connections = connect(origin, store_of(first_generation), nullptr, {});
+      generation(first_generation == 1 ? 1 : first_generation - 1),
+      attempted(generation.load()) {
+  if (first_generation == 1) {
+    connections = connect(origin, store_of(1), nullptr, {});
+    return;
+  }
+  family->is_newcomer = true;
+  family->set_up = std::make_shared<comm::LonelySetUp>(
+      *who,
+      [origin, rank = members.rank](const std::string& text) { comm::report_refusal(origin, rank, text); });
+  connections = provisional(origin, nullptr);
 }
 
 ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path, const Impl& parent,
@@ -134,8 +143,28 @@ ProcessGroup::Impl::Impl(const GroupInfo& group_members, std::string group_path,
       root(parent.root),
       family(parent.family),
       generation(parent.generation.load()) {
-  connections =
-      connect(parent.connections->origin, group_store, parent.connections->diagnostics, nccl_parent);
+  const Connections& known = *parent.connections;
+  connections = family->set_up ? provisional(known.origin, known.diagnostics)
+                               : connect(known.origin, group_store, known.diagnostics, nccl_parent);
+}
+
+std::unique_ptr<Connections> ProcessGroup::Impl::provisional(
+    const Store& origin, std::shared_ptr<comm::Diagnostics> diagnostics) const {
+  if (has_nccl(options)) throw UsageError(*who + ": a group with NCCL cannot be joined by a new process");
+  const Store own = Store::in_memory();
+  if (!diagnostics) {
+    DiagnosticsOptions wanted =
+        options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment();
+    wanted.check = CollectiveCheckLevel::off;
+    diagnostics = std::make_shared<comm::Diagnostics>(members, own.with_prefix("peer_monitor"), wanted);
+  }
+  auto tracker = std::make_shared<comm::OperationTracker>(
+      diagnostics, comm::OperationTracker::Scope{members, path, options.timeout}, "none", own);
+  const auto cpu = c10::make_intrusive<comm::CpuBackend>(
+      members.rank, members.size(), comm::provisional_transport(family->set_up), std::move(tracker), -1);
+  return std::make_unique<Connections>(
+      Connections{diagnostics, origin, own, coordination::Barrier(comm::make_session(own, members)),
+                  make_group(members, path, own, options, cpu, {}), cpu.get()});
 }
 
 std::unique_ptr<Connections> ProcessGroup::Impl::connect(const Store& origin, const Store& group_store,

@@ -18,6 +18,7 @@
 #include "comm/group_key_value_store.hpp"
 #include "comm/group_observer.hpp"
 #include "comm/join_group.hpp"
+#include "comm/transport/provisional_transport.hpp"
 #include "comm/work_description.hpp"
 #include "comm/work_impl.hpp"
 #include "coordination/barrier.hpp"
@@ -62,13 +63,15 @@ struct ProcessGroup::Impl {
     std::vector<Subgroup> subgroups;  // In the order in which they were made, which is that of all ranks.
     std::vector<std::weak_ptr<comm::GroupObserver>> observers;
     std::atomic<bool> is_newcomer{false};  // See group_observer.hpp.
+    /// While the groups of a newcomer have no connections yet.
+    std::shared_ptr<const comm::LonelySetUp> set_up;
     bool is_reforming = false;
     std::string reform_abort;  // Why the generation that is being formed was aborted already.
   };
 
   /// `origin` is the program's store, `group_store` the same with this group's key prefix. A subgroup gets
-  /// its parent's family and diagnostics; the outermost group creates them. `first_generation`: of the
-  /// outermost group of a process that replaces another one.
+  /// its parent's family and diagnostics; the outermost group creates them. `first_generation` above 1: the
+  /// process replaces another one, and its groups are provisional until it is formed: reform().
   Impl(const GroupInfo& group_members, std::string group_path, const Store& origin, const Store& group_store,
        const ProcessGroupOptions& group_options, std::uint64_t first_generation = 1);
   Impl(const GroupInfo& group_members, std::string group_path, const Impl& parent, const Store& group_store,
@@ -81,6 +84,13 @@ struct ProcessGroup::Impl {
   /// *Collective*.
   std::unique_ptr<Connections> connect(const Store& origin, const Store& group_store,
                                        std::shared_ptr<comm::Diagnostics> known, NcclParent nccl);
+  /// The same for a newcomer in its set-up: nobody else has a part in it. *Local*.
+  std::unique_ptr<Connections> provisional(const Store& origin,
+                                           std::shared_ptr<comm::Diagnostics> known) const;
+  /// Throws UsageError in a newcomer's set-up. `what`: the operation.
+  void throw_if_provisional(const char* what) const {
+    if (family->set_up) family->set_up->refuse(what);
+  }
   /// The keys of a generation of the outermost group.
   Store store_of(std::uint64_t number) const;
   /// The subgroup of `group` with these ranks, which include this rank.

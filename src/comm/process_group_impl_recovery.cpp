@@ -156,6 +156,7 @@ void ProcessGroup::Impl::reform(std::uint64_t wanted) {
     throw;
   }
   replace_connections(rebuilt, wanted);
+  family->set_up.reset();
   const std::string aborted = set_reforming(false);
   rebuilt.clear();  // Ends the threads and connections of the last generation.
   if (!aborted.empty()) abort(aborted);

@@ -86,9 +86,12 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
     if (!complaint.empty()) throw UsageError(complaint);
     return;
   }
-  state_->check_agreement(complaint);
   state_->has_buffers = !buffers.empty();
-  if (!comm::is_newcomer(group)) {
+  if (comm::is_newcomer(group)) {
+    // It compares itself with the others when it meets them: DdpState::reseat().
+    if (!complaint.empty()) throw UsageError(complaint);
+  } else {
+    state_->check_agreement(complaint);
     // Frozen parameters too: every rank must start from the same values.
     state_->broadcast(parallel::without_repeats(parameters), 0);
     if (options.broadcast_buffers) state_->broadcast(parallel::without_repeats(buffers), 0);
@@ -132,7 +135,7 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
                      state_->options.sparse_parameters.front() + "'");
   }
   if (state_->reducer == nullptr) return;
-  parallel::check_same_hook(state_->group, hook->name());
+  if (!comm::is_newcomer(state_->group)) parallel::check_same_hook(state_->group, hook->name());
   state_->require_hook_runner().set_hook(std::move(hook));
   state_->has_own_hook = true;
 }

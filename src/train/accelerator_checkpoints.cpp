@@ -12,6 +12,7 @@
 #include "train/accumulation_window.hpp"
 #include "train/elastic/step_seed.hpp"
 #include "train/model_content.hpp"
+#include "train/training_scope.hpp"
 
 namespace lockstep {
 namespace {
@@ -162,10 +163,11 @@ LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint
   const LatestCheckpoint latest = latest_from(process_group().broadcast_object(found));
   if (latest.checkpoint) {
     for (const auto& hook : *state_->load_hooks) hook(latest.checkpoint->path);
-    if (!state_->seed_before_load) state_->seed_before_load = train::seed_of_generator();
+    state_->seed_before_load = train::TrainingScope::seed_of(*this);
     ++state_->loads;
     state_->loaded_step = static_cast<std::uint64_t>(latest.checkpoint->info.step);
     state_->prepared.state(gradients()->scaling()).load(*this, *latest.checkpoint);
+    state_->loaded_seed = train::seed_of_generator();
     process_heartbeat().resumed_at(static_cast<std::uint64_t>(latest.checkpoint->info.step));
     trackers_resume_at(latest.checkpoint->info.step);
   }

@@ -43,6 +43,7 @@ struct Accelerator::State final : comm::GroupObserver {
   /// Of the state that was loaded last.
   std::uint64_t loaded_step = 0;
   std::optional<std::uint64_t> seed_before_load = {};
+  std::uint64_t loaded_seed = 0;  // The seed that the load has left.
   /// See TrainingScope.
   std::function<void()> commit_step;
   std::vector<train::ElasticPart*> elastic_parts;

@@ -36,7 +36,9 @@ std::uint64_t TrainingScope::loaded_step(const Accelerator& accelerator) {
 }
 
 std::uint64_t TrainingScope::seed_of(const Accelerator& accelerator) {
-  return accelerator.state_->seed_before_load.value_or(seed_of_generator());
+  const std::uint64_t seed = seed_of_generator();
+  const auto& before = accelerator.state_->seed_before_load;
+  return before && seed == accelerator.state_->loaded_seed ? *before : seed;
 }
 
 void TrainingScope::on_commit(const Accelerator& accelerator, std::function<void()> commit) {
@@ -47,6 +49,23 @@ void TrainingScope::resume_at(const Accelerator& accelerator, std::uint64_t step
   Accelerator handle = accelerator;
   handle.trackers_resume_at(static_cast<std::int64_t>(step));
   process_heartbeat().resumed_at(step);
+}
+
+void TrainingScope::commit(const Accelerator& accelerator) {
+  if (const auto& commit = accelerator.state_->commit_step) commit();
+}
+
+void TrainingScope::drop_tracked_after(const Accelerator& accelerator, std::int64_t step) {
+  Accelerator handle = accelerator;
+  handle.trackers_resume_at(step);
+}
+
+void TrainingScope::add_elastic_part(const Accelerator& accelerator, ElasticPart& part) {
+  accelerator.state_->elastic_parts.push_back(&part);
+}
+
+void TrainingScope::remove_elastic_part(const Accelerator& accelerator, const ElasticPart& part) {
+  std::erase(accelerator.state_->elastic_parts, &part);
 }
 
 const std::vector<ElasticPart*>& TrainingScope::elastic_parts(const Accelerator& accelerator) {

@@ -22,12 +22,20 @@ class TrainingScope {
   static AccumulationWindow& window_of(const Accelerator& accelerator);
   /// The step of the state that was loaded last; 0 if none was.
   static std::uint64_t loaded_step(const Accelerator& accelerator);
-  /// The seed of the CPU's generator as the program has set it: before a state was loaded, which replaces it.
+  /// The seed of the CPU's generator as the program has set it, after or before a state was loaded, which
+  /// replaces it.
   static std::uint64_t seed_of(const Accelerator& accelerator);
   /// What Checkpoints::after_step() calls before anything else; null: nothing.
   static void on_commit(const Accelerator& accelerator, std::function<void()> commit);
   /// The state of this step was received from another rank, as if a checkpoint of it had been loaded.
   static void resume_at(const Accelerator& accelerator, std::uint64_t step);
+  /// Calls what on_commit() has set.
+  static void commit(const Accelerator& accelerator);
+  /// Trackers drop what they have of later steps.
+  static void drop_tracked_after(const Accelerator& accelerator, std::int64_t step);
+  /// `part` must be removed before it is destroyed.
+  static void add_elastic_part(const Accelerator& accelerator, ElasticPart& part);
+  static void remove_elastic_part(const Accelerator& accelerator, const ElasticPart& part);
   static const std::vector<ElasticPart*>& elastic_parts(const Accelerator& accelerator);
   /// Forgets what it has prepared.
   ~TrainingScope();

@@ -14,7 +14,6 @@
 #include <torch/utils.h>
 #include <unistd.h>
 
-#include <fcntl.h>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -37,11 +36,14 @@
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "lockstep/train/elastic.hpp"
+#include "lost_ranks.hpp"
+#include "trainer_of_probe.hpp"
 
 namespace {
 
 using lockstep::Accelerator;
 using lockstep::Checkpoints;
+using lockstep::testing::LostRanks;
 using std::chrono::milliseconds;
 
 struct Options {
@@ -67,13 +69,20 @@ struct Options {
   bool agree = true;
   std::string backend = "auto";
   /// Ranks that are lost in the middle of the training and replaced (lockstep run --max-recoveries): how
-  /// many, spread over the first `losses_until` steps; and how, a text of letters: see Losses.
+  /// many, spread over the first `losses_until` steps; and how, a text of letters: see LostRanks.
   std::int64_t losses = 0;
   std::int64_t losses_until = 150;
   std::string ways = "kbxe2";
   /// The only rank that is lost; -1: a random one.
   std::int64_t lost_rank = -1;
+  /// What the program does wrong around run_elastic(): "collective" in its set-up; "objects", of which a new
+  /// process makes more; "swallow" of the exception in the body, which goes on.
+  std::string misuse;
   bool asynchronous = false;
+  /// Seconds until an operation that a rank does not join has failed.
+  std::int64_t timeout = 40;
+  /// The training is a Trainer's, and only the options about lost ranks apply.
+  bool trainer = false;
 };
 
 const lockstep::OptionTable<Options>& option_table() {
@@ -98,6 +107,9 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("losses-until", &Options::losses_until, "The last step in which one may be.")
           .add("ways", &Options::ways, "How they are lost.")
           .add("lost-rank", &Options::lost_rank, "Which one is lost.")
+          .add("timeout", &Options::timeout, "Of operations, in seconds.")
+          .add("trainer", &Options::trainer, "Train by Trainer.")
+          .add("misuse", &Options::misuse, "What is done wrong.")
           .add("agree", &Options::agree, "Checkpoints and stopping at all.");
   return table;
 }
@@ -136,79 +148,6 @@ void obey_files(const Options& options, int rank) {
   if (asked("throw")) throw lockstep::Error("an exception was asked for.");
   if (asked("leave")) std::_Exit(0);
 }
-
-/// The losses of ranks, planned from the seed, each carried out once by whichever process of its rank gets
-/// there:
-///
-///     k  SIGKILL at a random moment within 8 ms        x  an exception
-///     b  SIGKILL in the middle of a backward           e  exit(0)
-///     2  as k, and the successor is killed too, before its training
-///     s  an exception in the same step of every process
-class LostRanks {
- public:
-  LostRanks(const Options& options, int rank, int ranks) : folder_(options.out), rank_(rank) {
-    std::mt19937_64 random(options.seed);
-    const auto number = [&](std::int64_t end) {
-      return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
-    };
-    const std::int64_t share = options.losses == 0 ? 1 : options.losses_until / options.losses;
-    for (std::int64_t i = 0; i < options.losses; ++i) {
-      Loss loss;
-      loss.step = 2 + i * share + number(share);
-      loss.rank = static_cast<int>(number(ranks));
-      if (options.lost_rank >= 0) loss.rank = static_cast<int>(options.lost_rank);
-      loss.way =
-          options.ways[static_cast<std::size_t>(number(static_cast<std::int64_t>(options.ways.size())))];
-      loss.delay = std::chrono::microseconds(number(8000));
-      losses_.push_back(loss);
-    }
-  }
-
-  void in_set_up() const {
-    for (std::size_t i = 0; i < losses_.size(); ++i) {
-      const bool due = losses_[i].rank == rank_ && losses_[i].way == '2' && std::filesystem::exists(mark(i));
-      if (due && claim(mark(i) + ".again")) ::raise(SIGKILL);
-    }
-  }
-
-  /// Before the backward of a step.
-  void in_step(std::int64_t step, const at::Tensor& loss_value) const {
-    for (std::size_t i = 0; i < losses_.size(); ++i) {
-      const Loss& loss = losses_[i];
-      if (loss.rank != rank_ || loss.step != step) continue;
-      if (loss.way == 's') throw std::runtime_error("this step cannot be computed");
-      if (!claim(mark(i))) continue;
-      if (loss.way == 'x') throw std::runtime_error("an exception of this rank");
-      if (loss.way == 'e') std::_Exit(0);
-      if (loss.way == 'b') loss_value.register_hook([](const at::Tensor&) { ::raise(SIGKILL); });
-      if (loss.way == 'k' || loss.way == '2') {
-        std::thread([delay = loss.delay] {
-          std::this_thread::sleep_for(delay);
-          ::raise(SIGKILL);
-        }).detach();
-      }
-    }
-  }
-
- private:
-  struct Loss {
-    std::int64_t step = 0;
-    int rank = 0;
-    char way = 'k';
-    std::chrono::microseconds delay{0};
-  };
-
-  std::string mark(std::size_t number) const { return folder_ + "/lost." + std::to_string(number); }
-  static bool claim(const std::string& path) {
-    const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
-    if (file >= 0) ::close(file);
-    return file >= 0;
-  }
-
-  std::string folder_;
-  int rank_;
-  std::vector<Loss> losses_;
-};
 
 class Losses {
  public:
@@ -257,13 +196,31 @@ at::Tensor evaluate(const Accelerator& accelerator, torch::nn::Sequential& net, 
   return accelerator.reduce(sum);
 }
 
+void compute_gradients(Accelerator& accelerator, const at::Tensor& loss, const Options& options) {
+  try {
+    accelerator.backward(loss);
+  } catch (const lockstep::CommunicationError&) {
+    if (options.misuse != "swallow") throw;
+  }
+}
+
+lockstep::testing::LossPlan plan_of(const Options& options) {
+  return {.folder = options.out,
+          .seed = options.seed,
+          .losses = options.losses,
+          .until = options.losses_until,
+          .ways = options.ways,
+          .lost_rank = options.lost_rank};
+}
+
 int run(const Options& options) {
+  if (options.trainer) return lockstep::testing::train_by_trainer(plan_of(options));
   Accelerator accelerator({.device = "cpu",
                            .backend = lockstep::comm_backend_from(options.backend),
-                           .timeout = std::chrono::seconds(40)});
+                           .timeout = std::chrono::seconds(options.timeout)});
   const int rank = accelerator.process_index();
   std::ofstream(options.out + "/pids." + std::to_string(rank), std::ios::app) << ::getpid() << std::endl;
-  const LostRanks lost_ranks(options, rank, accelerator.num_processes());
+  const LostRanks lost_ranks(plan_of(options), rank, accelerator.num_processes());
   lost_ranks.in_set_up();
   auto model = make_model();
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
@@ -279,27 +236,35 @@ int run(const Options& options) {
                                         .asynchronous = options.asynchronous,
                                         .resume = options.agree ? options.resume : "never"});
   checkpoints.resume();
+  if (options.misuse == "collective") accelerator.process_group().all_reduce(torch::ones({1}));
+  std::optional<Checkpoints> more;
+  if (options.misuse == "objects" && lost_ranks.any_is_lost())
+    more.emplace(accelerator, lockstep::CheckpointOptions{.folder = ""});
   write_pid(options.out + "/pid." + std::to_string(rank));
   Losses losses(options.out, "losses", rank), evaluations(options.out, "evaluations", rank);
   const bool is_killed = plan_kill(accelerator, options);
   const auto is_last = [&] { return options.steps > 0 && checkpoints.step() >= options.steps; };
+  // At the beginning of the next step, so that none is left out after a restart or a recovery.
+  const auto evaluate_if_due = [&] {
+    const std::int64_t done = checkpoints.step();
+    if (evaluation && done > 0 && done % options.evaluate_every == 0)
+      evaluations.write(done, evaluate(accelerator, model, ddp, *evaluation));
+  };
   const int status = lockstep::run_elastic(accelerator, [&](lockstep::ElasticState&) {
     while (batches.epoch() < options.epochs && !is_last()) {
       for (auto& batch : batches) {
+        evaluate_if_due();
         const at::Tensor loss = torch::mse_loss(ddp(batch["x"]), batch["y"]);
         const bool deadly = accelerator.world().restart_count == 0 && rank == options.kill_rank &&
                             checkpoints.step() == options.kill_step;
         if (deadly) loss.register_hook([](const at::Tensor&) { ::raise(SIGKILL); });
         lost_ranks.in_step(checkpoints.step(), loss);
         opt.zero_grad();
-        accelerator.backward(loss);
+        compute_gradients(accelerator, loss, options);
         opt.step();
         scheduler.step();
         losses.write(checkpoints.step(), loss);
         std::this_thread::sleep_for(milliseconds(options.step_time));
-        // Before the checkpoint, so that no evaluation is left out after a restart.
-        if (const auto done = checkpoints.step() + 1; evaluation && done % options.evaluate_every == 0)
-          evaluations.write(done, evaluate(accelerator, model, ddp, *evaluation));
         ++steps_done;
         obey_files(options, rank);
         if (checkpoints.after_step()) {
@@ -311,6 +276,7 @@ int run(const Options& options) {
         if (is_last()) break;
       }
     }
+    evaluate_if_due();
     return 0;
   });
   if (status != 0) return status;

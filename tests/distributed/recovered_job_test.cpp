@@ -88,11 +88,12 @@ TEST_P(ALostRankIsReplaced, AndTheOthersKeepTheirProcessesAndAllBits) {
       with_lost_lines(trace_of(folder / "out", ranks), undisturbed(ranks, backend), lost, 2 * losses);
   EXPECT_TRUE(same_training(undisturbed(ranks, backend), found));
   std::vector<std::size_t> wanted(static_cast<std::size_t>(ranks), 1);
-  const int recoveries = way == std::string("2") ? 2 * losses : losses;
-  wanted[static_cast<std::size_t>(lost)] += static_cast<std::size_t>(recoveries);
+  const int processes = way == std::string("2") ? 2 * losses : losses;
+  wanted[static_cast<std::size_t>(lost)] += static_cast<std::size_t>(processes);
   EXPECT_EQ(processes_in(folder / "out", ranks), wanted) << job.err;
   EXPECT_EQ(count_files(folder / "checkpoints", ".tmp"), 0U);
-  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), recoveries) << job.err;
+  // The loss of a process in its set-up belongs to the recovery under way.
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), losses) << job.err;
 }
 
 /// Kind and size of each operation of rank 0.
@@ -120,10 +121,50 @@ TEST(ARankThatFailsInTheSameStep, EndsTheJobWithItsReportAfterThreeTimes) {
   const Finished job =
       run_in(folder, 2, {"--losses", "1", "--ways", "s", "--lost-rank", "1", "--losses-until", "40"});
   EXPECT_EQ(job.status, 1) << job.err;
-  EXPECT_TRUE(contains_all(job.err, {"3 recoveries in a row got no further than step", "FAILED: rank 1",
-                                     "this step cannot be computed"}))
+  EXPECT_TRUE(contains_all(
+      job.err, {"3 losses in a row without a new step", "FAILED: rank 1", "this step cannot be computed"}))
       << job.err;
-  EXPECT_EQ(processes_in(folder / "out", 2), (std::vector<std::size_t>{1, 4})) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "error: this step cannot be computed"), 3) << job.err;
+  EXPECT_EQ(processes_in(folder / "out", 2).front(), 1U) << job.err;
+}
+
+struct Misuse {
+  const char* name;
+  /// What the one message says.
+  Words texts;
+};
+
+class AMisuseOfRunElastic : public ::testing::TestWithParam<Misuse> {};
+INSTANTIATE_TEST_SUITE_P(Of, AMisuseOfRunElastic,
+                         ::testing::Values(Misuse{"collective",
+                                                  {"rank 1 of 2 replaces a lost process",
+                                                   "its all_reduce before", "Move it into the body"}},
+                                           Misuse{"objects",
+                                                  {"rank 1 has 2 objects for checkpoints, but rank 0 has 1",
+                                                   "make the same on every rank before run_elastic()"}},
+                                           Misuse{"swallow",
+                                                  {"run_elastic() goes on after step",
+                                                   "do not catch CommunicationError in it"}}),
+                         [](const auto& test) { return test.param.name; });
+
+/// Rank 1 is lost once. Another process would do the same again, so none is started.
+TEST_P(AMisuseOfRunElastic, EndsTheJobWithAMessageThatNamesIt) {
+  const TemporaryFolder folder;
+  const Finished job = run_in(folder, 2,
+                              {"--losses", "1", "--ways", "x", "--lost-rank", "1", "--losses-until", "10",
+                               "--misuse", GetParam().name});
+  EXPECT_NE(job.status, 0);
+  for (const auto& text : GetParam().texts) EXPECT_TRUE(contains_all(job.err, {text})) << job.err;
+  EXPECT_LE(processes_in(folder / "out", 2).back(), 2U) << job.err;
+}
+
+TEST(ALossOfAllRanks, HasNoSourceAndRestartsAllFromTheCheckpoint) {
+  const TemporaryFolder folder;
+  const Finished job = run_in(folder, 2, {"--losses", "1", "--ways", "a", "--losses-until", "40"},
+                              kRecover + Words{"--max-restarts", "1"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_TRUE(contains_all(job.err, {"no rank is left that holds the state", "restart 1 of 1"})) << job.err;
+  EXPECT_TRUE(same_training(undisturbed(2), trace_of(folder / "out", 2)));
 }
 
 TEST(ALossThatIsNotRecovered, RestartsAllFromTheCheckpoint) {

@@ -62,7 +62,8 @@ std::optional<Violation> check_end(const World& world, const WorldOptions& optio
   if (has_kind(faults, Kind::lose_node) || has_kind(faults, Kind::hurry)) return std::nullopt;
   const auto losses =
       std::ranges::count_if(faults, [](const Choice& choice) { return choice.kind != Kind::glitch; });
-  if (faults.size() > 3 || losses >= static_cast<std::ptrdiff_t>(options.nodes.size())) return std::nullopt;
+  // The third loss without a new step ends the training.
+  if (faults.size() > 2 || losses >= static_cast<std::ptrdiff_t>(options.nodes.size())) return std::nullopt;
   if (!options.stages_transfers || options.reduces_before_commit) return std::nullopt;
   if (!world.has_succeeded() && !world.has_confirmed_finish())
     return Violation{"needless", "given up although a rank remained: " + world.verdict().value_or("")};

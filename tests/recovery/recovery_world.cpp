@@ -39,7 +39,7 @@ World::World(WorldOptions options)
   for (int rank = 0; rank < size(); ++rank) {
     const RankProcess self{.rank = rank};
     first.members.push_back(self);
-    processes_.push_back({.member = Member(self, options_.objects, options_.first_step),
+    processes_.push_back({.member = Member(self, options_.first_step),
                           .node = options_.nodes[static_cast<std::size_t>(rank)],
                           .state = state,
                           .committed = options_.first_step});

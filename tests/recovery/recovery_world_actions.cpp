@@ -62,7 +62,7 @@ void World::run(int index) {
       return;
     }
     case Position::optimizer:
-      member.on_optimizer_step(process.next_object);
+      member.on_optimizer_step();
       ++process.next_object;
       // Between its first and its last optimizer, a state is neither the old one nor the new one.
       if (process.next_object == options_.objects) {
@@ -142,7 +142,6 @@ void World::carry_out(int index, const MemberActions& actions) {
                      process.position = Position::join;
                      process.collective = 0;
                    },
-                   [&](const CommitStep&) { check_commit(process); },
                    [&](const SendState& send) {
                      for (const int receiver : send.receivers)
                        group(process).transfers[static_cast<std::size_t>(receiver)] = process.state;
@@ -254,7 +253,7 @@ void World::execute_command(int node) {
       violate("fence", fmt::format("{} is started beside {}", elastic::describe(replace.process),
                                    elastic::describe(process.member.self())));
   }
-  processes_.push_back({.member = Member::replacement(replace.process, options_.objects, replace.generation),
+  processes_.push_back({.member = Member::replacement(replace.process, replace.generation),
                         .node = node,
                         .position = Position::set_up});
   processes_.back().member.stage_transfers(options_.stages_transfers);

@@ -29,8 +29,7 @@ std::string World::key() const {
       put('p', notice.index(), std::visit([](const auto& n) { return n.generation; }, notice));
     for (const auto& report : process.reports) {
       put('s', report.index(), std::visit([](const auto& r) { return r.generation; }, report));
-      if (const auto* parked = std::get_if<ReportParked>(&report))
-        put(parked->held.kind, parked->held.step, parked->held.complete);
+      if (const auto* parked = std::get_if<ReportParked>(&report)) put(parked->held.kind, parked->held.step);
     }
   }
   for (const Node& node : nodes_) {

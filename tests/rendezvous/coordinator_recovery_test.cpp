@@ -136,10 +136,37 @@ TEST(CoordinatorRecovery, WithoutASourceTheJobIsRestarted) {
 
 TEST(CoordinatorRecovery, ARankThatDoesNotParkIsKilled) {
   TwoRanks job(options_of(5));
-  job.rank_ends({1, 0}, SIGKILL);
+  job.report({.what = RankReport::What::suspect, .process = {1, 0}, .why = "connection reset"});
+  job.park({1, 0}, 2, 7);
   job.pass(std::chrono::seconds(11));
   ASSERT_EQ(job.got<KillRank>(0).size(), 1U);
   EXPECT_EQ(job.got<KillRank>(0).back().rank, 0);
+  EXPECT_NE(job.words(0).find("rank 0 has not left its training 10 s after the start"), std::string::npos)
+      << job.words(0);
+}
+
+TEST(CoordinatorRecovery, TheLastRankWithTheStateIsNotKilled) {
+  TwoRanks job(options_of(5));
+  job.rank_ends({1, 0}, SIGKILL);
+  job.pass(std::chrono::seconds(11));
+  EXPECT_TRUE(job.got<KillRank>(0).empty());
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+  EXPECT_NE(job.words(0).find("no other rank holds a whole state"), std::string::npos) << job.words(0);
+}
+
+TEST(CoordinatorRecovery, ASetUpMayTakeThreeTimesAsLongAsTheFirst) {
+  TwoRanks job(options_of(5), false);
+  job.pass(std::chrono::seconds(20));
+  for (const int rank : {0, 1}) job.report({.what = RankReport::What::begun, .process = {rank}});
+  job.rank_ends({1, 0}, SIGKILL);
+  job.park({0, 0}, 2, 7);
+  job.pass(std::chrono::seconds(69));
+  EXPECT_TRUE(job.got<KillRank>(0).empty());
+  job.pass(std::chrono::seconds(2));
+  ASSERT_EQ(job.got<KillRank>(0).size(), 1U);
+  EXPECT_EQ(job.got<KillRank>(0).back().process, 1);
+  EXPECT_NE(job.words(0).find("rank 1 (process 2) has not finished its set-up"), std::string::npos)
+      << job.words(0);
 }
 
 TEST(CoordinatorRecovery, RanksThatWaitAreReleasedWhenTheJobIsAskedToEnd) {

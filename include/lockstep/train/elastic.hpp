@@ -70,10 +70,10 @@ void run_elastic_loop(const Accelerator& accelerator, const std::function<void(E
 /// CommunicationErrors pass. A recovery also takes back what schedulers, loaders and buffers did after the
 /// last commit, as at the end of an epoch: the body does it again. Before it, the program prepares all
 /// objects, without other collectives than those of prepare(), Checkpoints, load_latest_state() and
-/// wait_for_everyone(): a new process passes through them alone. Each step seeds the generators anew, from
-/// the seed that rank 0's CPU generator has at the beginning.
+/// wait_for_everyone(): a new process passes through them alone, and gets a UsageError from any other. Each
+/// step seeds the generators anew, from the seed that the program gave rank 0's CPU generator.
 ///
-/// A UsageError or DataError ends the job, as does a further loss at the same step after three, or one in
+/// A UsageError or DataError ends the job, as does the third loss in a row without a new step, or one in
 /// which no rank is left that holds a whole state. Recoveries are off, and losses do what they do without
 /// them, for one rank, GPUs, sharded models and optimizers, streams, hooks with a memory of their own, a
 /// second call in one process, and other launchers; rank 0 prints the reason if recoveries were asked for.

@@ -11,11 +11,11 @@ namespace lockstep::elastic {
 
 using Kind = HeldState::Kind;
 
-Member::Member(RankProcess self, int objects, std::uint64_t step)
-    : self_(self), objects_(objects), held_{.kind = Kind::clean, .step = step} {}
+Member::Member(RankProcess self, std::uint64_t step)
+    : self_(self), held_{.kind = Kind::clean, .step = step} {}
 
-Member Member::replacement(RankProcess self, int objects, Generation generation) {
-  Member member(self, objects, 0);
+Member Member::replacement(RankProcess self, Generation generation) {
+  Member member(self, 0);
   member.phase_ = Phase::set_up;
   member.generation_ = generation - 1;
   member.held_ = {};
@@ -40,13 +40,9 @@ MemberActions Member::begin_step() {
   return {KeepAside{}};
 }
 
-void Member::on_optimizer_step(int object) {
+void Member::on_optimizer_step() {
   if (phase_ != Phase::training || !in_step_) refuse("optimizer.step()");
-  if (object < 0 || object >= objects_)
-    throw UsageError(fmt::format("object {} steps, but {} were registered", object, objects_));
   held_.kind = Kind::torn;
-  // One that steps twice in a step is not known to be complete: the second update may be missing.
-  held_.complete = stepped_.insert(object).second && static_cast<int>(stepped_.size()) == objects_;
 }
 
 /// A step without an update (a loss scale that was too large) is a step as well.
@@ -54,7 +50,6 @@ MemberActions Member::commit() {
   if (phase_ != Phase::training || !in_step_) refuse("commit");
   held_ = {.kind = Kind::clean, .step = held_.step + 1};
   in_step_ = false;
-  stepped_.clear();
   return {DropKept{}};
 }
 
@@ -106,7 +101,6 @@ MemberActions Member::on_unwound(const std::string& why) {
 void Member::park(MemberActions& actions) {
   actions.emplace_back(DiscardStep{.restore = in_step_ && held_.kind == Kind::clean});
   in_step_ = false;
-  stepped_.clear();
   plan_.reset();
   revoked_ = true;
   phase_ = Phase::parked;
@@ -145,7 +139,6 @@ MemberActions Member::on_group_ready() {
     actions.emplace_back(ReceiveState{plan_->source});
     return actions;
   }
-  if (plan_->from == RecoveryPlan::From::commit) actions.emplace_back(CommitStep{});
   held_ = {.kind = Kind::clean, .step = plan_->step};
   if (self_.rank == plan_->source && !plan_->receivers.empty())
     actions.emplace_back(SendState{plan_->receivers});
@@ -180,7 +173,6 @@ std::string Member::describe_state() const {
       fmt::format("{}: generation {}{}, {}, {}", describe(self_), generation_, revoked_ ? " (revoked)" : "",
                   kPhases[static_cast<int>(phase_)], kKinds[static_cast<int>(held_.kind)]);
   if (held_.kind != Kind::none) text += fmt::format(" {}", held_.step);
-  if (held_.complete) text += ", complete";
   if (in_step_) text += ", in a step";
   return text;
 }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -40,8 +39,6 @@ struct ReportParked {
 struct Reform {
   RecoveryPlan plan;
 };
-/// Commit the step that all survivors have completed.
-struct CommitStep {};
 /// Send the whole state to these ranks.
 struct SendState {
   std::vector<int> receivers;
@@ -67,8 +64,8 @@ struct Leave {
   std::string why;
 };
 using MemberAction =
-    std::variant<KeepAside, DropKept, AbortGroup, ReportSuspect, DiscardStep, ReportParked, Reform,
-                 CommitStep, SendState, ReceiveState, LoadCheckpoint, Enter, ReportFinished, Leave>;
+    std::variant<KeepAside, DropKept, AbortGroup, ReportSuspect, DiscardStep, ReportParked, Reform, SendState,
+                 ReceiveState, LoadCheckpoint, Enter, ReportFinished, Leave>;
 using MemberActions = std::vector<MemberAction>;
 
 /// One rank's side of a recovery: what state it holds, what it may do, and what it reports. A state machine
@@ -91,7 +88,7 @@ using MemberActions = std::vector<MemberAction>;
 ///               on_plan without it                     Leave, with an error                       left
 ///               on_revoked (the plan was missed)       ReportParked for the generation after      parked
 ///     joining   on_group_ready                         SendState, ReceiveState, LoadCheckpoint,   training,
-///                                                      CommitStep; Enter                          joining
+///                                                      Enter                                      joining
 ///               on_state_ready                         DropKept, Enter                            training
 ///               on_revoked                             AbortGroup                                 joining
 ///               on_unwound                             as in training                             parked
@@ -99,19 +96,18 @@ using MemberActions = std::vector<MemberAction>;
 /// Notices of older generations are ignored in every phase; they arrive on several connections, in any order.
 class Member {
  public:
-  /// A rank of the first generation: it trains, at `step`. `objects`: how many optimizers and schedulers step
-  /// between a step's first optimizer.step() and its commit.
-  Member(RankProcess self, int objects, std::uint64_t step);
+  /// A rank of the first generation: it trains, at `step`.
+  Member(RankProcess self, std::uint64_t step);
   /// A new process that will park for `generation`.
-  static Member replacement(RankProcess self, int objects, Generation generation);
+  static Member replacement(RankProcess self, Generation generation);
   /// A receiver keeps its own state until it has the whole of the new one. Costs memory for a second state;
   /// without it, the loss of the source in the middle of a transfer may leave nobody with a whole state.
   void stage_transfers(bool stage) noexcept { stages_ = stage; }
 
   [[nodiscard]] MemberActions on_ready();
   [[nodiscard]] MemberActions begin_step();
-  /// The object with this index (optimizer, scheduler) is about to change the state.
-  void on_optimizer_step(int object);
+  /// An optimizer or a scheduler is about to change the state.
+  void on_optimizer_step();
   [[nodiscard]] MemberActions commit();
   /// The training loop has returned. Throws UsageError between an optimizer's step and the commit.
   [[nodiscard]] MemberActions on_body_returned();
@@ -144,7 +140,6 @@ class Member {
   [[noreturn]] void refuse(const char* event) const;
 
   RankProcess self_;
-  int objects_ = 0;
   bool stages_ = true;
   Phase phase_ = Phase::training;
   Generation generation_ = 1;
@@ -152,7 +147,6 @@ class Member {
   HeldState held_;
   /// Between begin_step and commit.
   bool in_step_ = false;
-  std::set<int> stepped_;
   /// The plan that is being carried out, while joining.
   std::optional<RecoveryPlan> plan_;
 };

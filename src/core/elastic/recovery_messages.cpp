@@ -28,14 +28,10 @@ Enum enum_from(const json& value, Enum last) {
   return static_cast<Enum>(number);
 }
 
-json json_of(const HeldState& held) {
-  return json::array({static_cast<int>(held.kind), held.step, held.complete});
-}
+json json_of(const HeldState& held) { return json::array({static_cast<int>(held.kind), held.step}); }
 
 HeldState held_from(const json& value) {
-  return {.kind = enum_from(value.at(0), HeldState::Kind::torn),
-          .step = value.at(1).get<std::uint64_t>(),
-          .complete = value.at(2).get<bool>()};
+  return {.kind = enum_from(value.at(0), HeldState::Kind::torn), .step = value.at(1).get<std::uint64_t>()};
 }
 
 template <class Read>

@@ -33,8 +33,6 @@ struct HeldState {
   };
   Kind kind = Kind::none;
   std::uint64_t step = 0;
-  /// Torn: every prepared object has stepped, so that only the commit is missing.
-  bool complete = false;
   bool operator==(const HeldState&) const = default;
 };
 
@@ -50,7 +48,6 @@ struct ParkedReport {
 struct RecoveryPlan {
   enum class From {
     peer,        // `source` sends its state to `receivers`; all others have the same already.
-    commit,      // All survivors have stepped completely: they commit, then `source` sends.
     checkpoint,  // Nobody has a state any more: all ranks load the checkpoint of `step`, in place.
   };
   Generation generation = 0;

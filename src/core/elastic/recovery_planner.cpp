@@ -14,7 +14,8 @@ using Kind = HeldState::Kind;
 
 /// A rank whose new processes end so often during one recovery is not started again.
 constexpr int kMostProcesses = 3;
-/// So many recoveries may repeat one step. A sample that ends every process would otherwise do so for ever.
+/// So many losses in a row without a new step between them end the training. A sample that ends every process
+/// would otherwise do so for ever.
 constexpr int kMostRepeats = 3;
 
 std::string describe(const HeldState& held) {
@@ -24,8 +25,7 @@ std::string describe(const HeldState& held) {
     case Kind::clean:
       return fmt::format("at step {}", held.step);
     case Kind::torn:
-      return fmt::format("in the middle of the update of step {}{}", held.step,
-                         held.complete ? ", which it has completed" : "");
+      return fmt::format("in the middle of the update of step {}", held.step);
   }
   return "";
 }
@@ -108,6 +108,7 @@ void RecoveryPlanner::begin(const std::string& why, Time now, PlannerActions& ac
   if (members_.size() == 1) return give_up("there is no other rank that holds the state", actions);
   ++recoveries_;
   phase_ = Phase::parking;
+  is_counted_ = false;
   actions.emplace_back(Revoke{generation_, why});
   for (Member& member : members_) {
     member.status = Status::running;
@@ -134,6 +135,8 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
     cause_ = why;
     return give_up("no rank is left that holds the state", actions);
   }
+  count_repeats(actions);
+  if (is_over()) return;
   actions.emplace_back(Replace{member.process, member.node, generation_ + 1});
 }
 
@@ -148,18 +151,32 @@ PlannerActions RecoveryPlanner::on_timer(Time now) {
               actions);
       continue;
     }
+    const std::string late =
+        fmt::format("has not left its training {} after the start of the recovery (--recovery-timeout)",
+                    format_seconds(options_.park_timeout));
+    if (member.status == Status::running && !has_source()) {
+      give_up(fmt::format("{} {}, and no other rank holds a whole state, so that it is not killed",
+                          describe(member.process), late),
+              actions);
+      continue;
+    }
     const std::string why =
         member.status == Status::running
-            ? fmt::format(
-                  "has not left its collective {} after the start of the recovery (--recovery-timeout)",
-                  format_seconds(options_.park_timeout))
-            : fmt::format("did not reach its training within {}",
+            ? late
+            : fmt::format("has not finished its set-up, up to run_elastic(), {} after its start",
                           format_seconds(options_.replacement_timeout));
     member.status = Status::killed;
     member.deadline = now + options_.kill_timeout;
     actions.emplace_back(Kill{member.process, member.node, why});
   }
   return actions;
+}
+
+/// Whether a rank has parked with a state that the others can take.
+bool RecoveryPlanner::has_source() const {
+  return std::ranges::any_of(members_, [](const Member& member) {
+    return member.status == Status::parked && member.report.held.kind == Kind::clean;
+  });
 }
 
 RecoveryPlanner::Time RecoveryPlanner::deadline() const {
@@ -169,18 +186,31 @@ RecoveryPlanner::Time RecoveryPlanner::deadline() const {
   return next;
 }
 
+/// How far the ranks that trained have come, once all of them that are left have parked: new processes bring
+/// nothing that would change it.
+void RecoveryPlanner::count_repeats(PlannerActions& actions) {
+  if (is_counted_) return;
+  const Member* newest = nullptr;
+  for (const Member& member : members_) {
+    if (member.status == Status::running || member.status == Status::killed) return;
+    if (member.status != Status::parked || member.report.held.kind != Kind::clean) continue;
+    if (newest == nullptr || member.report.held.step > newest->report.held.step) newest = &member;
+  }
+  if (newest == nullptr) return;
+  is_counted_ = true;
+  repeats_ = best_step_ && newest->report.held.step <= *best_step_ ? repeats_ + 1 : 1;
+  if (repeats_ < kMostRepeats) return;
+  give_up(fmt::format("{} losses in a row without a new step, the last in step {}", repeats_, *best_step_),
+          actions);
+}
+
 void RecoveryPlanner::publish_if_complete(PlannerActions& actions) {
+  count_repeats(actions);
+  if (is_over()) return;
   if (std::ranges::any_of(members_, [](const Member& m) { return m.status != Status::parked; })) return;
   std::string reason;
   std::optional<RecoveryPlan> plan = choose_state(reason);
   if (!plan) return give_up(reason, actions);
-  const bool repeats = best_step_ && plan->step <= *best_step_;
-  repeats_ = repeats ? repeats_ + 1 : 1;
-  if (repeats_ > kMostRepeats) {
-    return give_up(
-        fmt::format("{} recoveries in a row got no further than step {}", kMostRepeats, *best_step_),
-        actions);
-  }
   best_step_ = std::max(best_step_.value_or(0), plan->step);
   phase_ = Phase::training;
   plan->generation = ++generation_;
@@ -191,13 +221,14 @@ void RecoveryPlanner::publish_if_complete(PlannerActions& actions) {
   actions.emplace_back(Publish{std::move(*plan)});
 }
 
-/// From whom the state comes: the newest clean state; or a torn one if all survivors have completed the same
-/// update; or a checkpoint. Everybody who does not hold that state receives it.
+/// From whom the state comes: the newest clean state, or a checkpoint. Everybody who does not hold that state
+/// receives it. A torn state is never taken, not even if every optimizer has stepped: what the program does
+/// between the last of them and the commit (an average of weights, a count, a line of a log) is not known to
+/// have happened.
 std::optional<RecoveryPlan> RecoveryPlanner::choose_state(std::string& reason) const {
   const Member* newest = nullptr;
   const Member* oldest = nullptr;
   const Member* torn = nullptr;
-  bool torn_alike = true;
   for (const Member& member : members_) {
     const HeldState& held = member.report.held;
     if (held.kind == Kind::clean) {
@@ -205,7 +236,6 @@ std::optional<RecoveryPlan> RecoveryPlanner::choose_state(std::string& reason) c
       if (oldest == nullptr || held.step < oldest->report.held.step) oldest = &member;
     } else if (held.kind == Kind::torn) {
       if (torn == nullptr) torn = &member;
-      torn_alike = torn_alike && held.complete && held == torn->report.held;
     }
   }
   RecoveryPlan plan;
@@ -219,10 +249,6 @@ std::optional<RecoveryPlan> RecoveryPlanner::choose_state(std::string& reason) c
     }
     plan.source = newest->process.rank;
     plan.step = newest->report.held.step;
-  } else if (torn != nullptr && torn_alike) {
-    plan.from = RecoveryPlan::From::commit;
-    plan.source = torn->process.rank;
-    plan.step = torn->report.held.step + 1;
   } else if (const auto& checkpoint = members_.front().report.checkpoint) {
     plan.from = RecoveryPlan::From::checkpoint;
     plan.step = *checkpoint;

@@ -21,7 +21,7 @@ struct RecoveryOptions {
   Milliseconds park_timeout = std::chrono::seconds(10);
   /// How long a process may take to end after SIGKILL.
   Milliseconds kill_timeout = std::chrono::seconds(30);
-  /// How long a new process may take to reach its training.
+  /// How long a new process may take for its set-up, until it reaches its training.
   Milliseconds replacement_timeout = std::chrono::minutes(10);
 };
 
@@ -81,11 +81,12 @@ using PlannerActions = std::vector<PlannerAction>;
 ///                a node is lost, or no recovery is left  GiveUp                               over
 ///     parking    a process ended                         Replace it, three times at most      parking
 ///                a process did not park in time          Kill                                 parking
+///                  ... and nobody else has a state       GiveUp                               over
 ///                a killed process does not end           GiveUp                               over
+///                the third loss without a new step       GiveUp                               over
 ///                all ranks have parked                   Publish the plan                     training
 ///                  ... and nobody has a state            Publish a plan from the checkpoint   training
 ///                  ... nor a checkpoint                  GiveUp                               over
-///                  ... at the same step once too often   GiveUp                               over
 ///                a node is lost                          GiveUp                               over
 ///
 /// What arrives late changes nothing: reports of an older generation, and those of a process that was
@@ -144,7 +145,9 @@ class RecoveryPlanner {
   Member* find(const RankProcess& process);
   void begin(const std::string& why, Time now, PlannerActions& actions);
   void replace(Member& member, const std::string& why, Time now, PlannerActions& actions);
+  void count_repeats(PlannerActions& actions);
   void publish_if_complete(PlannerActions& actions);
+  bool has_source() const;
   std::optional<RecoveryPlan> choose_state(std::string& reason) const;
   void give_up(const std::string& reason, PlannerActions& actions);
   std::string_view status_text(Status status) const;
@@ -157,9 +160,11 @@ class RecoveryPlanner {
   int recoveries_ = 0;
   /// Why the current recovery began.
   std::string cause_;
-  /// The highest step of a plan, and how many plans in a row got no further.
+  /// The highest step of a plan, and how many losses in a row got no further.
   std::optional<std::uint64_t> best_step_;
   int repeats_ = 0;
+  /// Whether repeats_ contains the loss that is being recovered.
+  bool is_counted_ = false;
 };
 
 }  // namespace lockstep::elastic

@@ -27,10 +27,6 @@ using elastic::MemberActions;
 using elastic::RankReport;
 using nlohmann::json;
 
-/// It is not known which of the optimizers and schedulers have stepped, so that a torn state is never
-/// complete.
-constexpr int kObjects = 2;
-
 /// Tells the observers of the group that ranks may be lost.
 class NoticeOfLosses final : public comm::GroupObserver {
  public:
@@ -141,7 +137,7 @@ void ElasticRun::watch(elastic::Generation generation) {
 }
 
 void ElasticRun::begin(std::uint64_t step) {
-  member_.emplace(link_.self(), kObjects, step);
+  member_.emplace(link_.self(), step);
   member_->stage_transfers(false);
   watch(1);
   notice_of_losses_ = std::make_shared<NoticeOfLosses>();
@@ -161,29 +157,21 @@ void ElasticRun::begin_step() {
 
 void ElasticRun::commit() {
   if (training_.held().kind != HeldState::Kind::torn) return;
+  demand_success("goes on");
   static_cast<void>(member_->commit());
   training_.commit();
   state_.repeats_ = false;
   begin_step();
 }
 
-/// A process that replaces another one, whose set-up is done: the others are in settle().
+/// A process that replaces another one, whose set-up is done: like the others, it waits for the plan.
 void ElasticRun::join() {
-  const elastic::Decision decision = link_.decision(accelerator_.process_group().generation());
-  const elastic::RecoveryPlan& plan = decision.plan.value();
-  member_ = elastic::Member::replacement(link_.self(), kObjects, plan.generation);
+  member_ = elastic::Member::replacement(link_.self(), replacement_->generation);
   member_->stage_transfers(false);
-  static_cast<void>(member_->on_ready());
-  static_cast<void>(member_->on_plan(plan));
-  watch(plan.generation);
   notice_of_losses_ = std::make_shared<NoticeOfLosses>();
   comm::observe(accelerator_.process_group(), notice_of_losses_);
-  try {
-    settle(plan);
-  } catch (const CommunicationError& error) {
-    unwind(error.what());
-    recover(std::current_exception());
-  }
+  report(member_->on_ready());
+  recover(nullptr);
 }
 
 void ElasticRun::notice_revocation() {
@@ -191,15 +179,19 @@ void ElasticRun::notice_revocation() {
     static_cast<void>(member_->on_revoked(member_->generation(), "the launcher has ended the generation"));
 }
 
+/// Gradients of this rank alone must not become a state that others take.
+void ElasticRun::demand_success(const char* what) const {
+  if (!comm::has_failed_operation(accelerator_.process_group())) return;
+  throw UsageError(
+      fmt::format("rank {}: the body of run_elastic() {} after step {}, although a communication had failed: "
+                  "do not catch CommunicationError in it",
+                  link_.self().rank, what, training_.step()));
+}
+
 bool ElasticRun::finish() {
   if (training_.held().kind == HeldState::Kind::torn) commit();
   notice_revocation();
-  if (!member_->is_revoked() && comm::has_failed_operation(accelerator_.process_group())) {
-    throw UsageError(
-        fmt::format("rank {}: the body of run_elastic() has returned after step {}, although a communication "
-                    "had failed: do not catch CommunicationError in it",
-                    link_.self().rank, training_.step()));
-  }
+  if (!member_->is_revoked()) demand_success("has returned");
   in_step_ = false;
   report(member_->on_body_returned());
   if (member_->is_parked()) {
@@ -222,7 +214,7 @@ bool ElasticRun::finish() {
 void ElasticRun::unwind(const std::string& why) {
   notice_revocation();
   if (std::exchange(in_step_, false) && training_.held().kind == HeldState::Kind::torn)
-    member_->on_optimizer_step(0);
+    member_->on_optimizer_step();
   accelerator_.process_group().abort(why);
   report(member_->on_unwound(why));
 }

@@ -57,6 +57,7 @@ class ElasticRun {
   void watch(elastic::Generation generation);
   void begin_step();
   void notice_revocation();
+  void demand_success(const char* what) const;
 
   Accelerator accelerator_;
   Store store_;

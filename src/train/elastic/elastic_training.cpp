@@ -91,6 +91,7 @@ void ElasticTraining::undo_step() {
 }
 
 void ElasticTraining::join() {
+  accelerator_.process_group().reform();
   exchange({});
   comm::take_part(accelerator_.process_group());
 }

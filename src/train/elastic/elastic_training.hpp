@@ -44,7 +44,8 @@ class ElasticTraining {
   /// processes that replace lost ones. Throws Error if no rank holds a whole state; then nothing is undone on
   /// a rank whose state is torn.
   void recover(std::uint64_t generation = 0);
-  /// In a process that replaces a lost one, when all is prepared: receives the state. *Collective*.
+  /// In a process that replaces a lost one, when all is prepared: forms the group with the others, and
+  /// receives the state. *Collective*.
   void join();
 
   // ---- The parts of recover() and join(), for who knows already whose state it is.

@@ -132,6 +132,24 @@ TEST_P(EveryTransport, GroupsWorkAgainAfterAFaultThatKilledNobody) {
   });
 }
 
+/// In the set-up of a new process nobody answers.
+void expect_refusals(const ProcessGroup& group) {
+  const auto expect_refusal = [](const char* name, const auto& call) {
+    try {
+      call();
+      ADD_FAILURE() << name << " was not refused";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("replaces a lost process"), std::string::npos) << error.what();
+    }
+  };
+  expect_refusal("all_reduce", [&] { group.all_reduce(at::ones({1})); });
+  expect_refusal("broadcast", [&] { group.broadcast_object(std::string("x")); });
+  expect_refusal("all_gather", [&] { group.all_gather(at::ones({1})); });
+  expect_refusal("send", [&] { group.send(at::ones({1}), group.rank() == 0 ? 1 : 0); });
+  expect_refusal("barrier", [&] { group.barrier(); });
+}
+
 /// The rank's thread ends, and another one takes its place. It makes the subgroup as the first did.
 TEST_P(EveryTransport, AnotherProcessTakesThePlaceOfALostOne) {
   const Store store = Store::in_memory();
@@ -149,6 +167,9 @@ TEST_P(EveryTransport, AnotherProcessTakesThePlaceOfALostOne) {
       const ProcessGroup group = comm::join_generation(rank, 3, store, 2, with(GetParam()));
       EXPECT_TRUE(comm::is_newcomer(group));
       const auto pair = group.new_group({0, 1});
+      expect_refusals(group);
+      expect_refusals(*pair);
+      group.reform(2);
       return work(group, pair);
     }
     ProcessGroup group(rank, 3, store, with(GetParam()));

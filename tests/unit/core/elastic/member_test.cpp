@@ -29,22 +29,19 @@ RecoveryPlan plan_of_two() {
 }
 
 TEST(Member, StepIsCleanUntilTheFirstOptimizerAndAfterTheCommit) {
-  Member member({0, 0}, 2, 3);
+  Member member({0, 0}, 3);
   EXPECT_NE(find<KeepAside>(member.begin_step()), nullptr);
   EXPECT_EQ(member.held(), (HeldState{Kind::clean, 3}));
-  member.on_optimizer_step(0);
-  EXPECT_EQ(member.held(), (HeldState{Kind::torn, 3}));
-  member.on_optimizer_step(1);
-  EXPECT_EQ(member.held(), (HeldState{Kind::torn, 3, true}));
-  // A second step of one optimizer may be followed by another of the second.
-  member.on_optimizer_step(0);
-  EXPECT_EQ(member.held(), (HeldState{Kind::torn, 3}));
+  for (int i = 0; i < 2; ++i) {
+    member.on_optimizer_step();
+    EXPECT_EQ(member.held(), (HeldState{Kind::torn, 3}));
+  }
   EXPECT_NE(find<DropKept>(member.commit()), nullptr);
   EXPECT_EQ(member.held(), (HeldState{Kind::clean, 4}));
 }
 
 TEST(Member, FailedCollectiveRestoresTheLastCommitAndParks) {
-  Member member({0, 0}, 1, 3);
+  Member member({0, 0}, 3);
   static_cast<void>(member.begin_step());
   const MemberActions actions = member.on_unwound("connection reset");
   ASSERT_NE(find<ReportSuspect>(actions), nullptr);
@@ -55,12 +52,12 @@ TEST(Member, FailedCollectiveRestoresTheLastCommitAndParks) {
 }
 
 TEST(Member, RevokedRankAbortsAtOnceAndSuspectsNobody) {
-  Member member({0, 0}, 1, 3);
+  Member member({0, 0}, 3);
   static_cast<void>(member.begin_step());
   EXPECT_NE(find<AbortGroup>(member.on_revoked(1, "rank 1 was killed")), nullptr);
   EXPECT_TRUE(member.on_revoked(1, "again").empty());
   // Until its next collective it goes on, and may commit what is complete.
-  member.on_optimizer_step(0);
+  member.on_optimizer_step();
   static_cast<void>(member.commit());
   const MemberActions actions = member.on_unwound("aborted");
   EXPECT_EQ(find<ReportSuspect>(actions), nullptr);
@@ -70,7 +67,7 @@ TEST(Member, RevokedRankAbortsAtOnceAndSuspectsNobody) {
 
 TEST(Member, ReceiverKeepsItsStateUntilItHasTheNewOneIfItStages) {
   for (const bool stages : {true, false}) {
-    Member member({1, 0}, 1, 3);
+    Member member({1, 0}, 3);
     member.stage_transfers(stages);
     static_cast<void>(member.on_unwound("connection reset"));
     EXPECT_NE(find<Reform>(member.on_plan(plan_of_two())), nullptr);
@@ -84,7 +81,7 @@ TEST(Member, ReceiverKeepsItsStateUntilItHasTheNewOneIfItStages) {
 }
 
 TEST(Member, SourceSendsAndEnters) {
-  Member member({0, 0}, 1, 4);
+  Member member({0, 0}, 4);
   static_cast<void>(member.on_unwound("connection reset"));
   static_cast<void>(member.on_plan(plan_of_two()));
   const MemberActions actions = member.on_group_ready();
@@ -94,7 +91,7 @@ TEST(Member, SourceSendsAndEnters) {
 }
 
 TEST(Member, PlanWithoutThisProcessIsTheEndOfIt) {
-  Member member({1, 0}, 1, 3);
+  Member member({1, 0}, 3);
   static_cast<void>(member.on_unwound("connection reset"));
   RecoveryPlan plan = plan_of_two();
   plan.members[1].process = 1;
@@ -105,7 +102,7 @@ TEST(Member, PlanWithoutThisProcessIsTheEndOfIt) {
 }
 
 TEST(Member, PlanThatWasRevokedBeforeItArrivedIsPassedOver) {
-  Member member({1, 0}, 1, 3);
+  Member member({1, 0}, 3);
   static_cast<void>(member.on_unwound("connection reset"));
   const MemberActions actions = member.on_revoked(2, "rank 0 was killed");
   ASSERT_NE(find<ReportParked>(actions), nullptr);
@@ -114,7 +111,7 @@ TEST(Member, PlanThatWasRevokedBeforeItArrivedIsPassedOver) {
 }
 
 TEST(Member, FinishedRankParksAgainWhenOthersNeedIt) {
-  Member member({0, 0}, 1, 4);
+  Member member({0, 0}, 4);
   EXPECT_NE(find<ReportFinished>(member.on_body_returned()), nullptr);
   const MemberActions actions = member.on_revoked(1, "rank 1 was killed");
   EXPECT_EQ(find<ReportParked>(actions)->held, (HeldState{Kind::clean, 4}));
@@ -128,20 +125,19 @@ TEST(Member, FinishedRankParksAgainWhenOthersNeedIt) {
 }
 
 TEST(Member, ReplacementParksWithoutStateForItsGeneration) {
-  Member member = Member::replacement({1, 1}, 1, 2);
+  Member member = Member::replacement({1, 1}, 2);
   const MemberActions actions = member.on_ready();
   EXPECT_EQ(find<ReportParked>(actions)->generation, 2U);
   EXPECT_EQ(find<ReportParked>(actions)->held.kind, Kind::none);
 }
 
 TEST(Member, MistakesOfTheProgramAreNamed) {
-  Member member({0, 0}, 1, 3);
+  Member member({0, 0}, 3);
   EXPECT_THROW(static_cast<void>(member.commit()), UsageError);
-  EXPECT_THROW(member.on_optimizer_step(0), UsageError);
+  EXPECT_THROW(member.on_optimizer_step(), UsageError);
   static_cast<void>(member.begin_step());
   EXPECT_THROW(static_cast<void>(member.begin_step()), UsageError);
-  EXPECT_THROW(member.on_optimizer_step(1), UsageError);
-  member.on_optimizer_step(0);
+  member.on_optimizer_step();
   try {
     static_cast<void>(member.on_body_returned());
     FAIL() << "expected a UsageError";

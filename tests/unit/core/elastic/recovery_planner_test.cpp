@@ -22,9 +22,7 @@ std::vector<Action> select(const PlannerActions& actions) {
 RecoveryPlanner three_ranks(int recoveries = 10) { return {{.max_recoveries = recoveries}, {0, 0, 1}}; }
 
 ParkedReport clean(std::uint64_t step) { return {.held = {.kind = Kind::clean, .step = step}}; }
-ParkedReport torn(std::uint64_t step, bool complete) {
-  return {.held = {.kind = Kind::torn, .step = step, .complete = complete}};
-}
+ParkedReport torn(std::uint64_t step) { return {.held = {.kind = Kind::torn, .step = step}}; }
 ParkedReport none() { return {}; }
 
 /// Rank 2 is lost, its successor is there, and the others park with these reports.
@@ -75,26 +73,17 @@ TEST(RecoveryPlanner, TransientFailureRecoversWithoutAnyNewProcess) {
   EXPECT_EQ(planner.deadline(), RecoveryPlanner::Time::max());
 }
 
-TEST(RecoveryPlanner, RanksThatCompletedTheSameUpdateCommitIt) {
-  RecoveryPlanner planner = three_ranks();
-  const auto plans = select<Publish>(recover(planner, torn(4, true), torn(4, true)));
-  ASSERT_EQ(plans.size(), 1U);
-  EXPECT_EQ(plans.front().plan.from, RecoveryPlan::From::commit);
-  EXPECT_EQ(plans.front().plan.step, 5U);
-  EXPECT_EQ(plans.front().plan.receivers, (std::vector<int>{2}));
-}
-
 TEST(RecoveryPlanner, TornStatesNeedACheckpointOrEndWithAReason) {
   RecoveryPlanner planner = three_ranks();
   EXPECT_EQ(
-      reason(recover(planner, torn(4, true), torn(4, false))),
+      reason(recover(planner, torn(4), torn(4))),
       "rank 2 was killed by SIGKILL; the ranks are not recovered: rank 0 was in the middle of the update of "
-      "step 4, which it has completed, no other rank holds a whole state, and there is no checkpoint: commit "
-      "a step before anything else that communicates");
+      "step 4, no other rank holds a whole state, and there is no checkpoint: commit a step before anything "
+      "else that communicates");
   RecoveryPlanner other = three_ranks();
-  ParkedReport zero = torn(4, false);
+  ParkedReport zero = torn(4);
   zero.checkpoint = 2;
-  const auto plans = select<Publish>(recover(other, zero, torn(4, true)));
+  const auto plans = select<Publish>(recover(other, zero, torn(4)));
   ASSERT_EQ(plans.size(), 1U);
   EXPECT_EQ(plans.front().plan.from, RecoveryPlan::From::checkpoint);
   EXPECT_EQ(plans.front().plan.step, 2U);
@@ -129,21 +118,79 @@ TEST(RecoveryPlanner, RankThatDoesNotParkIsKilledThenReplaced) {
 TEST(RecoveryPlanner, ProcessThatCannotBeKilledEndsTheRound) {
   RecoveryPlanner planner = three_ranks();
   EXPECT_FALSE(planner.on_suspect(1, {0, 0}, "timeout", kStart).empty());
-  EXPECT_EQ(select<Kill>(planner.on_timer(kStart + seconds(10))).size(), 3U);
+  EXPECT_TRUE(planner.on_parked(2, {2, 0}, clean(3), kStart).empty());
+  EXPECT_EQ(select<Kill>(planner.on_timer(kStart + seconds(10))).size(), 2U);
   EXPECT_EQ(reason(planner.on_timer(kStart + seconds(40))),
             "rank 0 lost a connection: timeout; the ranks are not recovered: rank 0 has not ended 30 s after "
             "SIGKILL");
   EXPECT_TRUE(planner.is_over());
 }
 
-TEST(RecoveryPlanner, StepThatFailsAgainAndAgainIsNotRepeatedForEver) {
-  RecoveryPlanner planner = three_ranks();
-  for (int process = 1; process <= 3; ++process)
-    EXPECT_EQ(select<Publish>(recover(planner, clean(3), clean(3), process)).size(), 1U);
+/// Ranks that may hold the only whole state are never killed.
+TEST(RecoveryPlanner, TheLastRanksWithTheStateAreNotKilled) {
+  const auto limit = kStart + seconds(10);
+  RecoveryPlanner nobody = three_ranks();
+  EXPECT_FALSE(nobody.on_suspect(1, {0, 0}, "timeout", kStart).empty());
+  const auto actions = nobody.on_timer(limit);
+  EXPECT_TRUE(select<Kill>(actions).empty());
   EXPECT_EQ(
-      reason(recover(planner, clean(3), clean(3), 4)),
-      "rank 2 (process 4) was killed by SIGKILL; the ranks are not recovered: 3 recoveries in a row got no "
-      "further than step 3");
+      reason(actions),
+      "rank 0 lost a connection: timeout; the ranks are not recovered: rank 0 has not left its training "
+      "10 s after the start of the recovery (--recovery-timeout), and no other rank holds a whole "
+      "state, so that it is not killed");
+  EXPECT_TRUE(nobody.is_over());
+  // Neither half a state nor a new process can stand in for it.
+  RecoveryPlanner half = three_ranks();
+  EXPECT_FALSE(half.on_lost({2, 0}, "was killed by SIGKILL", kStart).empty());
+  EXPECT_TRUE(half.on_parked(2, {1, 0}, torn(3), kStart).empty());
+  EXPECT_TRUE(half.on_parked(2, {2, 1}, none(), kStart).empty());
+  EXPECT_TRUE(select<Kill>(half.on_timer(limit)).empty());
+  EXPECT_TRUE(half.is_over());
+}
+
+/// A newcomer in its set-up has missed nothing when a further rank is lost.
+TEST(RecoveryPlanner, AFurtherLossDuringASetUpCostsThatRankOnly) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_EQ(select<Replace>(planner.on_lost({2, 0}, "was killed by SIGKILL", kStart)).size(), 1U);
+  EXPECT_TRUE(planner.on_parked(2, {0, 0}, clean(3), kStart).empty());
+  EXPECT_EQ(select<Replace>(planner.on_lost({1, 0}, "was killed by SIGKILL", kStart)).size(), 1U);
+  EXPECT_TRUE(planner.on_parked(2, {2, 1}, none(), kStart + seconds(60)).empty());
+  const auto plans = select<Publish>(planner.on_parked(2, {1, 1}, none(), kStart + seconds(60)));
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans.front().plan.members, (std::vector<RankProcess>{{0, 0}, {1, 1}, {2, 1}}));
+  EXPECT_EQ(plans.front().plan.receivers, (std::vector<int>{1, 2}));
+}
+
+TEST(RecoveryPlanner, ASetUpThatDoesNotEndIsKilledAndRepeated) {
+  RecoveryPlanner planner({.max_recoveries = 10, .replacement_timeout = seconds(30)}, {0, 0});
+  EXPECT_FALSE(planner.on_lost({1, 0}, "was killed by SIGKILL", kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {0, 0}, clean(3), kStart).empty());
+  const auto kills = select<Kill>(planner.on_timer(kStart + seconds(30)));
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills.front().process, (RankProcess{1, 1}));
+  EXPECT_EQ(kills.front().why, "has not finished its set-up, up to run_elastic(), 30 s after its start");
+}
+
+TEST(RecoveryPlanner, TheThirdLossWithoutANewStepIsTheLast) {
+  RecoveryPlanner planner = three_ranks();
+  for (int process = 1; process <= 2; ++process)
+    EXPECT_EQ(select<Publish>(recover(planner, clean(3), clean(3), process)).size(), 1U);
+  EXPECT_FALSE(planner.on_lost({2, 2}, "was killed by SIGKILL", kStart).empty());
+  EXPECT_TRUE(planner.on_parked(4, {0, 0}, clean(3), kStart).empty());
+  // It ends before the new process is there.
+  EXPECT_EQ(
+      reason(planner.on_parked(4, {1, 0}, clean(3), kStart)),
+      "rank 2 (process 3) was killed by SIGKILL; the ranks are not recovered: 3 losses in a row without "
+      "a new step, the last in step 3");
+  RecoveryPlanner parked = three_ranks();
+  for (int process = 1; process <= 2; ++process)
+    EXPECT_EQ(select<Publish>(recover(parked, clean(3), clean(3), process)).size(), 1U);
+  EXPECT_FALSE(parked.on_suspect(3, {0, 0}, "connection reset", kStart).empty());
+  EXPECT_TRUE(parked.on_parked(4, {0, 0}, clean(3), kStart).empty());
+  EXPECT_TRUE(parked.on_parked(4, {1, 0}, clean(3), kStart).empty());
+  const auto last = parked.on_lost({2, 2}, "was killed by SIGKILL", kStart);
+  EXPECT_TRUE(select<Replace>(last).empty());
+  EXPECT_NE(reason(last), "");
 }
 
 TEST(RecoveryPlanner, StepsBetweenRecoveriesCountAsProgress) {

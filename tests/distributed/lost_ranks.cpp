@@ -1,0 +1,73 @@
+#include "lost_ranks.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+namespace lockstep::testing {
+namespace {
+
+void raise_after(std::chrono::microseconds delay, int number) {
+  std::thread([delay, number] {
+    std::this_thread::sleep_for(delay);
+    ::kill(::getpid(), number);
+  }).detach();
+}
+
+}  // namespace
+
+LostRanks::LostRanks(const LossPlan& plan, int rank, int ranks) : folder_(plan.folder), rank_(rank) {
+  std::mt19937_64 random(plan.seed);
+  const auto number = [&](std::int64_t end) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
+  };
+  const std::int64_t share = plan.losses == 0 ? 1 : plan.until / plan.losses;
+  for (std::int64_t i = 0; i < plan.losses; ++i) {
+    Loss loss;
+    loss.step = 2 + i * share + number(share);
+    loss.rank = static_cast<int>(number(ranks));
+    if (plan.lost_rank >= 0) loss.rank = static_cast<int>(plan.lost_rank);
+    loss.way = plan.ways[static_cast<std::size_t>(number(static_cast<std::int64_t>(plan.ways.size())))];
+    loss.delay = std::chrono::microseconds(number(8000));
+    losses_.push_back(loss);
+  }
+}
+
+bool LostRanks::any_is_lost() const { return !losses_.empty() && std::filesystem::exists(mark(0)); }
+
+void LostRanks::in_set_up() const {
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const bool due = losses_[i].rank == rank_ && losses_[i].way == '2' && std::filesystem::exists(mark(i));
+    if (due && claim(mark(i) + ".again")) ::raise(SIGKILL);
+  }
+}
+
+void LostRanks::in_step(std::int64_t step, const at::Tensor& loss_value) const {
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const Loss& loss = losses_[i];
+    if (loss.way == 'a' && loss.step == step && claim(mark(i) + ".of." + std::to_string(rank_)))
+      ::raise(SIGKILL);
+    if (loss.rank != rank_ || loss.step != step) continue;
+    if (loss.way == 's') throw std::runtime_error("this step cannot be computed");
+    if (loss.way == 'a' || !claim(mark(i))) continue;
+    if (loss.way == 'x') throw std::runtime_error("an exception of this rank");
+    if (loss.way == 'e') std::_Exit(0);
+    if (loss.way == 'b') loss_value.register_hook([](const at::Tensor&) { ::raise(SIGKILL); });
+    if (loss.way == 'k' || loss.way == '2') raise_after(loss.delay, SIGKILL);
+    if (loss.way == 'p') raise_after(loss.delay, SIGSTOP);
+  }
+}
+
+bool LostRanks::claim(const std::string& path) {
+  const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
+  if (file >= 0) ::close(file);
+  return file >= 0;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,92 @@
+#include "trainer_of_probe.hpp"
+
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+
+#include "lockstep/core/runtime/program.hpp"
+#include "lockstep/data/dataset.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+/// One line for each event between two steps.
+class Events final : public TrainerCallback {
+ public:
+  explicit Events(const std::string& path) : file_(path, std::ios::app) {}
+  void on_train_begin(CallbackContext& event) override { write("train begins", event); }
+  void on_epoch_begin(CallbackContext& event) override { write("epoch begins", event); }
+  void on_step_end(CallbackContext& event) override { write("step ends", event); }
+  void on_log(CallbackContext& event) override { write("log", event); }
+  void on_evaluate(CallbackContext& event) override { write("evaluation", event); }
+  void on_save(CallbackContext& event) override { write("checkpoint", event); }
+  void on_epoch_end(CallbackContext& event) override { write("epoch ends", event); }
+  void on_train_end(CallbackContext& event) override { write("train ends", event); }
+
+ private:
+  void write(const char* what, const CallbackContext& event) {
+    file_ << event.state.global_step << ' ' << what << std::endl;
+  }
+  std::ofstream file_;
+};
+
+std::shared_ptr<const Dataset> samples(std::int64_t count, double phase) {
+  const at::Tensor x = at::linspace(-3, 3, count * 6).add(phase).sin().reshape({count, 6});
+  return std::make_shared<TensorDataset>(Batch{{"x", x}, {"y", x.sum(1, true).cos()}});
+}
+
+TrainingArguments arguments_in(const std::string& folder) {
+  TrainingArguments args;
+  args.output_dir = folder + "/trainer";
+  args.per_device_train_batch_size = 4;
+  args.per_device_eval_batch_size = 5;
+  args.gradient_accumulation_steps = 2;
+  args.num_train_epochs = 4;
+  args.learning_rate = 0.02;
+  args.logging_steps = 3;
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 7;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 5;
+  args.save_total_limit = 2;
+  args.report_to = {"jsonl"};
+  args.disable_tqdm = true;
+  return args;
+}
+
+}  // namespace
+
+int train_by_trainer(const LossPlan& plan) {
+  Accelerator accelerator({.device = "cpu"});
+  const std::string rank = std::to_string(accelerator.process_index());
+  std::ofstream(plan.folder + "/pids." + rank, std::ios::app) << ::getpid() << std::endl;
+  const LostRanks lost(plan, accelerator.process_index(), accelerator.num_processes());
+  lost.in_set_up();
+  torch::manual_seed(3);
+  torch::nn::Sequential net(torch::nn::Linear(6, 16), torch::nn::BatchNorm1d(16), torch::nn::Tanh(),
+                            torch::nn::Dropout(0.3), torch::nn::Linear(16, 1));
+  Trainer* running = nullptr;
+  auto model = wrap_model(net, [&](auto& module, const Batch& batch) {
+    const at::Tensor loss = torch::mse_loss(module(batch["x"]), batch["y"]);
+    if (at::GradMode::is_enabled()) lost.in_step(running->state().global_step, loss);
+    return Batch{{"loss", loss}};
+  });
+  TrainerComponents parts{.model = model,
+                          .train_dataset = samples(160, 0),
+                          .eval_dataset = samples(30, 1),
+                          .callbacks = {std::make_shared<Events>(plan.folder + "/events." + rank)}};
+  Trainer trainer(accelerator, arguments_in(plan.folder), parts);
+  running = &trainer;
+  return trainer.train().preempted ? kPreemptedExitCode : 0;
+}
+
+}  // namespace lockstep::testing
