@@ -13,6 +13,8 @@ constexpr std::size_t kMostSteps = 256;
 /// A total weight of 0 has a sum of 0.
 constexpr double kSmallestWeight = std::numeric_limits<double>::min();
 
+double mean_of(double sum, double weight) { return weight > 0 ? sum / weight : 0; }
+
 }  // namespace
 
 void LossMeter::add(const Loss& loss) {
@@ -44,16 +46,33 @@ void LossMeter::discard_step() {
   micro_batches_ = 0;
 }
 
-bool LossMeter::is_full() const noexcept { return sums_.size() >= kMostSteps; }
+bool LossMeter::is_full() const noexcept { return sums_.size() + shared_.size() >= kMostSteps; }
+
+std::vector<double> LossMeter::share_step(const std::vector<double>& counts) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = at::tensor(counts, at::kDouble).to(sums_.back().device());
+  const at::Tensor all = accelerator_.reduce(at::cat({sums_.back(), weights_.back(), own})).cpu();
+  sums_.pop_back();
+  weights_.pop_back();
+  const auto* const values = all.const_data_ptr<double>();
+  shared_.push_back(mean_of(values[0], values[1]));
+  return {values + 2, values + all.numel()};
+}
+
+void LossMeter::set_shared_losses(std::vector<double> losses) {
+  discard_step();
+  sums_.clear();
+  weights_.clear();
+  shared_ = std::move(losses);
+}
 
 std::vector<double> LossMeter::fold() {
-  std::vector<double> losses;
+  std::vector<double> losses = std::exchange(shared_, {});
   if (sums_.empty()) return losses;
   const at::NoGradGuard no_grad;
   at::Tensor both = accelerator_.reduce(at::stack({at::cat(sums_), at::cat(weights_)})).cpu();
   for (std::int64_t step = 0; step < both.size(1); ++step) {
-    const double weight = both[1][step].item<double>();
-    losses.push_back(weight > 0 ? both[0][step].item<double>() / weight : 0);
+    losses.push_back(mean_of(both[0][step].item<double>(), both[1][step].item<double>()));
   }
   sums_.clear();
   weights_.clear();

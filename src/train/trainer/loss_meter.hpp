@@ -27,6 +27,13 @@ class LossMeter {
   /// Whether so many steps are pending that fold() should be called; the same on every rank. *Local*.
   bool is_full() const noexcept;
 
+  /// Adds up the last step's loss and these counts of all ranks, and returns the counts. What is shared is
+  /// not lost with a rank, and fold() sends nothing more for it. *Collective*.
+  std::vector<double> share_step(const std::vector<double>& counts);
+  /// Those that fold() has not returned yet. *Local*.
+  const std::vector<double>& shared_losses() const noexcept { return shared_; }
+  void set_shared_losses(std::vector<double> losses);
+
   /// The losses of the steps since the last call, over all ranks; discards them. *Collective*.
   std::vector<double> fold();
 
@@ -39,6 +46,7 @@ class LossMeter {
   bool weighted_ = false;
   std::vector<at::Tensor> sums_;
   std::vector<at::Tensor> weights_;
+  std::vector<double> shared_;
 };
 
 }  // namespace lockstep::train

@@ -104,7 +104,9 @@ std::map<std::string, std::vector<TrainerCallback*>> Trainer::Impl::stateful_cal
 
 void Trainer::Impl::call(Trainer& trainer, Event event, const LogValues& values) {
   CallbackContext context{args, state, control, trainer, values};
-  for (const auto& callback : callbacks) ((*callback).*event)(context);
+  delivered.deliver(control, [&] {
+    for (const auto& callback : callbacks) ((*callback).*event)(context);
+  });
 }
 
 }  // namespace lockstep

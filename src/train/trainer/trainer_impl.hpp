@@ -8,6 +8,7 @@
 
 #include "lockstep/train/logger.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "train/trainer/delivered_events.hpp"
 #include "train/training_scope.hpp"
 
 namespace lockstep {
@@ -53,6 +54,7 @@ struct Trainer::Impl {
   std::optional<AcceleratedOptimizer> accelerated_optimizer;
   /// What train() prepares; destroyed before the objects.
   train::TrainingScope scope;
+  train::DeliveredEvents delivered;
   Loss last_loss;
   /// For floating_point_operations(); set once it has been called.
   std::optional<std::int64_t> multiplied;

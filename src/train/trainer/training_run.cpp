@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "comm/group_observer.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/graphs/side_stream.hpp"
@@ -48,12 +49,11 @@ TrainOutput TrainingRun::run_steps(bool records) {
   call(&TrainerCallback::on_prepare);
   resume();
   impl_.control.should_training_stop = false;
-  call(&TrainerCallback::on_train_begin);
+  is_new_process_ = comm::is_newcomer(impl_.accelerator.process_group());
+  if (!is_new_process_) call(&TrainerCallback::on_train_begin);
   begin_ = std::chrono::steady_clock::now();
-  say_if_finished();
-  between_steps([this] { finish_unfinished(); });
-  evaluate_on_start();
-  run_epochs();
+  if (!is_new_process_) say_if_finished();
+  train_on_all_ranks();
   return finish();
 }
 
@@ -195,7 +195,8 @@ void TrainingRun::run_epoch() {
   const std::int64_t epoch = batches_->epoch();
   impl_.control.should_epoch_stop = false;
   in_epoch_ = true;
-  call(&TrainerCallback::on_epoch_begin);
+  if (epoch > begun_epoch_) call(&TrainerCallback::on_epoch_begin);
+  begun_epoch_ = std::max(begun_epoch_, epoch);
   const bool from_start = batches_->position() == 0;
   bool is_empty = true;
   for (auto& batch : *batches_) {

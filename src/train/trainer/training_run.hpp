@@ -14,6 +14,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/checkpoints.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "train/elastic/elastic_part.hpp"
 #include "train/rules/resumed_arguments.hpp"
 #include "train/rules/training_plan.hpp"
 #include "train/trainer/loss_meter.hpp"
@@ -23,7 +24,7 @@
 namespace lockstep {
 
 /// One call of Trainer::train(), from the first step to the last. *Collective*.
-class TrainingRun {
+class TrainingRun final : train::ElasticPart {
  public:
   TrainingRun(Trainer& trainer, Trainer::Impl& impl) : trainer_(trainer), impl_(impl) {}
 
@@ -38,6 +39,14 @@ class TrainingRun {
   void say_if_finished();
   void evaluate_on_start();
   void resume();
+  void train_on_all_ranks();
+  void go_on();
+  void share_step();
+  void commit_step();
+  void note_commit();
+  nlohmann::json elastic_state() const override;
+  void take_elastic_state(const nlohmann::json& taken) override;
+  void take_from_others(const nlohmann::json& taken);
   /// `before`: the arguments of the run that wrote the checkpoint, if they can be read.
   void take_state(TrainerState saved, const std::optional<TrainingArguments>& before);
   std::int64_t offset_of(const TrainerState& saved) const;
@@ -56,6 +65,7 @@ class TrainingRun {
   void run_micro_batch(const Batch& batch);
   void discard_window();
   void finish_step();
+  void end_step();
   void step_schedule();
   void log_evaluate_save();
   void log_step();
@@ -119,6 +129,27 @@ class TrainingRun {
   bool in_epoch_ = false;
   /// An existing checkpoint of this step does not contain the work that remains after it.
   bool is_outdated_ = false;
+  /// What the last step has left, where a training goes on whose lost rank was replaced.
+  struct Committed {
+    TrainerState state;  // Without its log.
+    std::size_t log_entries = 0;
+    TrainerControl control;
+    std::vector<double> losses;
+    std::int64_t last_logged_step = 0;
+    double loss_of_run = 0;
+    double learning_rate = 0;
+    at::Tensor grad_norm;
+    bool in_epoch = false;
+    bool is_outdated = false;
+    /// This run has made no step yet.
+    bool begins = true;
+  };
+  Committed committed_;
+  bool is_elastic_ = false;
+  /// This process replaces a lost one, and has not begun.
+  bool is_new_process_ = false;
+  /// The last epoch of which callbacks have heard that it begins.
+  std::int64_t begun_epoch_ = -1;
 };
 
 }  // namespace lockstep

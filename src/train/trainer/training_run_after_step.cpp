@@ -12,19 +12,12 @@
 #include "lockstep/core/error.hpp"
 #include "train/model_content.hpp"
 #include "train/state/checkpoint_writer.hpp"
+#include "train/trainer/callback_states.hpp"
 #include "train/trainer/training_run.hpp"
 #include "train/trainer/weights_only.hpp"
 
 namespace lockstep {
 namespace {
-
-/// As transformers: the state of the only callback of its name, or a list.
-std::string state_of(const std::vector<TrainerCallback*>& callbacks) {
-  if (callbacks.size() == 1) return callbacks.front()->state_dict();
-  std::vector<std::string> states;
-  for (const auto* callback : callbacks) states.push_back(callback->state_dict());
-  return fmt::format("[{}]", fmt::join(states, ", "));
-}
 
 std::string join_names(const LogValues& values) {
   std::vector<std::string> names;
@@ -47,6 +40,7 @@ void TrainingRun::log_evaluate_save() {
 
 /// Adds what the ranks have counted since the last call.
 void TrainingRun::fold_counts() {
+  if (is_elastic_) return;  // Each step was shared.
   const auto& accelerator = impl_.accelerator;
   const at::Tensor own = at::tensor({std::exchange(flops_, 0), std::exchange(samples_, 0)}, at::kDouble);
   const at::Tensor all = accelerator.reduce(own.to(accelerator.device())).cpu();
@@ -151,7 +145,7 @@ void TrainingRun::save() {
     state.unfinished.should_epoch_stop = state.unfinished_step = true;
   note_best_checkpoint();
   for (const auto& [name, callbacks] : impl_.stateful_callbacks())
-    state.stateful_callbacks[name] = state_of(callbacks);
+    state.stateful_callbacks[name] = train::state_of(callbacks);
   write_checkpoint();
   impl_.control.should_save = false;
   call(&TrainerCallback::on_save);

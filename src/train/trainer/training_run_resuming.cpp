@@ -14,6 +14,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
 #include "train/rules/resumed_arguments.hpp"
+#include "train/trainer/callback_states.hpp"
 #include "train/trainer/training_run.hpp"
 
 namespace lockstep {
@@ -48,20 +49,6 @@ std::optional<TrainingArguments> arguments_of(const std::string& text) {
   } catch (const Error&) {
     return std::nullopt;
   }
-}
-
-/// See state_of().
-void load_states(const std::string& name, const std::vector<TrainerCallback*>& callbacks,
-                 const std::string& text) {
-  if (callbacks.size() == 1) return callbacks.front()->load_state_dict(text);
-  const auto states = json::parse(text);
-  if (!states.is_array() || states.size() != callbacks.size()) {
-    throw DataError(
-        fmt::format("the checkpoint does not have a list of {} states for the callbacks '{}': add as many as "
-                    "when it was written",
-                    callbacks.size(), name));
-  }
-  for (std::size_t i = 0; i < callbacks.size(); ++i) callbacks[i]->load_state_dict(json_text(states[i]));
 }
 
 std::int64_t divide_up(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
@@ -144,7 +131,7 @@ void TrainingRun::take_state(TrainerState saved, const std::optional<TrainingArg
   last_logged_step_ = state.global_step - state.unlogged_steps;
   for (const auto& [name, callbacks] : impl_.stateful_callbacks()) {
     const auto found = state.stateful_callbacks.find(name);
-    if (found != state.stateful_callbacks.end()) load_states(name, callbacks, found->second);
+    if (found != state.stateful_callbacks.end()) train::load_states(name, callbacks, found->second);
   }
 }
 

@@ -10,6 +10,7 @@ void TrainingRun::run_micro_batch(const Batch& batch) {
     auto& control = impl_.control;
     control.should_log = control.should_evaluate = control.should_save = false;
     metric_of_step_.reset();
+    impl_.delivered.end();
     call(&TrainerCallback::on_step_begin);
   }
   const auto window = impl_.accelerator.accumulate();
@@ -33,6 +34,7 @@ void TrainingRun::discard_window() {
 void TrainingRun::finish_step() {
   micro_batches_in_step_ = 0;
   meter_->end_step();
+  if (is_elastic_) share_step();
   grad_norm_ = steps_->clip();
   call(&TrainerCallback::on_pre_optimizer_step);
   steps_->step();
@@ -48,6 +50,13 @@ void TrainingRun::finish_step() {
                              : static_cast<double>(plan_.steps_per_epoch) *
                                    static_cast<double>(impl_.accelerator.gradient_accumulation_steps());
   state.epoch = static_cast<double>(batches_->epoch()) + static_cast<double>(batches_->position()) / batches;
+  commit_step();
+  end_step();
+}
+
+/// Nothing of this belongs to the step's state.
+void TrainingRun::end_step() {
+  TrainerState& state = impl_.state;
   // Makes this the last step, with everything that a last step does.
   if (time_is_up()) state.max_steps = state.global_step;
   between_steps([this] {

@@ -1,0 +1,106 @@
+// A Trainer's job loses ranks under the real launcher, without a line of the program for it.
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "resume_job.hpp"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const Words kRecoveries{"--max-recoveries", "20"};
+
+Words lines_of(const fs::path& path) {
+  Words lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// What a training has left, apart from times.
+struct Left {
+  /// The files of the last checkpoint.
+  std::map<std::string, std::string> files;
+  /// {step, name, value} of all losses and evaluations: in the log, and as the tracker has written them.
+  std::vector<json> log, tracked;
+  bool operator==(const Left&) const = default;
+};
+
+bool is_time(const std::string& name) {
+  return name.ends_with("runtime") || name.ends_with("per_second") || name == "epoch";
+}
+
+void add_values(const json& values, const json& step, std::vector<json>& to) {
+  for (const auto& [name, value] : values.items()) {
+    if (value.is_number() && !is_time(name) && name != "step" && name != "time")
+      to.push_back(json::array({step, name, value}));
+  }
+}
+
+Left left_in(const fs::path& out) {
+  Left left;
+  const fs::path last = out / "trainer" / "checkpoint-40";
+  for (const auto& entry : fs::directory_iterator(last)) {
+    const std::string name = entry.path().filename();
+    if (name == "manifest.json" || name.starts_with("train")) continue;
+    left.files[name] = bytes_of(entry.path());
+  }
+  EXPECT_GE(left.files.size(), 5U);
+  const json state = json::parse(bytes_of(last / "trainer_state.json"));
+  for (const auto& entry : state.at("log_history")) add_values(entry, entry.at("step"), left.log);
+  EXPECT_GT(left.log.size(), 20U);
+  for (const auto& line : lines_of(out / "trainer" / "runs" / "metrics.jsonl")) {
+    const json entry = json::parse(line);
+    add_values(entry, entry.at("step"), left.tracked);
+  }
+  return left;
+}
+
+Finished run_trainer(const TemporaryFolder& folder, const Words& more) {
+  return run_job(probe_in(folder, Words{"--trainer", "true"} + more), 2, kRecoveries);
+}
+
+struct Lost {
+  int rank;
+  const char* ways;
+};
+
+class ATrainersJob : public ::testing::TestWithParam<Lost> {};
+INSTANTIATE_TEST_SUITE_P(Of, ATrainersJob, ::testing::Values(Lost{0, "k"}, Lost{1, "x"}, Lost{-1, "kbe2"}),
+                         [](const auto& test) { return "Ways_" + std::string(test.param.ways); });
+
+TEST_P(ATrainersJob, LosesRanksAndEndsWithTheSameBitsLogsAndEvents) {
+  static const auto undisturbed = [] {
+    const TemporaryFolder folder;
+    const Finished job = run_trainer(folder, {});
+    EXPECT_EQ(job.status, 0) << job.err;
+    return std::pair(left_in(folder / "out"), lines_of(folder / "out" / "events.1"));
+  }();
+  const TemporaryFolder folder;
+  const int losses = 4;
+  const Finished job =
+      run_trainer(folder, {"--losses", std::to_string(losses), "--losses-until", "36", "--ways",
+                           GetParam().ways, "--lost-rank", std::to_string(GetParam().rank), "--seed", "5"});
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), losses) << job.err;
+  EXPECT_TRUE(left_in(folder / "out") == undisturbed.first) << job.err;
+  for (const int rank : {0, 1}) {
+    const auto processes = lines_of(folder / "out" / ("pids." + std::to_string(rank)));
+    if (GetParam().rank < 0 || rank == GetParam().rank) continue;
+    EXPECT_EQ(processes.size(), 1U) << job.err;
+    // Callbacks of a rank that stays hear of each event once.
+    EXPECT_EQ(lines_of(folder / "out" / ("events." + std::to_string(rank))), undisturbed.second);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
