@@ -5,7 +5,8 @@
 BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Each job loses ten
 ranks, which the launcher replaces while the others keep their processes: by SIGKILL at random moments, in backward and of a
 new process in its set-up, by exceptions and by exit(0). Prints a line for each job and how long the survivors stood
-still, and ends with 1 at the first difference.
+still, and ends with 1 at the first difference. With a `p` in --ways ranks are stopped (SIGSTOP), too: the others notice it
+after --timeout seconds, and it is killed --recovery-timeout later.
 """
 import argparse
 import pathlib
@@ -31,6 +32,8 @@ def arguments():
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--ways", default="kbxe2")
     parser.add_argument("--every", type=int, default=3)
+    parser.add_argument("--timeout", type=int, default=40)
+    parser.add_argument("--recovery-timeout", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
@@ -39,10 +42,10 @@ def run_job(options, folder, losses, seed):
     (folder / "out").mkdir()
     steps = 4 * 100 // options.ranks
     command = [options.build / "bin/lockstep", "run", "--nproc-per-node", str(options.ranks), "--max-recoveries",
-               "1000", options.build / "tests/checkpoint_probe", "--out", folder / "out", "--folder",
-               folder / "checkpoints", "--every", str(options.every), "--step-time", "2", "--losses", str(losses),
+               "1000", "--recovery-timeout", str(options.recovery_timeout), options.build / "tests/checkpoint_probe", "--out",
+               folder / "out", "--folder", folder / "checkpoints", "--every", str(options.every), "--step-time", "2", "--losses", str(losses),
                "--losses-until", str(steps - 20), "--ways", options.ways, "--seed", str(seed), "--backend",
-               options.backend, "--evaluate-every", "11"]
+               options.backend, "--evaluate-every", "11", "--timeout", str(options.timeout)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_JOB, check=False)
 
 
