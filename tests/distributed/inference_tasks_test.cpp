@@ -64,7 +64,8 @@ class InferenceTasks : public TextTrainer {
     return Words{LOCKSTEP_INFERENCE, "--task", task, "--model", model_for(task)} +
            Words{"--data", file("rows.jsonl"), "--output", file(output)} +
            Words{"--cache-dir", file(output + ".cache")} +
-           split("--device cpu --no-progress --batch-size 2 --max-length 16 --max-new-tokens 8");
+           split("--device cpu --no-progress --batch-size 2 --max-length 16") +
+           (task == "text-generation" || task == "translation" ? split("--max-new-tokens 8") : Words());
   }
 
   /// The bytes written by such a run on `ranks` ranks.
