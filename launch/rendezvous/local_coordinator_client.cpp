@@ -202,7 +202,10 @@ void LocalCoordinatorClient::dismiss(NodeId node) {
 }
 
 void LocalCoordinatorClient::begin_round(int round) {
-  if (round > 1) server_->clear("");
+  if (round == 1) return;
+  // All keys begin with "", and none with this.
+  const std::string kept = store_nodes_ ? store_nodes_->kept_keys() : "";
+  server_->clear(kept.empty() ? std::string(1, '\0') : kept);
 }
 
 void LocalCoordinatorClient::watch(const std::string& prefix) {

@@ -28,6 +28,8 @@ class StoreNodes {
   virtual bool any() const { return false; }
   /// Whether a host without a launcher of this job may be one of them, so that its clients are served.
   virtual bool may_come_from(const net::Address& /*host*/) const { return false; }
+  /// What their keys begin with, which outlive a round; "" if they have none.
+  virtual std::string kept_keys() const { return ""; }
 };
 
 /// The coordinator in this process, with the job's store and the connections to the other nodes' agents. The

@@ -30,6 +30,7 @@ class TorchrunServer final : public StoreNodes {
   void send(NodeId node, const CoordinatorMessage& message) override;
   bool any() const override { return !nodes_.empty(); }
   bool may_come_from(const net::Address&) const override { return true; }
+  std::string kept_keys() const override { return prefix_; }
 
  private:
   nlohmann::json read_role(int index) const;

@@ -23,8 +23,9 @@ using net::Clock;
 
 Clock::time_point soon() { return Clock::now() + 30s; }
 
-CoordinatorOptions nodes(int count) {
+CoordinatorOptions nodes(int count, int restarts = 0) {
   CoordinatorOptions options;
+  options.max_restarts = restarts;
   options.min_nodes = options.max_nodes = count;
   return options;
 }
@@ -33,8 +34,9 @@ NodeInfo node(int count) { return {.run_id = "none", .host = "a", .min_nodes = c
 
 /// A coordinator whose own node has joined.
 struct Host {
-  explicit Host(int count)
-      : client(nodes(count), make_server(), {"127.0.0.1", 0}, "this launcher uses a secret of the test") {
+  explicit Host(int count, int restarts = 0)
+      : client(nodes(count, restarts), make_server(), {"127.0.0.1", 0},
+               "this launcher uses a secret of the test") {
     client.send(node(count), Clock::now());
   }
   std::unique_ptr<net::Server> make_server() {
@@ -148,6 +150,30 @@ TEST(LocalCoordinatorClient, TorchrunsRendezvousIsRefusedByName) {
   torchrun.compare_set("torch.rendezvous.none", "", "Y2FuaW1hZGFt", soon());
   EXPECT_TRUE(host.eventually([&] { return host.has_said("refused torchrun's agent"); }));
   EXPECT_NE(torchrun.get("torch.rendezvous.none", soon()), "Y2FuaW1hZGFt");
+}
+
+/// What the ranks of a round have stored would be a leak in a job of many restarts.
+TEST(LocalCoordinatorClient, RestartsBeginWithoutTheKeysOfTheLastRound) {
+  Host host(1, 1);
+  host.client.allow([](net::Server& server, Coordinator& coordinator) {
+    return std::make_unique<TorchrunServer>("none", 1, server, coordinator);
+  });
+  net::StoreClient rank({host.address}, {}, soon());
+  rank.set("lockstep/0/address", "1", soon());
+  rank.set("none/torchelastic/agent/terminal_state/num_members", "1", soon());
+  host.work();
+  ProcessFailure failure;
+  failure.status = 1 << 8;
+  host.client.send(RankFailed{1, failure}, Clock::now());
+  host.client.send(RoundEnded{.round = 1, .ok = false}, Clock::now());
+  ASSERT_TRUE(host.eventually([&] {
+    return std::ranges::count_if(host.received, [](const auto& message) {
+             return std::holds_alternative<Assignment>(message);
+           }) == 2;
+  }));
+  net::StoreClient next({host.address}, {}, soon());
+  EXPECT_FALSE(next.contains({"lockstep/0/address"}, soon()));
+  EXPECT_TRUE(next.contains({"none/torchelastic/agent/terminal_state/num_members"}, soon()));
 }
 
 /// A job that has ended while torchrun agents may still need the store.
