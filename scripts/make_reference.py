@@ -21,7 +21,7 @@ FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 DOXYGENS_OWN = "nested-classes"  # Doxygen 1.9.4 links to it also where only private classes are nested.
-PAGES = ("README.md", "CHANGELOG.md")  # And all of docs/.
+PAGES = ("README.md", "CHANGELOG.md", "SECURITY.md")  # And all of docs/.
 
 
 def outside(pattern, text, change):
@@ -121,9 +121,10 @@ def header_text(text):
 
 def write_sources(folder):
     """Copies of what Doxfile names as its input, changed."""
-    names = subprocess.run(["git", "ls-files", "docs/*.md", "include/*.hpp", *PAGES], cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in names.stdout.split():
-        text = (ROOT / name).read_text(encoding="utf-8")
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "include").rglob("*.hpp"), *(ROOT / page for page in PAGES)]
+    for path in pages:
+        name = os.path.relpath(path, ROOT)
+        text = path.read_text(encoding="utf-8")
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(page_text(name, text) if name.endswith(".md") else header_text(text), encoding="utf-8")
