@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "kernels/column_sums.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/kernel_arguments.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
 
 namespace lockstep::kernels {
@@ -37,8 +39,11 @@ std::optional<RowShape> shape_of_row(std::int64_t width) {
 }
 
 const CudaKernel* norm_kernel(const char* name, const at::Device& device, at::ScalarType dtype, int packs) {
-  return find_kernel("add_norm", name + ("<" + cuda_type(dtype)) + ", " + std::to_string(packs) + ">",
-                     device);
+  thread_local Remembered<const CudaKernel*, std::string_view, int, at::ScalarType, int> known;
+  return known.get({name, device.index(), dtype, packs}, [&] {
+    return find_kernel("add_norm", name + ("<" + cuda_type(dtype)) + ", " + std::to_string(packs) + ">",
+                       device);
+  });
 }
 
 class FusedAddNorm : public torch::autograd::Function<FusedAddNorm> {
@@ -145,12 +150,15 @@ bool takes_add_norm(const at::Tensor& residual, const at::Tensor& branch, const 
            parameter.size(0) == width && parameter.device() == residual.device();
   };
   const auto shape = shape_of_row(width);
-  return shape && fits(norm.weight) && fits(norm.bias) &&
-         norm_kernel("add_norm", residual.device(), dtype, shape->packs) != nullptr &&
-         norm_kernel("add_norm_backward", residual.device(), dtype, shape->packs) != nullptr &&
-         find_kernel("column_totals", "column_totals", residual.device()) != nullptr &&
-         is_proven("layer normalization of " + std::to_string(width) + " in " + cuda_type(dtype),
-                   residual.device(), [&] { check_add_norm(width, dtype, residual.device()); });
+  if (!shape || !fits(norm.weight) || !fits(norm.bias)) return false;
+  thread_local Remembered<bool, int, std::int64_t, at::ScalarType> known;
+  return known.get({residual.device().index(), width, dtype}, [&] {
+    return norm_kernel("add_norm", residual.device(), dtype, shape->packs) != nullptr &&
+           norm_kernel("add_norm_backward", residual.device(), dtype, shape->packs) != nullptr &&
+           find_kernel("column_totals", "column_totals", residual.device()) != nullptr &&
+           is_proven("layer normalization of " + std::to_string(width) + " in " + cuda_type(dtype),
+                     residual.device(), [&] { check_add_norm(width, dtype, residual.device()); });
+  });
 }
 
 AddNorm add_norm(const at::Tensor& residual, const at::Tensor& branch, const Norm& norm, at::ScalarType dtype,

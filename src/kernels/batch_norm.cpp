@@ -6,14 +6,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <optional>
-#include <tuple>
 
 #include "kernels/aligned.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/remembered.hpp"
 
 namespace lockstep::kernels {
 namespace {
@@ -32,7 +31,8 @@ constexpr auto kLast = at::MemoryFormat::ChannelsLast;
 struct NormKernels {
   const CudaKernel *sums, *statistics, *apply, *gradient_sums, *gradient_parts, *gradients;
 
-  bool is_complete() const {
+  /// Whether all are there.
+  explicit operator bool() const {
     return sums && statistics && apply && gradient_sums && gradient_parts && gradients;
   }
 };
@@ -50,15 +50,10 @@ NormKernels load_norm_kernels(const at::Tensor& input, bool adds, bool relu) {
           .gradients = find("batch_norm_gradients", kind)};
 }
 
-/// A network asks for them in each of its layers: this thread remembers those of a GPU.
 NormKernels norm_kernels(const at::Tensor& input, bool adds, bool relu) {
-  if (kernel_device_of_tests() != nullptr) return load_norm_kernels(input, adds, relu);
-  static thread_local std::map<std::tuple<int, at::ScalarType, bool, bool>, NormKernels> known;
-  const std::tuple key(static_cast<int>(input.device().index()), input.scalar_type(), adds, relu);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  const NormKernels kernels = load_norm_kernels(input, adds, relu);
-  if (kernels.is_complete()) known.emplace(key, kernels);
-  return kernels;
+  thread_local Remembered<NormKernels, int, at::ScalarType, bool, bool> known;
+  return known.get({input.device().index(), input.scalar_type(), adds, relu},
+                   [&] { return load_norm_kernels(input, adds, relu); });
 }
 
 /// How a matrix [rows, channels] is divided among the blocks.
@@ -188,7 +183,7 @@ bool takes_batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::
   return fits && is_float(norm.weight, input) && is_float(norm.bias, input) &&
          (!tracks || (is_float(norm.running_mean, input) && is_float(norm.running_var, input))) &&
          is_count(norm.num_batches_tracked, input) &&
-         norm_kernels(input, residual.defined(), relu).is_complete();
+         static_cast<bool>(norm_kernels(input, residual.defined(), relu));
 }
 
 at::Tensor batch_norm(const BatchNorm& norm, const at::Tensor& input, const at::Tensor& residual, bool relu) {

@@ -8,6 +8,7 @@
 #include "kernels/aligned.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/remembered.hpp"
 
 namespace lockstep::kernels {
 namespace {
@@ -20,10 +21,15 @@ constexpr std::int64_t kLeastRows = 16;
 constexpr std::int64_t kMostParts = 1024;
 
 const CudaKernel* sums_kernel(const at::Tensor& matrix) {
-  return find_kernel("column_sums", "column_sums<" + cuda_type(matrix.scalar_type()) + ">", matrix.device());
+  thread_local Remembered<const CudaKernel*, int, at::ScalarType> known;
+  return known.get({matrix.device().index(), matrix.scalar_type()}, [&] {
+    return find_kernel("column_sums", "column_sums<" + cuda_type(matrix.scalar_type()) + ">",
+                       matrix.device());
+  });
 }
 const CudaKernel* totals_kernel(const at::Device& device) {
-  return find_kernel("column_totals", "column_totals", device);
+  thread_local Remembered<const CudaKernel*, int> known;
+  return known.get({device.index()}, [&] { return find_kernel("column_totals", "column_totals", device); });
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <limits>
+#include <string>
 
 #include "kernels/aligned.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -19,9 +21,12 @@ namespace {
 constexpr int kThreads = 512;
 
 const CudaKernel* kernel_of(at::ScalarType dtype, const at::Device& device, bool writes_gradients) {
-  const std::string instance =
-      "cross_entropy<" + cuda_type(dtype) + (writes_gradients ? ", true>" : ", false>");
-  return find_kernel("cross_entropy", instance, device);
+  thread_local Remembered<const CudaKernel*, int, at::ScalarType, bool> known;
+  return known.get({device.index(), dtype, writes_gradients}, [&] {
+    const std::string instance =
+        "cross_entropy<" + cuda_type(dtype) + (writes_gradients ? ", true>" : ", false>");
+    return find_kernel("cross_entropy", instance, device);
+  });
 }
 
 /// `factor`: a float32 scalar by which gradients are multiplied; may be undefined.
@@ -106,10 +111,13 @@ void check_cross_entropy(at::ScalarType dtype, const at::Device& device) {
 bool has_cross_entropy(at::ScalarType dtype, const at::Tensor& labels) {
   const at::Device device = labels.device();
   const bool is_usable = (labels.is_cuda() || kernel_device_of_tests() != nullptr) && use_fused();
-  return is_usable && labels.scalar_type() == at::kLong && c10::isReducedFloatingType(dtype) &&
-         kernel_of(dtype, device, false) != nullptr && kernel_of(dtype, device, true) != nullptr &&
-         is_proven("cross entropy in " + cuda_type(dtype), device,
-                   [&] { check_cross_entropy(dtype, device); });
+  if (!is_usable || labels.scalar_type() != at::kLong || !c10::isReducedFloatingType(dtype)) return false;
+  thread_local Remembered<bool, int, at::ScalarType> known;
+  return known.get({device.index(), dtype}, [&] {
+    return kernel_of(dtype, device, false) != nullptr && kernel_of(dtype, device, true) != nullptr &&
+           is_proven("cross entropy in " + cuda_type(dtype), device,
+                     [&] { check_cross_entropy(dtype, device); });
+  });
 }
 
 bool takes_cross_entropy(const at::Tensor& logits, const CrossEntropyTask& task) {

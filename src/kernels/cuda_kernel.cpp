@@ -13,6 +13,7 @@
 #include "kernels/cubin_cache.hpp"
 #include "kernels/cuda_source.hpp"
 #include "kernels/nvrtc.hpp"
+#include "kernels/remembered.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::kernels {
@@ -117,7 +118,10 @@ std::string cuda_type(at::ScalarType dtype) {
   }
 }
 
-void set_kernel_device(KernelDevice* device) { replacement = device; }
+void set_kernel_device(KernelDevice* device) {
+  replacement = device;
+  forget_answers();
+}
 KernelDevice* kernel_device_of_tests() noexcept { return replacement; }
 
 }  // namespace lockstep::kernels

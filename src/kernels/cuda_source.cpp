@@ -18,7 +18,8 @@ const std::string& find_text(const std::string& name) {
 }  // namespace
 
 std::string cuda_text(const std::string& name) {
-  return find_text("prelude") + "\n#line 1 \"" + name + ".cu\"\n" + find_text(name);
+  return find_text("arguments") + "\n#line 1 \"prelude.cu\"\n" + find_text("prelude") + "\n#line 1 \"" +
+         name + ".cu\"\n" + find_text(name);
 }
 
 }  // namespace lockstep::kernels

@@ -14,8 +14,8 @@ struct CudaSource {
 /// All of them.
 const std::vector<CudaSource>& cuda_sources();
 
-/// What NVRTC compiles: prelude.cu and then the source of this name, "cross_entropy". Throws UsageError if
-/// there is none. *Local*.
+/// What NVRTC compiles: arguments.cu, prelude.cu and then the source of this name, "cross_entropy". Throws
+/// UsageError if there is none. *Local*.
 std::string cuda_text(const std::string& name);
 
 }  // namespace lockstep::kernels

@@ -5,11 +5,14 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
+#include <string_view>
 
+#include "kernels/cuda_arguments.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/kernel_arguments.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
 
 namespace lockstep::kernels {
@@ -22,15 +25,13 @@ constexpr int kGateThreads = 256;
 /// Elements of 16 bits that a thread reads at once.
 constexpr std::int64_t kGatePack = 8;
 
-/// As the kernels' GateStrides.
-struct GateStrides {
-  std::int64_t gate, up;
-};
-
 const CudaKernel* gate_kernel(const char* name, const at::Device& device, at::ScalarType dtype,
                               Gate activation) {
-  return find_kernel("gated", fmt::format("{}<{}, {}>", name, cuda_type(dtype), static_cast<int>(activation)),
-                     device);
+  thread_local Remembered<const CudaKernel*, std::string_view, int, at::ScalarType, Gate> known;
+  return known.get({name, device.index(), dtype, activation}, [&] {
+    return find_kernel(
+        "gated", fmt::format("{}<{}, {}>", name, cuda_type(dtype), static_cast<int>(activation)), device);
+  });
 }
 
 Grid gate_grid(std::int64_t elements) {
@@ -126,11 +127,14 @@ bool takes_gated(const at::Tensor& gate, const at::Tensor& up, Gate activation) 
       (up.scalar_type() != *dtype || up.sizes() != gate.sizes() || up.device() != gate.device()))
     return false;
   const auto device = gate.device();
-  return gate.size(-1) % (up.defined() ? kGatePack : 2 * kGatePack) == 0 &&
-         gate_kernel("gated", device, *dtype, activation) != nullptr &&
-         gate_kernel("gated_backward", device, *dtype, activation) != nullptr &&
-         is_proven(fmt::format("gates of {} in {}", gate_name(activation), cuda_type(*dtype)), device,
-                   [&] { check_gate(activation, *dtype, device); });
+  if (gate.size(-1) % (up.defined() ? kGatePack : 2 * kGatePack) != 0) return false;
+  thread_local Remembered<bool, int, at::ScalarType, Gate> known;
+  return known.get({device.index(), *dtype, activation}, [&] {
+    return gate_kernel("gated", device, *dtype, activation) != nullptr &&
+           gate_kernel("gated_backward", device, *dtype, activation) != nullptr &&
+           is_proven(fmt::format("gates of {} in {}", gate_name(activation), cuda_type(*dtype)), device,
+                     [&] { check_gate(activation, *dtype, device); });
+  });
 }
 
 at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Gate activation) {

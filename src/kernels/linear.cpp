@@ -4,11 +4,14 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/column_sums.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
 #include "kernels/weight_copies.hpp"
 
@@ -45,9 +48,12 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtyp
 const char* gelu_text(Activation activation) { return activation == Activation::gelu_tanh ? "tanh" : "none"; }
 
 const CudaKernel* gelu_kernel(const char* name, const at::Tensor& values, Activation activation) {
-  const std::string instance = name + ("<" + cuda_type(values.scalar_type())) +
-                               (activation == Activation::gelu_tanh ? ", true>" : ", false>");
-  return find_kernel("column_sums", instance, values.device());
+  thread_local Remembered<const CudaKernel*, std::string_view, int, at::ScalarType, Activation> known;
+  return known.get({name, values.device().index(), values.scalar_type(), activation}, [&] {
+    const std::string instance = name + ("<" + cuda_type(values.scalar_type())) +
+                                 (activation == Activation::gelu_tanh ? ", true>" : ", false>");
+    return find_kernel("column_sums", instance, values.device());
+  });
 }
 
 constexpr int kGeluThreads = 256;
@@ -252,8 +258,10 @@ std::string name_of(at::ScalarType dtype, const LinearOptions& options) {
 at::Tensor linear(const at::Tensor& input, const std::vector<at::Tensor>& weights,
                   const std::vector<at::Tensor>& biases, at::ScalarType dtype, const LinearOptions& options) {
   const at::Device device = input.device();
-  const bool is_usable =
-      is_proven(name_of(dtype, options), device, [&] { check_linear(dtype, options, device); });
+  thread_local Remembered<bool, int, at::ScalarType, bool, Activation> known;
+  const bool is_usable = known.get({device.index(), dtype, options.is_turned, options.activation}, [&] {
+    return is_proven(name_of(dtype, options), device, [&] { check_linear(dtype, options, device); });
+  });
   return is_usable ? fused(input, weights, biases, dtype, options)
                    : composed(input, weights, biases, options);
 }

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "kernels/column_sums.hpp"
+#include "kernels/cuda_arguments.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/kernel_arguments.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
 
 namespace lockstep::kernels {
@@ -43,19 +46,18 @@ std::optional<RmsShape> rms_shape(std::int64_t width) {
 
 const CudaKernel* rms_kernel(const char* name, const at::Device& device, at::ScalarType residual,
                              at::ScalarType dtype, int packs) {
-  return find_kernel(
-      "rms_norm", fmt::format("{}<{}, {}, {}>", name, cuda_type(residual), cuda_type(dtype), packs), device);
+  thread_local Remembered<const CudaKernel*, std::string_view, int, at::ScalarType, at::ScalarType, int>
+      known;
+  return known.get({name, device.index(), residual, dtype, packs}, [&] {
+    return find_kernel("rms_norm",
+                       fmt::format("{}<{}, {}, {}>", name, cuda_type(residual), cuda_type(dtype), packs),
+                       device);
+  });
 }
-
-/// As the kernels' RmsWeight.
-struct RmsWeight {
-  const void *wide, *narrow;
-  float offset;
-};
 
 RmsWeight argument_of(const at::Tensor& weight, double offset) {
   const bool is_wide = weight.scalar_type() == at::kFloat;
-  return {.wide = is_wide ? data_of(weight) : nullptr,
+  return {.wide = is_wide ? weight.const_data_ptr<float>() : nullptr,
           .narrow = is_wide ? nullptr : data_of(weight),
           .offset = static_cast<float>(offset)};
 }
@@ -162,12 +164,16 @@ bool takes_rms_norm(const at::Tensor& residual, const at::Tensor& branch, const 
     return false;
   const auto device = residual.device();
   const auto shape = rms_shape(width);
-  return shape && rms_kernel("rms_norm", device, wide_type, dtype, shape->packs) != nullptr &&
-         rms_kernel("rms_norm_backward", device, wide_type, dtype, shape->packs) != nullptr &&
-         find_kernel("column_totals", "column_totals", device) != nullptr &&
-         is_proven(fmt::format("root mean square normalization of {} {} to {} with weights in {}", width,
-                               cuda_type(wide_type), cuda_type(dtype), cuda_type(weight.scalar_type())),
-                   device, [&] { check_rms_norm(width, wide_type, weight.scalar_type(), dtype, device); });
+  if (!shape) return false;
+  thread_local Remembered<bool, int, std::int64_t, at::ScalarType, at::ScalarType, at::ScalarType> known;
+  return known.get({device.index(), width, wide_type, weight.scalar_type(), dtype}, [&] {
+    return rms_kernel("rms_norm", device, wide_type, dtype, shape->packs) != nullptr &&
+           rms_kernel("rms_norm_backward", device, wide_type, dtype, shape->packs) != nullptr &&
+           find_kernel("column_totals", "column_totals", device) != nullptr &&
+           is_proven(fmt::format("root mean square normalization of {} {} to {} with weights in {}", width,
+                                 cuda_type(wide_type), cuda_type(dtype), cuda_type(weight.scalar_type())),
+                     device, [&] { check_rms_norm(width, wide_type, weight.scalar_type(), dtype, device); });
+  });
 }
 
 AddRmsNorm add_rms_norm(const at::Tensor& residual, const at::Tensor& branch, const RmsNormParameters& norm,

@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/cuda_arguments.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/kernel_arguments.hpp"
 #include "kernels/no_second_derivatives.hpp"
+#include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
 
 namespace lockstep::kernels {
@@ -20,21 +22,13 @@ constexpr int kRopeThreads = 256;
 /// Elements that a thread reads at once.
 constexpr std::int64_t kRopePack = 8;
 
-/// As the kernel's RopeStrides and RopeShape.
-struct RopeStrides {
-  std::int64_t row, head, token;
-};
-struct RopeShape {
-  std::int64_t rows, tokens;
-  RopeStrides query, key;
-  std::int64_t rotation_row;
-  int query_heads, key_heads, size, rotated;
-};
-
 const CudaKernel* rope_kernel(const at::Tensor& heads, const at::Tensor& cos) {
-  return find_kernel(
-      "rope", fmt::format("rope<{}, {}>", cuda_type(heads.scalar_type()), cuda_type(cos.scalar_type())),
-      heads.device());
+  thread_local Remembered<const CudaKernel*, int, at::ScalarType, at::ScalarType> known;
+  return known.get({heads.device().index(), heads.scalar_type(), cos.scalar_type()}, [&] {
+    return find_kernel(
+        "rope", fmt::format("rope<{}, {}>", cuda_type(heads.scalar_type()), cuda_type(cos.scalar_type())),
+        heads.device());
+  });
 }
 
 RopeStrides strides_of(const at::Tensor& heads) {
@@ -133,6 +127,17 @@ void check_rope(at::ScalarType dtype, at::ScalarType rotation, const at::Device&
                }});
 }
 
+bool is_rope_usable(const at::Tensor& heads, const at::Tensor& cos) {
+  const auto device = heads.device();
+  const auto dtype = heads.scalar_type(), rotation = cos.scalar_type();
+  thread_local Remembered<bool, int, at::ScalarType, at::ScalarType> known;
+  return known.get({device.index(), dtype, rotation}, [&] {
+    return rope_kernel(heads, cos) != nullptr &&
+           is_proven(fmt::format("rotary positions in {} by {}", cuda_type(dtype), cuda_type(rotation)),
+                     device, [&] { check_rope(dtype, rotation, device); });
+  });
+}
+
 }  // namespace
 
 bool takes_rope(const RopeTask& task) {
@@ -151,10 +156,7 @@ bool takes_rope(const RopeTask& task) {
   const bool fits = size % kRopePack == 0 && rotated % (2 * kRopePack) == 0 && rotated <= size;
   const bool is_typed = cos.scalar_type() == at::kFloat || cos.scalar_type() == *dtype;
   return is_alike && (is_shared || is_of_rows) && fits && is_typed && !cos.requires_grad() &&
-         rope_kernel(query, cos) != nullptr &&
-         is_proven(
-             fmt::format("rotary positions in {} by {}", cuda_type(*dtype), cuda_type(cos.scalar_type())),
-             query.device(), [&] { check_rope(*dtype, cos.scalar_type(), query.device()); });
+         is_rope_usable(query, cos);
 }
 
 TurnedHeads rope(const RopeTask& task) {

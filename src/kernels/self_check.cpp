@@ -8,8 +8,10 @@
 #include <exception>
 #include <iostream>
 
+#include "comm/cuda/graph_recorder.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "kernels/cuda_kernel.hpp"
+#include "kernels/remembered.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -36,8 +38,8 @@ void warn(const std::string& operation, const at::Device& device, const std::str
   const std::string name = device.is_cuda() ? cuda_device_name(device.index()) : device.str();
   std::cerr
       << fmt::format(
-             "lockstep: warning: the fused kernels of {} are not used, because on {} their results differ "
-             "from those of LibTorch's operations: {}. LibTorch's slower operations are used instead. "
+             "lockstep: warning: the fused kernels of {} are not used, because on {} they do not do what "
+             "LibTorch's operations do: {}. LibTorch's slower operations are used instead. "
              "Please report this line with the driver's version; fused_kernels=off disables all fused "
              "kernels\n",
              operation, name, problem)
@@ -67,17 +69,22 @@ bool is_proven(const std::string& operation, const at::Device& device, const std
     const std::lock_guard lock(kernels.proofs.mutex);
     const auto found = kernels.proofs.verdicts.find(key);
     if (found != kernels.proofs.verdicts.end()) return found->second;
-    const comm::CudaPlugin* plugin = comm::loaded_cuda_plugin();
-    if (plugin != nullptr && device.is_cuda() && plugin->is_recording()) return false;
+    comm::GraphRecorder* const recorder = comm::GraphRecorder::of(device);
+    if (recorder != nullptr && recorder->is_recording()) return false;
     // While it runs, as its own operations ask.
     kernels.proofs.verdicts[key] = true;
   }
-  const std::string problem = problem_of(device, check);
+  const std::string problem = [&] {
+    const comm::GraphRecorder::Waiting may_wait(device);
+    return problem_of(device, check);
+  }();
   if (problem.empty()) return true;
   {
     const std::lock_guard lock(kernels.proofs.mutex);
     kernels.proofs.verdicts[key] = false;
   }
+  // Others may have been told that it may be used.
+  forget_answers();
   warn(operation, device, problem);
   return false;
 }

@@ -13,7 +13,8 @@ namespace lockstep::kernels {
 /// do. The first call for an operation, such as "layer normalization of 768 in bf16", runs `check` in a
 /// thread of its own, where no autocast, no checkpoint and no recorded stream is; what that throws is the
 /// reason of a warning, and the answer is false for the rest of the process. Takes some milliseconds. False
-/// while the current stream is recorded if there was no check before. Any thread.
+/// while the current stream is recorded if there was no check before; a check may wait for the device. Any
+/// thread.
 bool is_proven(const std::string& operation, const at::Device& device, const std::function<void()>& check);
 
 using Tensors = std::vector<at::Tensor>;

@@ -5,39 +5,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "kernels/cuda_arguments.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/remembered.hpp"
+#include "kernels/self_check.hpp"
 #include "optim/flat_adam_check.hpp"
 
 namespace lockstep::optim {
 namespace {
-
-// As in kernels/cuda/adam.cu.
-
-struct TensorArgument {
-  float* parameter;
-  const float* gradient;
-  float* average;
-  float* square;
-  float* maximum;
-  std::int64_t size;
-  std::int64_t first_block;
-};
-
-struct TensorsArgument {
-  static constexpr int kMost = 240;
-  TensorArgument at[kMost];
-  std::int64_t count;
-};
-
-struct NumbersArgument {
-  const float* rate_there;
-  const float* step_there;
-  const float* left_out;
-  const float* found_inf;
-  const float* factor;
-  float rate, step, beta1, beta2, weight_decay, eps;
-};
 
 constexpr int kThreads = 256;
 /// Elements of a block.
@@ -60,7 +37,7 @@ bool fits(const AdamLists& lists, std::size_t i) {
          (lists.maxima.empty() || is_like(lists.maxima[i]));
 }
 
-NumbersArgument argument_of(const AdamNumbers& numbers) {
+kernels::AdamScalars argument_of(const AdamNumbers& numbers) {
   return {.rate_there = number_of(numbers.rate_there),
           .step_there = number_of(numbers.step_there),
           .left_out = number_of(numbers.left_out),
@@ -74,6 +51,17 @@ NumbersArgument argument_of(const AdamNumbers& numbers) {
           .eps = static_cast<float>(numbers.eps)};
 }
 
+/// Null if it cannot be compiled, or has not proven itself.
+const kernels::CudaKernel* proven_kernel(const AdamKind& kind, const at::Device& device) {
+  const std::string instance =
+      fmt::format("adam<{}, {}, {}>", kind.is_decoupled, kind.has_maxima, kind.maximizes);
+  const auto* const kernel = kernels::find_kernel("adam", instance, device);
+  if (kernel == nullptr) return nullptr;
+  const bool is_proven =
+      kernels::is_proven("steps by " + instance, device, [&] { check_flat_adam(*kernel, kind, device); });
+  return is_proven ? kernel : nullptr;
+}
+
 }  // namespace
 
 const kernels::CudaKernel* find_flat_adam(const AdamLists& lists, bool is_decoupled, bool maximizes) {
@@ -85,16 +73,15 @@ const kernels::CudaKernel* find_flat_adam(const AdamLists& lists, bool is_decoup
   }
   const AdamKind kind{
       .is_decoupled = is_decoupled, .has_maxima = !lists.maxima.empty(), .maximizes = maximizes};
-  const auto* const kernel = kernels::find_kernel(
-      "adam", fmt::format("adam<{}, {}, {}>", kind.is_decoupled, kind.has_maxima, kind.maximizes),
-      first.device());
-  const bool must_prove = first.is_cuda() || proves_on_cpu();
-  return kernel != nullptr && must_prove && !is_proven(*kernel, kind, first.device()) ? nullptr : kernel;
+  const auto device = first.device();
+  thread_local kernels::Remembered<const kernels::CudaKernel*, int, bool, bool, bool> known;
+  return known.get({device.index(), kind.is_decoupled, kind.has_maxima, kind.maximizes},
+                   [&] { return proven_kernel(kind, device); });
 }
 
 void step_flat_adam(const kernels::CudaKernel& kernel, const AdamLists& lists, const AdamNumbers& numbers) {
-  const NumbersArgument some = argument_of(numbers);
-  const auto tensors = std::make_unique<TensorsArgument>();
+  const kernels::AdamScalars some = argument_of(numbers);
+  const auto tensors = std::make_unique<kernels::AdamTensors>();
   std::int64_t blocks = 0;
   const auto launch = [&] {
     if (blocks > 0) kernel.launch({.blocks = blocks, .threads = kThreads}, *tensors, some);
@@ -111,7 +98,7 @@ void step_flat_adam(const kernels::CudaKernel& kernel, const AdamLists& lists, c
                                      .size = size,
                                      .first_block = blocks};
     blocks += (size + kPart - 1) / kPart;
-    if (tensors->count == TensorsArgument::kMost) launch();
+    if (tensors->count == kernels::AdamTensors::kMost) launch();
   }
   launch();
 }

@@ -23,7 +23,7 @@ struct AdamNumbers {
 /// A kernel of our own for steps of these tensors: one launch for all instead of LibTorch's nine for a GPT-2,
 /// with the same bits. Null if it cannot be used: the tensors must be float32 and on a GPU, with one layout
 /// for a parameter and what belongs to it; and the kernel must have proven itself on this GPU, see
-/// is_proven(). `is_decoupled`: AdamW instead of Adam.
+/// kernels::is_proven(). `is_decoupled`: AdamW instead of Adam.
 const kernels::CudaKernel* find_flat_adam(const AdamLists& lists, bool is_decoupled, bool maximizes);
 
 /// One step of all tensors of the lists.

@@ -2,16 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/core.h>
 
-#include <atomic>
-#include <exception>
-#include <iostream>
-#include <map>
-#include <mutex>
 #include <vector>
 
-#include "comm/cuda/graph_recorder.hpp"
+#include "lockstep/core/error.hpp"
 #include "optim/flat_adam.hpp"
 
 namespace lockstep::optim {
@@ -77,23 +71,10 @@ bool are_alike(const AdamLists& ours, const AdamLists& theirs) {
          are_alike(ours.squares, theirs.squares) && are_alike(ours.maxima, theirs.maxima);
 }
 
-void warn(const kernels::CudaKernel& kernel, const at::Device& device, const std::string& what) {
-  std::cerr
-      << fmt::format(
-             "lockstep: warning: the kernel {} was compared with LibTorch's on {}, and {}. LibTorch's is "
-             "used instead, which is slower; please report this with the names of the GPU and the version "
-             "of its driver\n",
-             kernel.name(), device.str(), what)
-      << std::flush;
-}
-
-std::atomic<bool> on_cpu{false};
-
 }  // namespace
 
 bool agrees_with_libtorch(const kernels::CudaKernel& kernel, const AdamKind& kind, const at::Device& device) {
   const at::NoGradGuard no_grad;
-  const comm::GraphRecorder::Waiting may_wait(device);
   AdamLists ours = lists_on(device, kind.has_maxima), theirs = lists_on(device, kind.has_maxima);
   const auto options = ours.parameters.front().options();
   AdamNumbers numbers{.rate = kRate,
@@ -118,26 +99,9 @@ bool agrees_with_libtorch(const kernels::CudaKernel& kernel, const AdamKind& kin
   return are_alike(ours, theirs);
 }
 
-bool is_proven(const kernels::CudaKernel& kernel, const AdamKind& kind, const at::Device& device) {
-  static std::mutex mutex;
-  static std::map<const kernels::CudaKernel*, bool> known;
-  const std::lock_guard lock(mutex);
-  const auto found = known.find(&kernel);
-  if (found != known.end()) return found->second;
-  comm::GraphRecorder* const recorder = comm::GraphRecorder::of(device);
-  if (recorder != nullptr && recorder->is_recording()) return false;
-  bool& agrees = known[&kernel];
-  try {
-    agrees = agrees_with_libtorch(kernel, kind, device);
-    if (!agrees) warn(kernel, device, "its results differ");
-  } catch (const std::exception& error) {
-    const std::string what = error.what();
-    warn(kernel, device, "failed: " + what.substr(0, what.find('\n')));
-  }
-  return agrees;
+void check_flat_adam(const kernels::CudaKernel& kernel, const AdamKind& kind, const at::Device& device) {
+  if (!agrees_with_libtorch(kernel, kind, device))
+    throw Error("some values of a step differ; a step has the bits of LibTorch's");
 }
-
-void prove_on_cpu(bool proves) { on_cpu = proves; }
-bool proves_on_cpu() noexcept { return on_cpu; }
 
 }  // namespace lockstep::optim

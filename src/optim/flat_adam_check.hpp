@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
-
 #include "kernels/cuda_kernel.hpp"
 
 namespace lockstep::optim {
@@ -17,12 +15,7 @@ struct AdamKind {
 /// CPU, whose kernels round otherwise, nearly the same values. Waits for the device. *Local*.
 bool agrees_with_libtorch(const kernels::CudaKernel& kernel, const AdamKind& kind, const at::Device& device);
 
-/// The same, once for each kernel: later calls know the answer. Where it is no, one warning says so. False,
-/// without an answer, while the current stream is recorded. Any thread.
-bool is_proven(const kernels::CudaKernel& kernel, const AdamKind& kind, const at::Device& device);
-
-/// For tests: whether kernels that are emulated on the CPU have to be proven too.
-void prove_on_cpu(bool proves);
-bool proves_on_cpu() noexcept;
+/// The same as a check of kernels::is_proven(): throws Error if they differ. *Local*.
+void check_flat_adam(const kernels::CudaKernel& kernel, const AdamKind& kind, const at::Device& device);
 
 }  // namespace lockstep::optim

@@ -3,41 +3,8 @@
 // kernels, for the same bits; they are written out because a compiler may join products and sums as it likes.
 // Whether the bits are the same is tested on each card before the first use (optim/flat_adam_check.cpp).
 
-/// Of one tensor. `maximum`: for amsgrad, otherwise null.
-struct AdamTensor {
-  float* parameter;
-  const float* gradient;
-  float* average;
-  float* square;
-  float* maximum;
-  i64 size;
-  /// Its first block, and a part's first element.
-  i64 first_block;
-};
-
-/// The host's AdamTensors has the same layout.
-struct AdamTensors {
-  static constexpr int kMost = 240;
-  AdamTensor at[kMost];
-  i64 count;
-};
-
-/// Numbers of the host, and those of the device that replace them or join them; null where there are none.
-struct AdamNumbers {
-  /// Instead of `rate` and `step`.
-  const float* rate_there;
-  const float* step_there;
-  /// How many of the steps before this one were left out.
-  const float* left_out;
-  /// 1: this one is left out.
-  const float* found_inf;
-  /// The gradients are multiplied by it first.
-  const float* factor;
-  float rate, step, beta1, beta2, weight_decay, eps;
-};
-
 /// What all threads of a block compute with.
-struct AdamScalars {
+struct AdamShared {
   float rate, step_size, root_correction, factor;
 };
 
@@ -45,8 +12,8 @@ constexpr int kAdamThreads = 256;
 /// Elements of a block.
 constexpr int kAdamPart = kAdamThreads * 4 * 8;
 
-__device__ __forceinline__ AdamScalars adam_scalars(const AdamNumbers& numbers) {
-  AdamScalars scalars;
+__device__ __forceinline__ AdamShared adam_shared(const AdamScalars& numbers) {
+  AdamShared scalars;
   scalars.rate = numbers.rate_there != nullptr ? *numbers.rate_there : numbers.rate;
   float step = numbers.step_there != nullptr ? *numbers.step_there : numbers.step;
   if (numbers.left_out != nullptr) step = step - *numbers.left_out;
@@ -77,8 +44,8 @@ struct AdamValues {
 };
 
 template <bool decoupled, bool amsgrad, bool maximize>
-__device__ __forceinline__ void adam_update(AdamValues& values, float gradient, const AdamNumbers& numbers,
-                                            const AdamScalars& scalars) {
+__device__ __forceinline__ void adam_update(AdamValues& values, float gradient, const AdamScalars& numbers,
+                                            const AdamShared& scalars) {
   if (numbers.factor != nullptr) gradient = __fmul_rn(gradient, scalars.factor);
   if (maximize) gradient = -gradient;
   if (numbers.weight_decay != 0.0f) {
@@ -104,12 +71,12 @@ __device__ __forceinline__ void adam_update(AdamValues& values, float gradient, 
 
 template <bool decoupled, bool amsgrad, bool maximize>
 __global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ AdamTensors tensors,
-                                                      const __grid_constant__ AdamNumbers numbers) {
+                                                      const __grid_constant__ AdamScalars numbers) {
   if (numbers.found_inf != nullptr && *numbers.found_inf == 1.0f) return;
-  __shared__ AdamScalars shared;
-  if (threadIdx.x == 0) shared = adam_scalars(numbers);
+  __shared__ AdamShared shared;
+  if (threadIdx.x == 0) shared = adam_shared(numbers);
   __syncthreads();
-  const AdamScalars scalars = shared;
+  const AdamShared scalars = shared;
   const i64 block = blockIdx.x;
   const AdamTensor& tensor = tensors.at[adam_tensor_of(tensors, block)];
   const i64 begin = (block - tensor.first_block) * kAdamPart;

@@ -18,11 +18,6 @@ __device__ __forceinline__ float gate_slope(float x) {
   return gelu_slope<activation == kGateGeluTanh>(x);
 }
 
-/// Elements from row to row.
-struct GateStrides {
-  i64 gate, up;
-};
-
 /// `gate`, `up` and `results` have rows of `width`, a multiple of 8; those of the results lie side by side.
 template <class T, int activation>
 __global__ void __launch_bounds__(256)

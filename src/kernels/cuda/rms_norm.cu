@@ -14,21 +14,13 @@ __device__ __forceinline__ float rms_row_sum(float value, int lanes, float* room
   return lanes == 32 ? warp_sum(value) : block_sum(value, room);
 }
 
-/// Of a norm: one of the two is null. A weight counts with `offset` added to it.
 template <class T>
-struct RmsWeight {
-  const float* wide;
-  const T* narrow;
-  float offset;
-};
-
-template <class T>
-__device__ __forceinline__ Pack<float, kRmsPack> rms_scale(const RmsWeight<T>& weight, int column) {
+__device__ __forceinline__ Pack<float, kRmsPack> rms_scale(const RmsWeight& weight, int column) {
   Pack<float, kRmsPack> scale;
   if (weight.wide != nullptr) {
     scale = load<float, kRmsPack>(weight.wide + column);
   } else {
-    const Pack<T, kRmsPack> pack = load<T, kRmsPack>(weight.narrow + column);
+    const Pack<T, kRmsPack> pack = load<T, kRmsPack>((const T*)weight.narrow + column);
 #pragma unroll
     for (int j = 0; j < kRmsPack; ++j) scale.at[j] = to_float(pack.at[j]);
   }
@@ -40,7 +32,7 @@ __device__ __forceinline__ Pack<float, kRmsPack> rms_scale(const RmsWeight<T>& w
 /// `residual` [rows, width] in R, float or T. `branch` and `sum` may be null.
 template <class R, class T, int packs>
 __global__ void __launch_bounds__(512, 1)
-    rms_norm(const R* residual, const T* branch, R* sum, T* normed, RmsWeight<T> weight, float* inverses,
+    rms_norm(const R* residual, const T* branch, R* sum, T* normed, RmsWeight weight, float* inverses,
              i64 rows, int width, int lanes, float epsilon) {
   __shared__ float room[32];
   const i64 row = (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
@@ -71,7 +63,7 @@ __global__ void __launch_bounds__(512, 1)
   for (int i = 0; i < packs; ++i) {
     const int column = rms_column(i, lanes);
     if (column >= width) continue;
-    const Pack<float, kRmsPack> scale = rms_scale(weight, column);
+    const Pack<float, kRmsPack> scale = rms_scale<T>(weight, column);
     Pack<T, kRmsPack> result;
 #pragma unroll
     for (int j = 0; j < kRmsPack; ++j) result.at[j] = rounded<T>(values[i][j] * inverse * scale.at[j]);
@@ -84,7 +76,7 @@ __global__ void __launch_bounds__(512, 1)
 /// row have of the gradient by the weight; may be null.
 template <class R, class T, int packs>
 __global__ void __launch_bounds__(512, 1)
-    rms_norm_backward(const T* normed, const R* sum, const R* values, RmsWeight<T> weight, const float* inverses,
+    rms_norm_backward(const T* normed, const R* sum, const R* values, RmsWeight weight, const float* inverses,
                       R* by_residual, T* by_branch, float* partial, i64 rows, int width, int lanes) {
   __shared__ float room[32];
   const int rows_of_block = blockDim.x / lanes;
@@ -100,7 +92,7 @@ __global__ void __launch_bounds__(512, 1)
       if (column >= width) continue;
       const i64 at = row * width + column;
       const Pack<R, kRmsPack> value = load<R, kRmsPack>(values + at);
-      const Pack<float, kRmsPack> scale = rms_scale(weight, column);
+      const Pack<float, kRmsPack> scale = rms_scale<T>(weight, column);
 #pragma unroll
       for (int j = 0; j < kRmsPack; ++j) {
         gradients[i][j] = 0.0f;

@@ -4,20 +4,6 @@
 /// Elements that a thread reads at once of each half.
 constexpr int kRopePack = 8;
 
-/// Of a tensor [rows, heads, tokens, size] whose last stride is 1.
-struct RopeStrides {
-  i64 row, head, token;
-};
-
-/// The host's RopeShape has the same layout.
-struct RopeShape {
-  i64 rows, tokens;
-  RopeStrides query, key;
-  /// Elements of cosines and sines from row to row; 0: all rows have the same.
-  i64 rotation_row;
-  int query_heads, key_heads, size, rotated;
-};
-
 template <class C>
 __device__ __forceinline__ void read_rotation(const C* from, float (&to)[kRopePack]) {
   constexpr int n = kPack<C>;

@@ -78,8 +78,9 @@ TEST_F(KernelCompiler, SaysInOneLineWhatIsWrong) {
   EXPECT_THROWS(compile_cuda("__global__ void f() {}", "f", "sm_1"), Error, "sm_1");
 }
 
-TEST(KernelSources, BeginWithThePrelude) {
-  EXPECT_TRUE(cuda_text("cross_entropy").starts_with("// What every kernel may use."));
+TEST(KernelSources, BeginWithArgumentsAndPrelude) {
+  EXPECT_TRUE(cuda_text("cross_entropy").starts_with("// The structs that kernels get as arguments"));
+  EXPECT_NE(cuda_text("cross_entropy").find("// What every kernel may use."), std::string::npos);
   EXPECT_THROWS(cuda_text("nothing"), UsageError, "nothing");
 }
 

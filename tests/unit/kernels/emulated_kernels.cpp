@@ -8,6 +8,7 @@
 
 namespace lockstep::testing::emulated {
 
+#include "kernels/cuda/arguments.cu"
 #include "kernels/cuda/prelude.cu"
 // The kernels.
 #include "kernels/cuda/adam.cu"

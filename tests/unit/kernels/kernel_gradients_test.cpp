@@ -13,6 +13,7 @@
 
 namespace lockstep::testing::emulated {
 
+#include "kernels/cuda/arguments.cu"
 #include "kernels/cuda/prelude.cu"
 // The kernels.
 #include "kernels/cuda/add_norm.cu"
@@ -37,6 +38,7 @@ namespace lockstep::testing::emulated {
 
 namespace lockstep::testing::in_double {
 
+#include "kernels/cuda/arguments.cu"
 #include "kernels/cuda/prelude.cu"
 // The kernels.
 #include "kernels/cuda/add_norm.cu"
@@ -186,7 +188,7 @@ void check_rms_norm(int rows, int width, int lanes, double offset) {
   const std::size_t size = static_cast<std::size_t>(rows) * width;
   const auto residual = waves(size, 1), branch = waves(size, 2), scale = waves(width, 3);
   const auto of_sum = waves(size, 5), of_normed = waves(size, 6);
-  const in_double::RmsWeight<double> weight{scale.get(), nullptr, offset};
+  const in_double::RmsWeight weight{scale.get(), nullptr, offset};
   Numbers sum(size), normed(size), inverses(rows);
   const unsigned threads = 64, at_a_time = threads / lanes, blocks = (rows + at_a_time - 1) / at_a_time;
   const auto forward = [&] {
@@ -386,7 +388,7 @@ TEST(KernelMemory, OfNormsEndsWithTheirTensors) {
   launch(&emulated::column_totals, {(2 * kWidth + 31) / 32}, 1024, partial.get(), both.get(), 2, 2 * kWidth);
   expect_finite(both);
   const auto scale = narrow_waves(kWidth, 4);
-  const emulated::RmsWeight<bf16> weight{nullptr, scale.get(), 0.0F};
+  const emulated::RmsWeight weight{nullptr, scale.get(), 0.0F};
   launch(&emulated::rms_norm<float, bf16, 2>, {(kRows + 3) / 4}, 128, residual.get(), branch.get(), sum.get(),
          narrow.get(), weight, inverses.get(), kRows, kWidth, 32, 1e-5F);
   expect_finite(narrow);

@@ -1,0 +1,60 @@
+// The structs that kernels get as arguments, declared once for kernels and host: this text is in front of every
+// kernel's, and a part of kernels/cuda_arguments.hpp. Plain types of the same size on both sides.
+
+/// Of one tensor that Adam steps. `maximum`: for amsgrad, otherwise null.
+struct AdamTensor {
+  float* parameter;
+  const float* gradient;
+  float* average;
+  float* square;
+  float* maximum;
+  long long size;
+  /// Its first block, and a part's first element.
+  long long first_block;
+};
+
+struct AdamTensors {
+  static constexpr int kMost = 240;
+  AdamTensor at[kMost];
+  long long count;
+};
+
+/// Numbers of the host, and those of the device that replace them or join them; null where there are none.
+struct AdamScalars {
+  /// Instead of `rate` and `step`.
+  const float* rate_there;
+  const float* step_there;
+  /// How many of the steps before this one were left out.
+  const float* left_out;
+  /// 1: this one is left out.
+  const float* found_inf;
+  /// The gradients are multiplied by it first.
+  const float* factor;
+  float rate, step, beta1, beta2, weight_decay, eps;
+};
+
+/// Of a root mean square norm: in float32, or in 16 bits; the other is null. A weight counts with `offset`
+/// added to it.
+struct RmsWeight {
+  const float* wide;
+  const void* narrow;
+  float offset;
+};
+
+/// Of a tensor [rows, heads, tokens, size] whose last stride is 1.
+struct RopeStrides {
+  long long row, head, token;
+};
+
+struct RopeShape {
+  long long rows, tokens;
+  RopeStrides query, key;
+  /// Elements of cosines and sines from row to row; 0: all rows have the same.
+  long long rotation_row;
+  int query_heads, key_heads, size, rotated;
+};
+
+/// Elements from row to row.
+struct GateStrides {
+  long long gate, up;
+};
