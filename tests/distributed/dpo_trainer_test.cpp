@@ -142,7 +142,8 @@ TEST_F(Dpo, TrainsTheAdapterOfAQuantizedModel) {
   EXPECT_EQ(further.status, 0) << further.err;
 }
 
-/// A second start loads and computes no reference; another one is another result.
+/// A second start loads and computes no reference, and has the values of one that does; another reference and
+/// another precision are other results. A new build is one, too: no version of the computation is in the key.
 TEST_F(Dpo, KeepsThePrecomputedReference) {
   const auto run = [&](const std::string& more) {
     const Finished job =
@@ -155,9 +156,11 @@ TEST_F(Dpo, KeepsThePrecomputedReference) {
   const auto results = [&] {
     std::size_t count = 0;
     for (const auto& entry : fs::recursive_directory_iterator(file("cache"))) {
-      if (entry.path().filename() == "manifest.json" &&
-          read_file(entry.path().string()).find("reference_log_probs") != std::string::npos)
-        ++count;
+      if (entry.path().filename() != "manifest.json") continue;
+      const std::string manifest = read_file(entry.path().string());
+      if (manifest.find("reference_log_probs") == std::string::npos) continue;
+      EXPECT_NE(manifest.find("library_build_id"), std::string::npos) << manifest;
+      ++count;
     }
     return count;
   };
@@ -175,6 +178,24 @@ TEST_F(Dpo, KeepsThePrecomputedReference) {
   write("reference/config.json", config.dump());
   run("--reference-model " + file("reference"));
   EXPECT_EQ(results(), 3U);
+  run("--full-determinism");
+  EXPECT_EQ(results(), 4U);
+  const auto margins = [&](const std::string& flags) {
+    const Finished job =
+        run_job(words("--max-steps 2 --save-steps 2 " + flags + " --reference-model " + file("reference")) +
+                    Words{"--output-dir", file("margins")},
+                2);
+    EXPECT_EQ(job.status, 0) << job.err;
+    const auto values = logged(file("margins/checkpoint-2"), "rewards/margins");
+    fs::remove_all(file("margins"));
+    return values;
+  };
+  const auto cached = margins("--precompute-ref-log-probs"), computed = margins("");
+  EXPECT_EQ(results(), 4U);
+  ASSERT_EQ(cached.size(), 2U);
+  ASSERT_EQ(computed.size(), 2U);
+  EXPECT_GT(std::abs(computed[0]), 1e-6);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(cached[i], computed[i], 1e-5) << i;
 }
 
 /// The reference of an adapter that is trained further is that adapter, not the model without it.

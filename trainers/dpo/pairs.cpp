@@ -5,7 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "lockstep/comm/cuda.hpp"
+#include "lockstep/core/environment.hpp"
 #include "lockstep/datasets/map.hpp"
 #include "lockstep/datasets/preferences.hpp"
 #include "lockstep/models/dpo.hpp"
@@ -51,13 +54,22 @@ std::vector<fs::path> files_of_models(const std::vector<std::string>& folders) {
   return files;
 }
 
-/// What else can change the bits of the result.
+/// What else can change the bits of the result, beside the builds of Lockstep and of this program. The device
+/// is that of the first rank, so that all have one key. *Collective*.
 std::string precision_of(const Options& options, const lockstep::Accelerator& accelerator) {
-  const nlohmann::json parameters{{"dtype", options.dtype},
-                                  {"quantization", options.quantization},
-                                  {"bf16", options.bf16},
-                                  {"fp16", options.fp16},
-                                  {"device", accelerator.device().is_cpu() ? "cpu" : "gpu"}};
+  const auto& device = accelerator.device();
+  const std::string name = device.is_cuda() ? lockstep::cuda_device_name(device.index()) : "cpu";
+  const nlohmann::json parameters{
+      {"dtype", options.dtype},
+      {"quantization", options.quantization},
+      {"bf16", options.bf16},
+      {"fp16", options.fp16},
+      {"tf32", options.tf32 ? nlohmann::json(*options.tf32) : nlohmann::json()},
+      {"fused_kernels", options.fused_kernels},
+      {"fused_kernels_of_environment",
+       lockstep::find_variable(lockstep::process_environment(), "LOCKSTEP_FUSED_KERNELS").value_or("auto")},
+      {"full_determinism", options.full_determinism},
+      {"device", accelerator.gather_object(std::vector<std::string>{name}).front()}};
   return parameters.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -68,7 +80,6 @@ lockstep::MapOptions map_of_reference(const ArrowDataset& pairs, const Reference
       texts::map_options(lockstep::distributed_context(accelerator.world(), accelerator.process_group()),
                          options.cache_dir, !options.disable_tqdm);
   map.name = "reference_log_probs";
-  map.version = "1";
   map.parameters = precision_of(options, accelerator);
   map.input_files = files_of_models(reference.folders);
   map.batch_size = options.precompute_ref_batch_size > 0 ? options.precompute_ref_batch_size : batch_size;
