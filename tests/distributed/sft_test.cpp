@@ -115,7 +115,8 @@ TEST_F(Sft, RefusesWhatItCannotTrainOn) {
   expect_refusal(words("--completion-only-loss true") + out, 2, {"completion_only_loss", "'prompt'"});
 }
 
-/// Before the data are read. A value in a configuration file counts if it is not the default.
+/// Before the data are read. A value in a configuration file counts if it is not the default; a strategy that
+/// the file states with its default decides, as it does on the command line.
 TEST_F(Sft, RefusesOptionsThatHaveNoEffect) {
   const auto none = [&](const std::string& flags) {
     return words(flags) + Words{"--train-file", file("none.jsonl"), "--output-dir", file("out")};
@@ -132,6 +133,11 @@ TEST_F(Sft, RefusesOptionsThatHaveNoEffect) {
   expect_refusal(none("--fsdp-config {}"), 2, {"--fsdp-config", "with --fsdp"});
   expect_refusal(none("") + Words{"--config", write("some.json", R"({"lora_alpha": 32})")}, 2,
                  {"--lora-alpha", "--lora-r"});
+  expect_refusal(none("") + Words{"--config", write("steps.json", R"({"eval_steps": 500})")}, 2,
+                 {"--eval-steps", "--eval-strategy steps"});
+  expect_refusal(
+      none("") + Words{"--config", write("decided.json", R"({"eval_strategy": "no", "eval_steps": 500})")}, 2,
+      {"--train-file", "none.jsonl"});
   expect_refusal(none("") + Words{"--config", write("usual.json", R"({"lora_alpha": 16, "lora_r": 0})")}, 2,
                  {"--train-file", "none.jsonl"});
 }

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,7 +23,8 @@ struct DependentOption {
   bool has_effect;
   /// When it has, and what to do: "with --lora-r: give both, or neither"
   const char* when;
-  /// If this option is given too, then the command line says itself that the other one does not count.
+  /// If this option is given too, on the command line or in a configuration file, with any value, then that
+  /// says itself that the other one does not count.
   const char* decided_by = nullptr;
 };
 
@@ -57,6 +60,20 @@ inline std::vector<DependentOption> dependent_arguments(const lockstep::Training
   };
 }
 
+/// What the configuration file says; an empty object without one. A pipe was emptied when it was parsed, and
+/// is not read again: of its keys those count whose values are not the defaults.
+template <class Options>
+nlohmann::json content_of_config(const Options& options) {
+  nlohmann::json content = nlohmann::json::object();
+  if constexpr (requires { options.config; }) {
+    if (std::filesystem::is_regular_file(options.config)) {
+      std::ifstream file(options.config, std::ios::binary);
+      content = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+    }
+  }
+  return content;
+}
+
 /// Throws UsageError for the first of `dependent` that has no effect, although the command line sets it, or a
 /// configuration file to another value than its default.
 template <class Options>
@@ -66,13 +83,20 @@ void check_dependent_options(const lockstep::OptionTable<Options>& table,
   nlohmann::json now, before;
   table.to_json(now, parsed.options);
   table.to_json(before, Options());
+  const nlohmann::json config = content_of_config(parsed.options);
+  const auto key_of = [](std::string name) {
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+  };
   const auto is_set = [&](const char* name) {
-    std::string key = name;
-    std::replace(key.begin(), key.end(), '-', '_');
-    return parsed.was_given(name) || now.at(key) != before.at(key);
+    return parsed.was_given(name) || now.at(key_of(name)) != before.at(key_of(name));
+  };
+  const auto is_in_config = [&](const char* name) {
+    return config.contains(name) || config.contains(key_of(name));
   };
   for (const auto& option : dependent) {
-    const bool is_decided = option.decided_by != nullptr && is_set(option.decided_by);
+    const bool is_decided =
+        option.decided_by != nullptr && (is_set(option.decided_by) || is_in_config(option.decided_by));
     if (option.has_effect || is_decided || !is_set(option.name)) continue;
     throw lockstep::UsageError(fmt::format("--{} has an effect only {}.", option.name, option.when));
   }
