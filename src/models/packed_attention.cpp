@@ -70,8 +70,11 @@ at::Tensor attend_by_text(const at::Tensor& query, const at::Tensor& key, const 
   return at::cat(parts, 2).squeeze(0).transpose(0, 1);
 }
 
+/// Autocast does not cast for LibTorch's kernel, and queries and keys may come from a norm in 32 bits. As of
+/// LibTorch's attention under autocast, the result has 16 bits.
 at::Tensor attend_by_flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                            const PackedTexts& texts, const AttentionWeights& weights) {
+  const auto dtype = kernels::fused_dtype(value).value_or(value.scalar_type());
   std::optional<c10::SymInt> before, after;
   if (texts.before) before = *texts.before;
   if (texts.after) after = *texts.after;
@@ -79,8 +82,9 @@ at::Tensor attend_by_flash(const at::Tensor& query, const at::Tensor& key, const
   if (before && !after) after = texts.causal ? 0 : -1;
   if (after && !before) before = -1;
   return std::get<0>(at::_flash_attention_forward_symint(
-      query, key, value, texts.begins, texts.begins, texts.longest, texts.longest, weights.dropout,
-      texts.causal, /*return_debug_mask=*/false, weights.scale, before, after));
+      query.to(dtype), key.to(dtype), value.to(dtype), texts.begins, texts.begins, texts.longest,
+      texts.longest, weights.dropout, texts.causal, /*return_debug_mask=*/false, weights.scale, before,
+      after));
 }
 
 PackedTexts texts_of_lengths(std::vector<std::int64_t> lengths, const at::Device& device) {
