@@ -208,15 +208,25 @@ bool has_table_in_file(const LoraConfig& config, const std::string& layer) {
   return is_named || (is_pattern && ends_with_name(layer, "embed_tokens"));
 }
 
-/// Throws if another part of the model computes with the table as well, as a head that is tied to it.
+/// Whether the module is a language model whose head has this weight.
+bool has_head_of(const Module& module, const void* weight) {
+  const auto* causal = dynamic_cast<const CausalLMImpl*>(&module);
+  const auto* masked = dynamic_cast<const MaskedLMImpl*>(&module);
+  const auto* seq2seq = dynamic_cast<const Seq2SeqLMImpl*>(&module);
+  const auto has = [&](const auto* model) {
+    return model != nullptr && model->head().weight.unsafeGetTensorImpl() == weight;
+  };
+  return has(causal) || has(masked) || has(seq2seq);
+}
+
+/// Throws if another part of the model, or of a model in it, computes with the table as well, as a head that
+/// is tied to it.
 void check_table_is_alone(Module& model, const NamedModule& entry) {
   const void* table = lora_layer(entry.module)->weight_implementation();
-  const auto shares = [&](const at::Tensor& weight) { return weight.unsafeGetTensorImpl() == table; };
-  const auto* causal = dynamic_cast<const CausalLMImpl*>(&model);
-  const auto* masked = dynamic_cast<const MaskedLMImpl*>(&model);
-  if (!(causal != nullptr && shares(causal->head().weight)) &&
-      !(masked != nullptr && shares(masked->head().weight)))
-    return;
+  const auto parts = modules_in(model);
+  const bool is_in_part = std::any_of(
+      parts.begin(), parts.end(), [&](const NamedModule& part) { return has_head_of(*part.module, table); });
+  if (!is_in_part && !has_head_of(model, table)) return;
   throw UsageError(
       fmt::format("merge_lora: the head shares the weights of '{}', and merging its adapter would change the "
                   "head as well: "

@@ -235,6 +235,11 @@ TEST(AddLora, TheTableOfATiedHeadIsNotMerged) {
     EXPECT_TRUE(at::equal(model->forward(tokens), before)) << name;
     fill(*model);
     EXPECT_THROWS(merge_lora(model), UsageError, table, "the head shares the weights");
+    torch::nn::Module outer;
+    outer.register_module("inner", model.ptr());
+    const at::Tensor adapted = model->forward(tokens);
+    EXPECT_THROWS(merge_lora(outer), UsageError, "inner", table, "the head shares the weights");
+    EXPECT_TRUE(at::equal(model->forward(tokens), adapted)) << name;
     const TemporaryFolder folder;
     save_adapter(model, folder.path());
     auto other = base_of(name);
