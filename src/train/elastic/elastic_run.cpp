@@ -35,6 +35,9 @@ class NoticeOfLosses final : public comm::GroupObserver {
   bool announces_losses() const noexcept override { return true; }
 };
 
+/// Trainings of this process that recoveries were asked for.
+std::atomic<int> trainings{0};
+
 elastic::RankProcess this_rank(const Accelerator& accelerator,
                                const std::optional<elastic::Replacement>& replacement) {
   return {.rank = accelerator.process_index(), .process = replacement ? replacement->process : 0};
@@ -58,7 +61,12 @@ ElasticRun::~ElasticRun() {
   coordination::allow_waits();
 }
 
+bool ElasticRun::will_recover(const Accelerator& accelerator) {
+  return is_elastic() && why_not(accelerator).empty();
+}
+
 std::string ElasticRun::why_not(const Accelerator& accelerator) {
+  if (trainings > 0) return "an earlier training of this process has used them";
   if (accelerator.num_processes() == 1) return "there is no other rank that would hold the state";
   if (!accelerator.world().use_agent_store)
     return "the ranks have a store of their own (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)";
@@ -310,10 +318,9 @@ bool is_elastic() {
 
 void run_elastic_loop(const Accelerator& accelerator, const std::function<void(ElasticState&)>& body) {
   using train::ElasticRun;
-  static std::atomic<int> runs{0};
   if (!is_elastic()) return ElasticRun::run_without(accelerator, body);
-  std::string why = ElasticRun::why_not(accelerator);
-  if (runs.fetch_add(1) > 0) why = "an earlier training of this process has used them";
+  const std::string why = ElasticRun::why_not(accelerator);
+  ++train::trainings;
   if (!why.empty()) {
     if (accelerator.is_main_process())
       std::cerr << "lockstep: lost ranks will not be replaced (--max-recoveries): " + why + "\n"

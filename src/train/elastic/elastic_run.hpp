@@ -36,6 +36,8 @@ class ElasticRun {
   /// See ElasticState.
   void commit();
 
+  /// Whether the next run_elastic() of this process replaces lost ranks. The same on all ranks. *Local*.
+  static bool will_recover(const Accelerator& accelerator);
   /// Why ranks of this training cannot be replaced; "" if they can. The same on all ranks. *Local*.
   static std::string why_not(const Accelerator& accelerator);
   /// Calls `body` once.

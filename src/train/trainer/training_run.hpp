@@ -129,6 +129,8 @@ class TrainingRun final : train::ElasticPart {
   bool in_epoch_ = false;
   /// An existing checkpoint of this step does not contain the work that remains after it.
   bool is_outdated_ = false;
+  /// Whether the last step ends the training because of max_duration.
+  bool time_is_over_ = false;
   /// What the last step has left, where a training goes on whose lost rank was replaced.
   struct Committed {
     TrainerState state;  // Without its log.
@@ -141,6 +143,7 @@ class TrainingRun final : train::ElasticPart {
     at::Tensor grad_norm;
     bool in_epoch = false;
     bool is_outdated = false;
+    bool time_is_over = false;
     /// This run has made no step yet.
     bool begins = true;
   };

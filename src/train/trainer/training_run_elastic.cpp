@@ -10,6 +10,7 @@
 
 #include "comm/group_observer.hpp"
 #include "lockstep/train/elastic.hpp"
+#include "train/elastic/elastic_run.hpp"
 #include "train/trainer/callback_states.hpp"
 #include "train/trainer/training_run.hpp"
 
@@ -41,18 +42,18 @@ TrainerControl control_from(const json& value) {
 
 void TrainingRun::train_on_all_ranks() {
   const Accelerator& accelerator = impl_.accelerator;
-  is_elastic_ = lockstep::is_elastic() && accelerator.num_processes() > 1;
-  if (is_elastic_ && size_.step_offset != 0) {
+  if (lockstep::is_elastic() && accelerator.num_processes() > 1 && size_.step_offset != 0) {
     accelerator.print(
         "lockstep: lost ranks will not be replaced (--max-recoveries): the training was resumed with another "
         "global batch size");
-    is_elastic_ = false;
-    note_commit();
     return go_on();
   }
+  is_elastic_ = train::ElasticRun::will_recover(accelerator);
   train::TrainingScope::add_elastic_part(accelerator, *this);
-  const std::shared_ptr<void> at_end(
-      nullptr, [&](void*) { train::TrainingScope::remove_elastic_part(accelerator, *this); });
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) {
+    train::TrainingScope::remove_elastic_part(accelerator, *this);
+    impl_.delivered = {};
+  });
   note_commit();
   run_elastic(accelerator, [this](const ElasticState&) { go_on(); });
 }
@@ -61,10 +62,12 @@ void TrainingRun::train_on_all_ranks() {
 void TrainingRun::go_on() {
   discard_window();
   metric_of_step_.reset();
+  preempted_ = false;
   if (std::exchange(is_new_process_, false)) {
-    // What the lost process has written after this step is written again.
-    if (impl_.state.global_step > 0)
-      train::TrainingScope::drop_tracked_after(impl_.accelerator, impl_.state.global_step - 1);
+    const std::int64_t step = impl_.state.global_step;
+    // What the lost process has written at this step is written again, except by an earlier run.
+    const bool wrote = !committed_.begins || (step == 0 && impl_.args.eval_on_start);
+    train::TrainingScope::drop_tracked_after(impl_.accelerator, wrote ? step - 1 : step);
     call(&TrainerCallback::on_train_begin);
   }
   if (is_elastic_) impl_.delivered.begin(impl_.state.global_step);
@@ -114,6 +117,7 @@ void TrainingRun::note_commit() {
   committed_.grad_norm = grad_norm_;
   committed_.in_epoch = in_epoch_;
   committed_.is_outdated = is_outdated_;
+  committed_.time_is_over = time_is_over_;
 }
 
 json TrainingRun::elastic_state() const {
@@ -131,6 +135,7 @@ json TrainingRun::elastic_state() const {
               {"learning_rate", committed_.learning_rate},
               {"in_epoch", committed_.in_epoch},
               {"is_outdated", committed_.is_outdated},
+              {"time_is_over", committed_.time_is_over},
               {"written", std::move(written)},
               {"arguments", training_argument_table().to_json_text(args_in_effect_)},
               {"first_step", first_step_},
@@ -149,6 +154,7 @@ void TrainingRun::take_elastic_state(const json& taken) {
   learning_rate_ = taken.at("learning_rate").get<double>();
   in_epoch_ = taken.at("in_epoch").get<bool>();
   is_outdated_ = taken.at("is_outdated").get<bool>();
+  time_is_over_ = taken.at("time_is_over").get<bool>();
   grad_norm_ = taken.contains("grad_norm") ? at::scalar_tensor(taken["grad_norm"].get<double>(), at::kDouble)
                                            : at::Tensor();
   flops_ = samples_ = 0;
@@ -156,6 +162,8 @@ void TrainingRun::take_elastic_state(const json& taken) {
   const bool begins = taken.at("begins").get<bool>();
   note_commit();
   committed_.begins = begins;
+  // The callbacks of a rank that stayed have heard of what follows the step; those of a new process have not.
+  committed_.state.stateful_callbacks = impl_.state.stateful_callbacks;
 }
 
 /// What a process has besides, which survivors keep.

@@ -35,6 +35,8 @@ void TrainingRun::finish_step() {
   micro_batches_in_step_ = 0;
   meter_->end_step();
   if (is_elastic_) share_step();
+  // Asked before the step is committed: after a recovery, all ranks know the answer that some have acted on.
+  time_is_over_ = time_is_up();
   grad_norm_ = steps_->clip();
   call(&TrainerCallback::on_pre_optimizer_step);
   steps_->step();
@@ -58,7 +60,7 @@ void TrainingRun::finish_step() {
 void TrainingRun::end_step() {
   TrainerState& state = impl_.state;
   // Makes this the last step, with everything that a last step does.
-  if (time_is_up()) state.max_steps = state.global_step;
+  if (time_is_over_) state.max_steps = state.global_step;
   between_steps([this] {
     call(&TrainerCallback::on_step_end);
     if (meter_->is_full()) fold_losses();
