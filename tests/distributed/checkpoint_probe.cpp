@@ -83,6 +83,8 @@ struct Options {
   std::int64_t timeout = 40;
   /// The training is a Trainer's, and only the options about lost ranks apply.
   bool trainer = false;
+  /// The Trainer's first training ends at this step, and a second one goes on; 0: there is one training.
+  std::int64_t pause = 0;
 };
 
 const lockstep::OptionTable<Options>& option_table() {
@@ -109,6 +111,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("lost-rank", &Options::lost_rank, "Which one is lost.")
           .add("timeout", &Options::timeout, "Of operations, in seconds.")
           .add("trainer", &Options::trainer, "Train by Trainer.")
+          .add("pause", &Options::pause, "Train twice by Trainer.")
           .add("misuse", &Options::misuse, "What is done wrong.")
           .add("agree", &Options::agree, "Checkpoints and stopping at all.");
   return table;
@@ -214,7 +217,7 @@ lockstep::testing::LossPlan plan_of(const Options& options) {
 }
 
 int run(const Options& options) {
-  if (options.trainer) return lockstep::testing::train_by_trainer(plan_of(options));
+  if (options.trainer) return lockstep::testing::train_by_trainer(plan_of(options), options.pause);
   Accelerator accelerator({.device = "cpu",
                            .backend = lockstep::comm_backend_from(options.backend),
                            .timeout = std::chrono::seconds(options.timeout)});

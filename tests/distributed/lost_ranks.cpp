@@ -13,6 +13,8 @@
 namespace lockstep::testing {
 namespace {
 
+bool is_after_step(char way) { return way == 'v' || way == 'c' || way == 'd'; }
+
 void raise_after(std::chrono::microseconds delay, int number) {
   std::thread([delay, number] {
     std::this_thread::sleep_for(delay);
@@ -53,7 +55,7 @@ void LostRanks::in_step(std::int64_t step, const at::Tensor& loss_value) const {
     const Loss& loss = losses_[i];
     if (loss.way == 'a' && loss.step == step && claim(mark(i) + ".of." + std::to_string(rank_)))
       ::raise(SIGKILL);
-    if (loss.rank != rank_ || loss.step != step) continue;
+    if (loss.rank != rank_ || loss.step != step || is_after_step(loss.way)) continue;
     if (loss.way == 's') throw std::runtime_error("this step cannot be computed");
     if (loss.way == 'a' || !claim(mark(i))) continue;
     if (loss.way == 'x') throw std::runtime_error("an exception of this rank");
@@ -61,6 +63,21 @@ void LostRanks::in_step(std::int64_t step, const at::Tensor& loss_value) const {
     if (loss.way == 'b') loss_value.register_hook([](const at::Tensor&) { ::raise(SIGKILL); });
     if (loss.way == 'k' || loss.way == '2') raise_after(loss.delay, SIGKILL);
     if (loss.way == 'p') raise_after(loss.delay, SIGSTOP);
+  }
+}
+
+void LostRanks::in_evaluation(std::int64_t step) const {
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const bool due = losses_[i].rank == rank_ && losses_[i].way == 'v' && losses_[i].step <= step;
+    if (due && claim(mark(i))) ::raise(SIGKILL);
+  }
+}
+
+void LostRanks::after_checkpoint(std::int64_t step) const {
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const char way = losses_[i].way;
+    if (losses_[i].rank != rank_ || losses_[i].step > step || (way != 'c' && way != 'd')) continue;
+    if (claim(mark(i)) || (way == 'd' && claim(mark(i) + ".again"))) ::raise(SIGKILL);
   }
 }
 

@@ -30,6 +30,8 @@ struct LossPlan {
 ///     p  SIGSTOP at a random moment within 8 ms: it hangs, and is killed in the end
 ///     s  an exception in the same step of every process
 ///     a  SIGKILL of all ranks in the same step
+///     v  SIGKILL in the step's evaluation, or the next one
+///     c  SIGKILL in a callback, after the step's checkpoint or the next one; d: the successor there, too
 class LostRanks {
  public:
   LostRanks(const LossPlan& plan, int rank, int ranks);
@@ -38,6 +40,10 @@ class LostRanks {
   void in_set_up() const;
   /// Before the backward of a step.
   void in_step(std::int64_t step, const at::Tensor& loss_value) const;
+  /// Before a batch of the evaluation after `step` steps.
+  void in_evaluation(std::int64_t step) const;
+  /// After the checkpoint of `step` steps.
+  void after_checkpoint(std::int64_t step) const;
 
  private:
   struct Loss {

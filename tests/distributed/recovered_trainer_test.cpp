@@ -32,6 +32,8 @@ struct Left {
   std::map<std::string, std::string> files;
   /// {step, name, value} of all losses and evaluations: in the log, and as the tracker has written them.
   std::vector<json> log, tracked;
+  /// The last checkpoint's trainer_state.json.
+  json state;
   bool operator==(const Left&) const = default;
 };
 
@@ -46,6 +48,19 @@ void add_values(const json& values, const json& step, std::vector<json>& to) {
   }
 }
 
+/// Without what differs between jobs that are the same.
+json without_times(const json& value) {
+  if (!value.is_structured()) return value;
+  json result = value;
+  if (value.is_object()) {
+    for (const auto& [name, entry] : value.items()) {
+      if ((is_time(name) && name != "epoch") || name == "train_seconds") result.erase(name);
+    }
+  }
+  for (auto& entry : result) entry = without_times(entry);
+  return result;
+}
+
 Left left_in(const fs::path& out) {
   Left left;
   const fs::path last = out / "trainer" / "checkpoint-40";
@@ -58,6 +73,11 @@ Left left_in(const fs::path& out) {
   const json state = json::parse(bytes_of(last / "trainer_state.json"));
   for (const auto& entry : state.at("log_history")) add_values(entry, entry.at("step"), left.log);
   EXPECT_GT(left.log.size(), 20U);
+  left.state = without_times(state);
+  EXPECT_EQ(left.state.at("stateful_callbacks").count("EarlyStoppingCallback"), 1U);
+  // Each job has a folder of its own.
+  auto& best = left.state.at("best_model_checkpoint");
+  best = fs::path(best.get<std::string>()).filename().string();
   for (const auto& line : lines_of(out / "trainer" / "runs" / "metrics.jsonl")) {
     const json entry = json::parse(line);
     add_values(entry, entry.at("step"), left.tracked);
@@ -72,10 +92,14 @@ Finished run_trainer(const TemporaryFolder& folder, const Words& more) {
 struct Lost {
   int rank;
   const char* ways;
+  int losses = 4;
+  int recoveries = 4;
 };
 
 class ATrainersJob : public ::testing::TestWithParam<Lost> {};
-INSTANTIATE_TEST_SUITE_P(Of, ATrainersJob, ::testing::Values(Lost{0, "k"}, Lost{1, "x"}, Lost{-1, "kbe2"}),
+INSTANTIATE_TEST_SUITE_P(Of, ATrainersJob,
+                         ::testing::Values(Lost{0, "k"}, Lost{1, "x"}, Lost{-1, "kbe2"}, Lost{0, "vc"},
+                                           Lost{1, "v"}),
                          [](const auto& test) { return "Ways_" + std::string(test.param.ways); });
 
 TEST_P(ATrainersJob, LosesRanksAndEndsWithTheSameBitsLogsAndEvents) {
@@ -86,13 +110,14 @@ TEST_P(ATrainersJob, LosesRanksAndEndsWithTheSameBitsLogsAndEvents) {
     return std::pair(left_in(folder / "out"), lines_of(folder / "out" / "events.1"));
   }();
   const TemporaryFolder folder;
-  const int losses = 4;
   const Finished job =
-      run_trainer(folder, {"--losses", std::to_string(losses), "--losses-until", "36", "--ways",
+      run_trainer(folder, {"--losses", std::to_string(GetParam().losses), "--losses-until", "36", "--ways",
                            GetParam().ways, "--lost-rank", std::to_string(GetParam().rank), "--seed", "5"});
   ASSERT_EQ(job.status, 0) << job.err;
-  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), losses) << job.err;
-  EXPECT_TRUE(left_in(folder / "out") == undisturbed.first) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), GetParam().recoveries) << job.err;
+  const Left left = left_in(folder / "out");
+  EXPECT_TRUE(left == undisturbed.first) << job.err;
+  EXPECT_EQ(left.state, undisturbed.first.state);
   for (const int rank : {0, 1}) {
     const auto processes = lines_of(folder / "out" / ("pids." + std::to_string(rank)));
     if (GetParam().rank < 0 || rank == GetParam().rank) continue;
@@ -100,6 +125,18 @@ TEST_P(ATrainersJob, LosesRanksAndEndsWithTheSameBitsLogsAndEvents) {
     // Callbacks of a rank that stays hear of each event once.
     EXPECT_EQ(lines_of(folder / "out" / ("events." + std::to_string(rank))), undisturbed.second);
   }
+}
+
+TEST(ATrainersSecondTraining, GoesOnWithoutRecoveries) {
+  const TemporaryFolder folder;
+  const Finished job = run_trainer(folder, {"--pause", "10"});
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "an earlier training of this process has used them"), 1) << job.err;
+  EXPECT_EQ(left_in(folder / "out").state.at("global_step"), 40);
+  const Words events = lines_of(folder / "out" / "events.1");
+  EXPECT_EQ(std::ranges::count(events, "10 train begins"), 1);
+  EXPECT_EQ(std::ranges::count(events, "11 step ends"), 1);
+  EXPECT_EQ(std::ranges::count(events, "40 step ends"), 1);
 }
 
 }  // namespace

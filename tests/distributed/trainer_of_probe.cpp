@@ -19,16 +19,24 @@
 namespace lockstep::testing {
 namespace {
 
-/// One line for each event between two steps.
+/// One line for each event between two steps. A training ends at step `pause` if it did not begin there.
 class Events final : public TrainerCallback {
  public:
-  explicit Events(const std::string& path) : file_(path, std::ios::app) {}
+  Events(const std::string& path, const LostRanks& lost, std::int64_t pause)
+      : file_(path, std::ios::app), lost_(lost), pause_(pause) {}
   void on_train_begin(CallbackContext& event) override { write("train begins", event); }
   void on_epoch_begin(CallbackContext& event) override { write("epoch begins", event); }
-  void on_step_end(CallbackContext& event) override { write("step ends", event); }
+  void on_step_end(CallbackContext& event) override {
+    write("step ends", event);
+    if (event.state.global_step == pause_)
+      event.control.should_save = event.control.should_training_stop = true;
+  }
   void on_log(CallbackContext& event) override { write("log", event); }
   void on_evaluate(CallbackContext& event) override { write("evaluation", event); }
-  void on_save(CallbackContext& event) override { write("checkpoint", event); }
+  void on_save(CallbackContext& event) override {
+    write("checkpoint", event);
+    lost_.after_checkpoint(event.state.global_step);
+  }
   void on_epoch_end(CallbackContext& event) override { write("epoch ends", event); }
   void on_train_end(CallbackContext& event) override { write("train ends", event); }
 
@@ -37,6 +45,8 @@ class Events final : public TrainerCallback {
     file_ << event.state.global_step << ' ' << what << std::endl;
   }
   std::ofstream file_;
+  const LostRanks& lost_;
+  std::int64_t pause_;
 };
 
 std::shared_ptr<const Dataset> samples(std::int64_t count, double phase) {
@@ -54,10 +64,11 @@ TrainingArguments arguments_in(const std::string& folder) {
   args.learning_rate = 0.02;
   args.logging_steps = 3;
   args.eval_strategy = IntervalStrategy::steps;
-  args.eval_steps = 7;
+  args.eval_steps = 5;
   args.save_strategy = SaveStrategy::steps;
-  args.save_steps = 5;
+  args.save_steps = 10;
   args.save_total_limit = 2;
+  args.metric_for_best_model = "loss";
   args.report_to = {"jsonl"};
   args.disable_tqdm = true;
   return args;
@@ -65,7 +76,7 @@ TrainingArguments arguments_in(const std::string& folder) {
 
 }  // namespace
 
-int train_by_trainer(const LossPlan& plan) {
+int train_by_trainer(const LossPlan& plan, std::int64_t pause) {
   Accelerator accelerator({.device = "cpu"});
   const std::string rank = std::to_string(accelerator.process_index());
   std::ofstream(plan.folder + "/pids." + rank, std::ios::app) << ::getpid() << std::endl;
@@ -77,15 +88,23 @@ int train_by_trainer(const LossPlan& plan) {
   Trainer* running = nullptr;
   auto model = wrap_model(net, [&](auto& module, const Batch& batch) {
     const at::Tensor loss = torch::mse_loss(module(batch["x"]), batch["y"]);
-    if (at::GradMode::is_enabled()) lost.in_step(running->state().global_step, loss);
+    const std::int64_t step = running->state().global_step;
+    if (at::GradMode::is_enabled()) {
+      lost.in_step(step, loss);
+    } else {
+      lost.in_evaluation(step);
+    }
     return Batch{{"loss", loss}};
   });
-  TrainerComponents parts{.model = model,
-                          .train_dataset = samples(160, 0),
-                          .eval_dataset = samples(30, 1),
-                          .callbacks = {std::make_shared<Events>(plan.folder + "/events." + rank)}};
+  TrainerComponents parts{
+      .model = model,
+      .train_dataset = samples(160, 0),
+      .eval_dataset = samples(30, 1),
+      .callbacks = {std::make_shared<EarlyStoppingCallback>(100),
+                    std::make_shared<Events>(plan.folder + "/events." + rank, lost, pause)}};
   Trainer trainer(accelerator, arguments_in(plan.folder), parts);
   running = &trainer;
+  if (pause > 0) trainer.train();
   return trainer.train().preempted ? kPreemptedExitCode : 0;
 }
 
