@@ -31,11 +31,11 @@ struct CallbackContext {
 ///       on_epoch_end, [the same three, for what goes by epochs]
 ///     on_log, on_train_end
 ///
-/// Derive from it and override the events that you need. Every method is called on every rank at the same
-/// point of the loop, except on_prediction_step, which ranks may call different numbers of times. All others
-/// may therefore communicate, and must set the same values in `event.control` on every rank. An exception
-/// ends the training. Write lines with Accelerator::print, which clears the progress bar first. Callbacks are
-/// called in the order in which they were added, after the built-in ones, in the thread that trains.
+/// Override the events that you need. Each is called on every rank at the same point of the loop, in the
+/// order of the callbacks, built-in ones first, in the thread that trains; on_prediction_step, called
+/// different numbers of times, may not communicate. All set the same `event.control` on every rank. With
+/// --max-recoveries, what follows on_optimizer_step may not communicate or change the training either: see
+/// docs/reliability.md. An exception ends the training. Write lines by Accelerator::print.
 class TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
