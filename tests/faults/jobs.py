@@ -1,4 +1,5 @@
 """A job of `lockstep run` that is disturbed from outside, and what its processes hold, for the scripts beside."""
+import ctypes
 import os
 import pathlib
 import resource
@@ -14,7 +15,8 @@ LONGEST_WAIT = 1800  # Seconds for whatever has to happen.
 class Job:
     """checkpoint_probe on RANKS ranks, with its output in `folder`/out and its checkpoints in `folder`/checkpoints."""
 
-    def __init__(self, build, folder, probe_words, launcher_words=(), ranks=RANKS):
+    def __init__(self, build, folder, probe_words, launcher_words=(), ranks=RANKS, environment=None, before=None):
+        """`before` is called in the launcher's process before its program, for limits."""
         self.folder, self.out, self.ranks = folder, folder / "out", ranks
         self.read = self.lines = 0
         self.out.mkdir(exist_ok=True)
@@ -23,11 +25,11 @@ class Job:
         self.launcher = build / "bin/lockstep"
         command = [self.launcher, "run", "--nproc-per-node", str(ranks), *launcher_words,
                    build / "tests/checkpoint_probe", "--out", self.out, "--folder", folder / "checkpoints", *probe_words]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")} | (environment or {})
         (folder / "tmp").mkdir(exist_ok=True)
         with open(folder / "stdout", "ab") as out, open(folder / "stderr", "ab") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment,
-                                            start_new_session=True)
+                                            start_new_session=True, preexec_fn=before)
 
     def pids(self):
         """{rank: process id} of the ranks that have begun to train, the newest of each."""
@@ -105,6 +107,38 @@ class Job:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+class Disk:
+    """A file system of its own at `place`: small, and full whenever a test says so. Not mounted where that is not allowed."""
+
+    def __init__(self, place, size="4m"):
+        place.mkdir()
+        self.place, self.filler = place, place / "filler"
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.mounted = self.mount(0, f"size={size}")
+
+    def mount(self, flags, words=""):
+        return self.libc.mount(b"tmpfs", bytes(self.place), b"tmpfs", flags, words.encode()) == 0
+
+    def unmount(self):
+        if self.mounted:
+            self.libc.umount2(bytes(self.place), 2)
+
+    def may_be_written(self, allowed):
+        """Also for root, and for what is open only if nothing writes at this moment: False where something does."""
+        return self.mount(32 | (0 if allowed else 1))
+
+    def fill(self):
+        with open(self.filler, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+
+    def free(self):
+        self.filler.unlink(missing_ok=True)
 
 
 def is_alive(pid):

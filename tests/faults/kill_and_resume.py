@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from traces import trace
+from traces import left_behind, trace
 
 KILLS_OF_A_JOB = 10
 LONGEST_JOB = 600
@@ -51,7 +51,7 @@ def interrupted(options, wanted, kills, seed):
         assert job.returncode == 0, job.stderr
         assert "' is skipped: " not in job.stderr, job.stderr
         assert trace(folder, options.ranks) == wanted, f"seed {seed}: the training ended differently\n{job.stdout}"
-        left = [path.name for path in (folder / "checkpoints").iterdir() if path.name.endswith(".tmp")]
+        left = left_behind(folder)
         assert not left, f"left behind: {left}"
         print(f"seed {seed}: {done} kills, {job.stdout.count('resumed from')} resumes, "
               f"{time.monotonic() - begin:.1f} s, same bits", flush=True)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from traces import trace
+from traces import left_behind, trace
 
 LOSSES_OF_A_JOB = 10
 LONGEST_JOB = 600
@@ -75,7 +75,7 @@ def disturbed(options, wanted, losses, seed, standstills):
         processes = sum(len(path.read_text().split()) for path in (folder / "out").glob("pids.*"))
         assert processes == options.ranks + len(marks), \
             f"seed {seed}: {processes} processes for {len(marks)} losses: survivors were replaced\n{job.stderr}"
-        left = [path.name for path in (folder / "checkpoints").iterdir() if path.name.endswith(".tmp")]
+        left = left_behind(folder)
         assert not left, f"seed {seed}: left behind: {left}"
         standstills += [float(seconds) for seconds in STANDSTILL.findall(job.stderr)]
         print(f"seed {seed}: {len(marks)} processes lost, {time.monotonic() - begin:.1f} s, same bits", flush=True)

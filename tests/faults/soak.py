@@ -13,7 +13,6 @@ run of as many steps has to have the same bits: all losses, evaluations, weights
 Once a second it is noted what the launcher and the ranks hold. None of it may grow beyond ROOM. A full disk needs root, for a small tmpfs.
 """
 import argparse
-import ctypes
 import json
 import os
 import pathlib
@@ -27,7 +26,7 @@ import threading
 import time
 
 import jobs
-from traces import first_difference, trace
+from traces import first_difference, left_behind, trace
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmarks"))
 from harness import curves
@@ -36,34 +35,11 @@ HANG_SECONDS = 10
 LAUNCHER = ("--max-restarts", "1000000", "--restart-backoff", "0", "--shutdown-timeout", "2", "--heartbeat-timeout", str(HANG_SECONDS))
 PROBE = ("--epochs", "1000000", "--every", "10", "--evaluate-every", "50")
 STEP_MILLISECONDS = 40  # So that the undisturbed run, which does not wait, takes a fraction of the time.
-DISK = "4m"  # Two checkpoints are a small part of it.
 KINDS = {"memory": "memory, MiB", "descriptors": "descriptors", "threads": "threads", "shared": "shared-memory files",
          "tcp": "TCP connections"}
 # How much more a process may hold at the end than at the beginning: a share of it, and an amount.
 ROOM = {"memory": (0.05, 1.0), "descriptors": (0, 1), "threads": (0, 1), "shared": (0, 1), "tcp": (0, 1)}
 POINTS = 240  # Of each curve.
-
-
-class Disk:
-    """The checkpoints' file system: small, and full whenever a test says so."""
-
-    def __init__(self, place):
-        place.mkdir()
-        self.place, self.filler = place, place / "filler"
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.mounted = libc.mount(b"tmpfs", bytes(place), b"tmpfs", 0, f"size={DISK}".encode()) == 0
-        self.unmount = lambda: self.mounted and libc.umount2(bytes(place), 2)
-
-    def fill(self):
-        with open(self.filler, "wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(4096))
-            except OSError:
-                pass
-
-    def free(self):
-        self.filler.unlink(missing_ok=True)
 
 
 class Faults:
@@ -242,15 +218,10 @@ def traced(folder):
     return trace(folder, jobs.RANKS, torn_lines=True, kinds=("losses", "evaluations"))
 
 
-def left_behind(folder):
-    """Unfinished checkpoints and temporary files."""
-    return [str(path.relative_to(folder)) for path in [*(folder / "checkpoints").glob("*.tmp"), *(folder / "tmp").iterdir()]]
-
-
 def run(options):
     with tempfile.TemporaryDirectory(prefix="lockstep-soak-") as name:
         folder = pathlib.Path(name)
-        disk = Disk(folder / "checkpoints")
+        disk = jobs.Disk(folder / "checkpoints")  # Two checkpoints are a small part of it.
         try:
             begin = time.monotonic()
             done, samples, steps = disturbed(options, folder, disk)

@@ -34,3 +34,9 @@ def first_difference(wanted, found):
             return f"file {number} of the losses, step {steps[0]} and {len(steps) - 1} others"
     names = [name for name in sorted(wanted[1].keys() | found[1].keys()) if wanted[1].get(name) != found[1].get(name)]
     return f"the files {names} of the last state" if names else None
+
+
+def left_behind(folder):
+    """Unfinished checkpoints and temporary files, by their names in `folder`."""
+    found = [*(folder / "checkpoints").glob("*.tmp"), *(folder / "tmp").glob("*")]
+    return sorted(str(path.relative_to(folder)) for path in found)

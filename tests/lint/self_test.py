@@ -347,6 +347,25 @@ class BenchTables(MadeUpTree):
             self.assertIn(reason, self.only_problem(bench_tables.problems))
 
 
+class FaultTables(MadeUpTree):
+    RECORD = '{"faults": [{"fault": "a rank is killed", "promise": "P", "seconds": 0.72, "left": "2 whole checkpoints", "verdict": "kept", "why": ""}]}'
+    TABLE = ("| fault | promise | time | left on disk | verdict |\n| --- | --- | --- | --- | --- |\n"
+             "| a rank is killed | P | 0.7 s | 2 whole checkpoints | kept |\n")
+
+    def give_page(self, text):
+        self.give(README_md="", docs__a_md=text, results_json=self.RECORD, tests__benchmarks__results__recorded_json=BenchTables.RESULTS)
+
+    def test_recorded(self):
+        self.give_page(f"<!-- faults: results.json -->\n{self.TABLE}<!-- end of faults -->\n")
+        self.no_problem(bench_tables.problems)
+
+    def test_others(self):
+        for text, reason in ((f"{self.TABLE.replace('0.7', '0.6')}<!-- end of faults -->\n", "is not that of results.json"),
+                             (self.TABLE, "each mark of a table of faults has its end")):
+            self.give_page(f"<!-- faults: results.json -->\n{text}")
+            self.assertIn(reason, self.only_problem(bench_tables.problems))
+
+
 class JsonTexts(MadeUpTree):
     def test_dump(self):
         self.give(src__core__json_text_hpp="text = json.dump();", src__comm__a_cpp="recorder.dump(why); json_text(all);  // .dump()",
