@@ -1,7 +1,7 @@
-// Loaded by LD_PRELOAD: the wall clock is off by the seconds that stand in the file JUMPING_CLOCK at this moment,
-// so that it jumps when the file is written. All other clocks are right. Built by table.py.
-#include <stdlib.h>
+// Loaded by LD_PRELOAD: the wall clock is off by the seconds that stand in the file JUMPING_CLOCK at this
+// moment, so that it jumps when the file is written. All other clocks are right. Built by table.py.
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
