@@ -69,6 +69,8 @@ TrainingArguments arguments_in(const std::string& folder) {
   args.save_steps = 10;
   args.save_total_limit = 2;
   args.metric_for_best_model = "loss";
+  // No evaluation is better than the first ones: early stopping counts them.
+  args.greater_is_better = true;
   args.report_to = {"jsonl"};
   args.disable_tqdm = true;
   return args;

@@ -202,6 +202,8 @@ bool ElasticRun::finish() {
   if (!member_->is_revoked()) demand_success("has returned");
   in_step_ = false;
   report(member_->on_body_returned());
+  // What the body has done since the last commit is done again if it is entered again.
+  undo_is_due_ = true;
   if (member_->is_parked()) {
     accelerator_.process_group().abort("a rank was lost");
     recover(nullptr);
@@ -211,6 +213,7 @@ bool ElasticRun::finish() {
   const elastic::Generation generation = member_->generation();
   if (link_.await_end(generation)) {
     static_cast<void>(member_->on_finish_confirmed(generation));
+    undo_is_due_ = false;
     return true;
   }
   report(member_->on_revoked(generation, "a rank was lost at the end of its training"));
