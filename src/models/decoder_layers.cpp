@@ -171,7 +171,7 @@ DecoderBlockImpl::DecoderBlockImpl(const DecoderConfig& config) : residual_scale
 Residual DecoderBlockImpl::forward(const Residual& states, const DecoderContext& context, std::size_t layer) {
   // A second run would append to the cache again.
   if (context.cache) return through_once(*this, &DecoderBlockImpl::body, states, context, layer);
-  return through(*this, &DecoderBlockImpl::body, states, context, layer);
+  return through(*this, &DecoderBlockImpl::body, input_of(*this, states), context, layer);
 }
 
 Residual DecoderBlockImpl::joined(const at::Tensor& states, at::Tensor branch) {

@@ -89,7 +89,7 @@ class Gpt2BlockImpl : public torch::nn::Module, public Unit {
   Residual forward(const Residual& states, const Context& context, std::size_t layer) {
     // A second run would append to the cache again.
     if (context.cache) return through_once(*this, &Gpt2BlockImpl::body, states, context, layer);
-    return through(*this, &Gpt2BlockImpl::body, states, context, layer);
+    return through(*this, &Gpt2BlockImpl::body, input_of(*this, states), context, layer);
   }
 
  private:

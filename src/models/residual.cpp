@@ -36,6 +36,10 @@ at::Tensor whole_states(const Residual& residual) {
   return residual.size() == 1 ? residual[0] : residual[0] + residual[1];
 }
 
+Residual input_of(const Unit& block, const Residual& residual) {
+  return block.activation_checkpointing() ? Residual{whole_states(residual)} : residual;
+}
+
 NormedStates normalize(const Residual& residual, torch::nn::LayerNorm& norm) {
   const at::Tensor& states = residual[0];
   const at::Tensor branch = residual.size() > 1 ? residual[1] : at::Tensor();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/rms_norm.hpp"
+#include "lockstep/parallel/unit.hpp"
 
 namespace lockstep::models {
 
@@ -19,6 +20,10 @@ Residual add_branch(const at::Tensor& states, const at::Tensor& branch);
 
 /// The states with the branch.
 at::Tensor whole_states(const Residual& residual);
+
+/// What a block gets. With activation checkpointing it is the sum: a checkpoint keeps what a block gets, and
+/// one tensor takes less memory than two.
+Residual input_of(const Unit& block, const Residual& residual);
 
 struct NormedStates {
   at::Tensor states;

@@ -131,7 +131,9 @@ class VisionLayerImpl : public torch::nn::Module, public Unit {
     dropout_ = register_module("dropout", Dropout(config.hidden_dropout_prob));
   }
 
-  Residual forward(const Residual& states) { return through(*this, &VisionLayerImpl::body, states); }
+  Residual forward(const Residual& states) {
+    return through(*this, &VisionLayerImpl::body, input_of(*this, states));
+  }
 
  private:
   Residual body(const Residual& residual) {
@@ -160,7 +162,9 @@ class Dinov2LayerImpl : public torch::nn::Module, public Unit {
     scale2_ = register_module("layer_scale2", VisionLayerScale(config));
   }
 
-  Residual forward(const Residual& states) { return through(*this, &Dinov2LayerImpl::body, states); }
+  Residual forward(const Residual& states) {
+    return through(*this, &Dinov2LayerImpl::body, input_of(*this, states));
+  }
 
  private:
   Residual body(const Residual& residual) {
