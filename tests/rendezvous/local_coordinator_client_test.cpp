@@ -161,6 +161,8 @@ TEST(LocalCoordinatorClient, RestartsBeginWithoutTheKeysOfTheLastRound) {
   net::StoreClient rank({host.address}, {}, soon());
   rank.set("lockstep/0/address", "1", soon());
   rank.set("none/torchelastic/agent/terminal_state/num_members", "1", soon());
+  // set() has no answer; a question behind it has.
+  ASSERT_TRUE(rank.contains({"none/torchelastic/agent/terminal_state/num_members"}, soon()));
   host.work();
   ProcessFailure failure;
   failure.status = 1 << 8;
