@@ -54,6 +54,7 @@ std::vector<CoordinatorMessage> LocalCoordinatorClient::work(Time now) {
   for (auto& arrival : events.peers) accept(arrival, now);
   for (const auto& client : events.refused_clients) on_refused_client(client);
   for (const auto& request : events.peer_uid_requests) verify_peer_uid(request);
+  if (events.lacks_descriptors) tell_of_shortage();
   receive_reports(events.changed_keys, now);
   if (store_nodes_) guard_store([&] { store_nodes_->on_keys(events.changed_keys, now); });
   receive_ready(now);
@@ -111,6 +112,13 @@ void LocalCoordinatorClient::on_refused_client(const net::RefusedClient& client)
         "it did not prove the job's secret. If it is torchrun, its c10d rendezvous is not compatible with "
         "Lockstep's: start 'lockstep run' there, or use --rdzv-backend static on all nodes");
   }
+}
+
+void LocalCoordinatorClient::tell_of_shortage() {
+  if (std::exchange(has_told_of_shortage_, true)) return;
+  inbox_.push_back(Notice{
+      "the job's store closed a connection, since this launcher may open no more files: raise its limit "
+      "(ulimit -n)"});
 }
 
 void LocalCoordinatorClient::guard_store(const std::function<void()>& action) {

@@ -79,6 +79,7 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   void remove_closed(Time now);
   /// Passes the ranks' reports to the coordinator, and takes them out of `keys`.
   void receive_reports(std::vector<std::string>& keys, Time now);
+  void tell_of_shortage();
   void guard_store(const std::function<void()>& action);
   void watch_store_clients(Time now);
 
@@ -94,6 +95,7 @@ class LocalCoordinatorClient final : public CoordinatorClient, private Coordinat
   std::set<NodeId> closed_;
   /// Messages of the coordinator to this node that `work` has not returned yet.
   std::vector<CoordinatorMessage> inbox_;
+  bool has_told_of_shortage_ = false;
   Coordinator coordinator_;
   std::unique_ptr<StoreNodes> store_nodes_;
   /// After the end of the job: how long clients of torchrun agents may still use the store. When to check

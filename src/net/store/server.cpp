@@ -276,6 +276,11 @@ class Server::Loop {
     raise_event(events_);
   }
 
+  void note_shortage() {
+    if (std::exchange(pending_.lacks_descriptors, true)) return;
+    raise_event(events_);
+  }
+
   bool poll_for(int descriptor, Id id, std::uint32_t events, int operation) {
     epoll_event event{};
     event.events = events;
@@ -315,8 +320,9 @@ class Server::Loop {
   bool make_room(const Address& peer) {
     const auto of_host = per_host_.find(peer.host());
     if (of_host != per_host_.end() && of_host->second >= options_.most_connections_per_host) return false;
-    const bool crowded =
-        unauthenticated_.size() >= options_.most_unauthenticated || connections_.size() >= most_connections_;
+    const bool is_full = connections_.size() >= most_connections_;
+    if (is_full && most_connections_ < options_.most_connections) note_shortage();
+    const bool crowded = is_full || unauthenticated_.size() >= options_.most_unauthenticated;
     return !crowded || evict_oldest_unauthenticated();
   }
 
@@ -324,6 +330,7 @@ class Server::Loop {
   /// connection is closed to make room for it; if there is none, it is accepted with the spare descriptor and
   /// closed.
   bool accept_despite_shortage() {
+    note_shortage();
     if (evict_oldest_unauthenticated()) return true;
     spare_.reset();
     const bool taken = accept_from(listener_.get()).has_value();

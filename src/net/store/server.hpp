@@ -78,6 +78,8 @@ struct ServerEvents {
   std::vector<RefusedClient> refused_clients;
   /// Watched keys that were set, added to or appended to, each once.
   std::vector<std::string> changed_keys;
+  /// A connection was closed since this process may open no more files.
+  bool lacks_descriptors = false;
 };
 
 /// Totals since the start, and the current state.

@@ -77,6 +77,20 @@ TEST(Limits, ProcessLimitIsReportedAndNothingIsLeft) {
   // ~Cgroup waits until no process is left in it.
 }
 
+/// The ranks' errors speak of a closed connection; only the launcher knows why.
+TEST(Limits, LauncherThatMayOpenNoMoreFilesSaysSo) {
+  LauncherProcess job({"run", "--nproc-per-node=1", "bash", "-c",
+                       "for i in {1..18}; do exec {fd}<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; done; sleep 1"},
+                      {}, [] {
+                        const rlimit low{24, 24};
+                        setrlimit(RLIMIT_NOFILE, &low);
+                      });
+  const Finished ended = job.wait();
+  EXPECT_NE(ended.err.find("this launcher may open no more files: raise its limit (ulimit -n)"),
+            std::string::npos)
+      << ended.err;
+}
+
 /// A coordinator of several nodes has a connection to each; its ranks keep the limit of their user.
 TEST(Limits, CoordinatorRaisesItsLimitOfOpenFilesAndNotThatOfItsRanks) {
   LauncherProcess job(
