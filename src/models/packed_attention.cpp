@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
+#include "comm/cuda/graph_recorder.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/self_check.hpp"
 
@@ -15,6 +17,19 @@ namespace {
 /// Measured on CPUs: a text or block of its own costs as much as this many products of one element.
 constexpr std::int64_t kProductsOfText = 600'000;
 constexpr std::int64_t kLargestHead = 256;
+
+/// Texts with these boundaries, of which none is longer than `longest`.
+PackedTexts texts_between(const at::Tensor& begins, std::int64_t longest) {
+  PackedTexts texts;
+  texts.begins = begins.to(at::kInt);
+  texts.longest = longest;
+  if (!begins.is_cpu()) return texts;
+  const auto* first = texts.begins.const_data_ptr<std::int32_t>();
+  texts.lengths.assign(first, first + texts.begins.numel());
+  std::adjacent_difference(texts.lengths.begin(), texts.lengths.end(), texts.lengths.begin());
+  texts.lengths.erase(texts.lengths.begin());
+  return texts;
+}
 
 at::Tensor repeated_key_heads(const at::Tensor& keys, std::int64_t heads) {
   const auto times = heads / keys.size(1);
@@ -55,14 +70,16 @@ bool has_far_tokens(const PackedTexts& texts, std::int64_t length) {
 /// Of the same form as LibTorch's kernel, for CPUs.
 at::Tensor attend_by_text(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const PackedTexts& texts, const AttentionWeights& weights) {
+  const auto& lengths = texts.lengths;
   const auto of_texts = [&](const at::Tensor& states) {
-    return states.transpose(0, 1).unsqueeze(0).split_with_sizes(texts.lengths, 2);
+    return states.transpose(0, 1).unsqueeze(0).split_with_sizes(lengths, 2);
   };
   const auto queries = of_texts(query), keys = of_texts(repeated_key_heads(key, query.size(1))),
              values = of_texts(repeated_key_heads(value, query.size(1)));
   std::vector<at::Tensor> parts;
   for (std::size_t i = 0; i < queries.size(); ++i) {
-    parts.push_back(has_far_tokens(texts, queries[i].size(2))
+    if (lengths[i] == 0) continue;
+    parts.push_back(has_far_tokens(texts, lengths[i])
                         ? attend_in_blocks(queries[i], keys[i], values[i], texts, weights)
                         : at::scaled_dot_product_attention(queries[i], keys[i], values[i], {},
                                                            weights.dropout, texts.causal, weights.scale));
@@ -87,50 +104,6 @@ at::Tensor attend_by_flash(const at::Tensor& query, const at::Tensor& key, const
       after));
 }
 
-PackedTexts texts_of_lengths(std::vector<std::int64_t> lengths, const at::Device& device) {
-  PackedTexts texts;
-  std::vector<std::int32_t> begins{0};
-  for (const auto length : lengths) {
-    begins.push_back(begins.back() + static_cast<std::int32_t>(length));
-    texts.longest = std::max(texts.longest, length);
-  }
-  texts.begins = at::tensor(begins, at::TensorOptions(at::kInt)).to(device);
-  texts.lengths = std::move(lengths);
-  return texts;
-}
-
-/// Texts of 3 and 70 tokens, with and without a window, beside LibTorch's attention with a mask.
-void check_flash(at::ScalarType dtype, const at::Device& device, std::int64_t head_size) {
-  constexpr std::int64_t kTokens = 73;
-  for (const bool has_window : {false, true}) {
-    PackedTexts texts = texts_of_lengths({3, kTokens - 3}, device);
-    texts.causal = true;
-    if (has_window) texts.before = 8;
-    const at::Tensor places = at::arange(kTokens, at::TensorOptions(at::kLong).device(device));
-    const at::Tensor text = places.ge(3), distance = places.unsqueeze(1) - places.unsqueeze(0);
-    at::Tensor shown = text.unsqueeze(0).eq(text.unsqueeze(1)).logical_and(distance.ge(0));
-    if (has_window) shown = shown.logical_and(distance.le(8));
-    const auto waves = [&](std::int64_t heads, double phase) {
-      return kernels::waves({kTokens, heads, head_size}, dtype, device, phase);
-    };
-    kernels::compare({.inputs = {waves(4, 0), waves(2, 1), waves(2, 2)},
-                      .fused =
-                          [&](const kernels::Tensors& in) {
-                            return kernels::Tensors{attend_by_flash(in[0], in[1], in[2], texts, {})};
-                          },
-                      .reference =
-                          [&](const kernels::Tensors& in) {
-                            const auto turned = [](const at::Tensor& states) {
-                              return repeated_key_heads(states, 4).transpose(0, 1).unsqueeze(0);
-                            };
-                            return kernels::Tensors{at::scaled_dot_product_attention(
-                                                        turned(in[0]), turned(in[1]), turned(in[2]), shown)
-                                                        .squeeze(0)
-                                                        .transpose(0, 1)};
-                          }});
-  }
-}
-
 /// Whether LibTorch's kernel for lists of texts is used by a model with this weight.
 bool uses_flash(const at::Tensor& weight, std::int64_t head_size) {
   const auto dtype = kernels::fused_dtype(weight);
@@ -138,7 +111,7 @@ bool uses_flash(const at::Tensor& weight, std::int64_t head_size) {
   const auto device = weight.device();
   return kernels::is_proven(
       fmt::format("attention of packed texts, heads of {} in {}", head_size, c10::toString(*dtype)), device,
-      [=] { check_flash(*dtype, device, head_size); });
+      [=] { check_attention_of_texts(attend_by_flash, *dtype, device, head_size); });
 }
 
 /// Pairs of tokens that are multiplied, in texts of these lengths.
@@ -180,16 +153,6 @@ at::Tensor begins_in(const at::Tensor& position_ids) {
   return begins.flatten().nonzero().squeeze(1);
 }
 
-std::vector<std::int64_t> lengths_between(const at::Tensor& begins, std::int64_t end) {
-  const auto* first = begins.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> places(first, first + begins.numel());
-  places.push_back(end);
-  std::vector<std::int64_t> lengths(places.size());
-  std::adjacent_difference(places.begin(), places.end(), lengths.begin());
-  lengths.erase(lengths.begin());
-  return lengths;
-}
-
 }  // namespace
 
 at::Tensor attend_list(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -211,41 +174,89 @@ at::Tensor attend_texts(const at::Tensor& query, const at::Tensor& key, const at
   return attended.view({rows, length, -1});
 }
 
+PackedTexts texts_of_positions(const at::Tensor& position_ids) {
+  return texts_between(at::constant_pad_nd(begins_in(position_ids), {0, 1}, position_ids.numel()),
+                       position_ids.size(1));
+}
+
+std::optional<PackedTexts> texts_of_mask(const at::Tensor& attention_mask) {
+  if (!has_padding_at_ends(attention_mask)) return std::nullopt;
+  const at::Tensor places = attention_mask.flatten().nonzero().squeeze(1);
+  if (places.numel() == 0) return std::nullopt;
+  PackedTexts texts = texts_between(at::constant_pad_nd(attention_mask.ne(0).sum(1).cumsum(0), {1, 0}),
+                                    attention_mask.size(1));
+  texts.places = places;
+  return texts;
+}
+
+void check_attention_of_texts(const AttentionOfTexts& attend, at::ScalarType dtype, const at::Device& device,
+                              std::int64_t head_size) {
+  constexpr std::int64_t kTokens = 73, kHeads = 4, kReach = 8;
+  const at::Tensor places = at::arange(kTokens, at::TensorOptions(at::kLong).device(device));
+  const at::Tensor text = places.ge(3), distance = places.unsqueeze(1) - places.unsqueeze(0);
+  PackedTexts texts =
+      texts_between(at::tensor({0, 3, 3, 73}, at::TensorOptions(at::kInt)).to(device), kTokens - 3);
+  const auto check = [&](std::int64_t key_heads) {
+    at::Tensor shown = text.unsqueeze(0).eq(text.unsqueeze(1));
+    if (texts.causal) shown = shown.logical_and(distance.ge(0));
+    if (texts.before) shown = shown.logical_and(distance.le(kReach)).logical_and(distance.ge(-kReach));
+    const auto waves = [&](std::int64_t heads, double phase) {
+      return kernels::waves({kTokens, heads, head_size}, dtype, device, phase);
+    };
+    const auto fused = [&](const kernels::Tensors& in) {
+      return kernels::Tensors{attend(in[0], in[1], in[2], texts, {})};
+    };
+    const auto reference = [&](const kernels::Tensors& in) {
+      const auto turned = [](const at::Tensor& states) {
+        return repeated_key_heads(states, kHeads).transpose(0, 1).unsqueeze(0);
+      };
+      const at::Tensor attended =
+          at::scaled_dot_product_attention(turned(in[0]), turned(in[1]), turned(in[2]), shown);
+      return kernels::Tensors{attended.squeeze(0).transpose(0, 1)};
+    };
+    kernels::compare({.inputs = {waves(kHeads, 0), waves(key_heads, 1), waves(key_heads, 2)},
+                      .fused = fused,
+                      .reference = reference});
+  };
+  for (const bool causal : {true, false}) {
+    for (const bool has_window : {true, false}) {
+      texts.causal = causal;
+      texts.before = texts.after = std::nullopt;
+      if (has_window) texts.before = kReach;
+      if (has_window && !causal) texts.after = kReach;
+      for (const auto key_heads : {kHeads / 2, kHeads}) check(key_heads);
+    }
+  }
+}
+
 std::shared_ptr<const PackedTexts> packed_texts(const at::Tensor& position_ids, const at::Tensor& weight,
                                                 const AttentionHeads& heads) {
-  const auto tokens = position_ids.numel();
-  if (tokens == 0) return nullptr;
-  if (position_ids.is_cpu()) {
-    auto lengths = lengths_between(begins_in(position_ids), tokens);
-    if (!is_faster_by_text(lengths, {position_ids.size(0), position_ids.size(1)}, heads)) return nullptr;
-    return std::make_shared<const PackedTexts>(texts_of_lengths(std::move(lengths), at::kCPU));
-  }
-  if (!uses_flash(weight, heads.size)) return nullptr;
-  PackedTexts texts;
-  texts.begins = at::constant_pad_nd(begins_in(position_ids), {0, 1}, tokens).to(at::kInt);
-  texts.longest = position_ids.size(1);
+  if (position_ids.numel() == 0 || comm::RecordableWork::is_here()) return nullptr;
+  const bool is_on_cpu = position_ids.is_cpu();
+  if (!is_on_cpu && !uses_flash(weight, heads.size)) return nullptr;
+  PackedTexts texts = texts_of_positions(position_ids);
+  const Rows rows{position_ids.size(0), position_ids.size(1)};
+  if (is_on_cpu && !is_faster_by_text(texts.lengths, rows, heads)) return nullptr;
   return std::make_shared<const PackedTexts>(std::move(texts));
 }
 
 std::shared_ptr<const PackedTexts> whole_rows(const at::Tensor& states, const at::Tensor& weight,
                                               const AttentionHeads& heads, std::int64_t reach) {
   const Rows rows{states.size(0), states.size(1)};
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(rows.count), rows.length);
+  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(rows.count), rows.length);
   const bool is_used =
       weight.is_cpu() ? is_faster_by_text(lengths, rows, heads, reach) : uses_flash(weight, heads.size);
   if (!is_used) return nullptr;
-  return std::make_shared<const PackedTexts>(texts_of_lengths(std::move(lengths), weight.device()));
+  const at::Tensor numbers = at::arange(rows.count + 1, at::TensorOptions(at::kInt).device(weight.device()));
+  return std::make_shared<const PackedTexts>(texts_between(numbers * rows.length, rows.length));
 }
 
 std::shared_ptr<const PackedTexts> unpadded_texts(const at::Tensor& attention_mask, const at::Tensor& weight,
                                                   const AttentionHeads& heads) {
-  if (attention_mask.is_cpu() || !uses_flash(weight, heads.size)) return nullptr;
-  if (!has_padding_at_ends(attention_mask)) return nullptr;
-  PackedTexts texts;
-  texts.places = attention_mask.flatten().nonzero().squeeze(1);
-  texts.begins = at::constant_pad_nd(attention_mask.ne(0).sum(1).cumsum(0), {1, 0}).to(at::kInt);
-  texts.longest = attention_mask.size(1);
-  return std::make_shared<const PackedTexts>(std::move(texts));
+  if (attention_mask.is_cpu() || comm::RecordableWork::is_here()) return nullptr;
+  if (!uses_flash(weight, heads.size)) return nullptr;
+  auto texts = texts_of_mask(attention_mask);
+  return texts ? std::make_shared<const PackedTexts>(std::move(*texts)) : nullptr;
 }
 
 std::shared_ptr<const PackedTexts> with_window(const PackedTexts& texts, std::int64_t before,

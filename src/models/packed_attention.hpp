@@ -1,8 +1,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -48,20 +50,40 @@ struct AttentionHeads {
   std::int64_t count = 0, size = 0;
 };
 
+/// The texts in rows [rows, tokens] whose positions begin anew with each text (see same_text_mask()). The
+/// host waits for the number of texts.
+PackedTexts texts_of_positions(const at::Tensor& position_ids);
+
+/// The tokens of rows [rows, tokens] where a mask is not 0, a text for each row, which may be empty. None if
+/// there are no such tokens, and for padding between tokens, which windows count. The host waits for the
+/// number of tokens.
+std::optional<PackedTexts> texts_of_mask(const at::Tensor& attention_mask);
+
+/// attend_list() or a part of it.
+using AttentionOfTexts =
+    std::function<at::Tensor(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                             const PackedTexts& texts, const AttentionWeights& weights)>;
+
+/// Compares results and gradients with LibTorch's attention by a mask in float64: texts of 3, 0 and 70
+/// tokens, causal or not, with and without a window, of as many heads of keys as of queries and of half.
+/// Without dropout. Throws Error that says how far apart they are.
+void check_attention_of_texts(const AttentionOfTexts& attend, at::ScalarType dtype, const at::Device& device,
+                              std::int64_t head_size);
+
 /// The texts in rows whose `position_ids` begin anew with each text (see same_text_mask()), or null where a
 /// mask is to be used: on a CPU where that is faster, which is so for short texts and rows; on a GPU unless
 /// the model computes in 16 bits, by `weight` and autocast, and the kernel has proven itself (is_proven()).
-/// On a GPU, the host waits for the number of texts.
+/// On a GPU, the host waits for the number of texts; there is always a mask in RecordableWork.
 std::shared_ptr<const PackedTexts> packed_texts(const at::Tensor& position_ids, const at::Tensor& weight,
                                                 const AttentionHeads& heads);
 
-/// Each row as a text, for layers that attend to `reach` tokens on a side; null as above. `states` are [rows,
-/// tokens, ...].
+/// Each row as a text, for layers that attend to `reach` tokens on a side; null as above, but the host waits
+/// for nothing, so that RecordableWork has texts as well. `states` are [rows, tokens, ...].
 std::shared_ptr<const PackedTexts> whole_rows(const at::Tensor& states, const at::Tensor& weight,
                                               const AttentionHeads& heads, std::int64_t reach);
 
-/// Rows without their padding, where an `attention_mask` [rows, tokens] is 0; null as above, for padding
-/// between tokens, and always on a CPU, where a mask of rows is as fast.
+/// Rows without their padding, where an `attention_mask` [rows, tokens] is 0; null as for packed_texts(),
+/// where there are no texts (see texts_of_mask()), and always on a CPU, where a mask of rows is as fast.
 std::shared_ptr<const PackedTexts> unpadded_texts(const at::Tensor& attention_mask, const at::Tensor& weight,
                                                   const AttentionHeads& heads);
 

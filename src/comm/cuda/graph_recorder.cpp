@@ -27,7 +27,13 @@ class CudaRecorder final : public GraphRecorder {
 
 std::atomic<GraphRecorder*> replacement{nullptr};
 
+thread_local int recordable_works = 0;
+
 }  // namespace
+
+RecordableWork::RecordableWork() noexcept { ++recordable_works; }
+RecordableWork::~RecordableWork() { --recordable_works; }
+bool RecordableWork::is_here() noexcept { return recordable_works > 0; }
 
 GraphRecorder::Waiting::Waiting(const at::Device& device) : is_cuda_(device.is_cuda()) {
   if (!is_cuda_) return;

@@ -45,4 +45,18 @@ class GraphRecorder {
   static std::shared_ptr<void> replace(GraphRecorder& recorder);
 };
 
+/// While it exists, what this thread computes is, or may later be, recorded as a CUDA graph: operations must
+/// not let the host wait for the device, and must do the same in usual runs as in the recorded one. Objects
+/// may be nested. A backward pass in other threads does not see it.
+class RecordableWork {
+ public:
+  RecordableWork() noexcept;
+  ~RecordableWork();
+  RecordableWork(const RecordableWork&) = delete;
+  RecordableWork& operator=(const RecordableWork&) = delete;
+
+  /// Whether one exists in this thread.
+  static bool is_here() noexcept;
+};
+
 }  // namespace lockstep::comm

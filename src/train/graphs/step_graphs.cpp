@@ -156,7 +156,9 @@ Tensors StepGraphs::run(const std::string& name, const Tensors& inputs, const Fu
                         const Manner& manner) {
   replayed_ = false;
   called_ = true;
-  if (!is_on() || steps_ < options_.warmup_steps) return detached(function(inputs));
+  if (!is_on()) return detached(function(inputs));
+  const comm::RecordableWork recordable;
+  if (steps_ < options_.warmup_steps) return detached(function(inputs));
   const std::string shape = kinds_of(inputs);
   const auto find = [&] { return part_of(name + '\n' + shape + '\n' + gradient_places()); };
   Part* part = find();

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/cuda/graph_recorder.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/models/decoder.hpp"
 #include "lockstep/models/encoder.hpp"
 #include "models/attention.hpp"
@@ -37,18 +39,6 @@ at::Tensor positions_of(const std::vector<std::vector<std::int64_t>>& rows) {
     made.push_back(at::cat(parts));
   }
   return at::stack(made);
-}
-
-/// As packed_texts(), whatever is faster.
-PackedTexts texts_of(const std::vector<std::vector<std::int64_t>>& rows) {
-  PackedTexts texts;
-  for (const auto& lengths : rows) {
-    for (const auto length : lengths) {
-      texts.lengths.push_back(length);
-      texts.longest = std::max(texts.longest, length);
-    }
-  }
-  return texts;
 }
 
 /// The mask that says the same.
@@ -88,12 +78,14 @@ void expect_same_attention(const std::string& what, const DrawnHeads& heads, con
 TEST(PackedAttention, TextsAndWindowsAreThoseOfTheMask) {
   const std::vector<std::vector<std::int64_t>> rows{{5, 30, 1, 1}, {37}};
   const auto position_ids = positions_of(rows);
+  ASSERT_TRUE(
+      at::equal(texts_of_positions(position_ids).begins, at::tensor({0, 5, 35, 36, 37, 74}, at::kInt)));
   const auto weights = at::randn({2, 37, 32}, at::kDouble);
   using Window = std::tuple<bool, std::optional<std::int64_t>, std::optional<std::int64_t>>;
   for (const auto& [causal, before, after] :
        {Window{true, {}, {}}, Window{false, {}, {}}, Window{true, 6, 0}, Window{true, 0, 0},
         Window{true, 100, 0}, Window{false, 3, 3}, Window{false, 4, 9}, Window{false, 0, 0}}) {
-    auto texts = texts_of(rows);
+    auto texts = texts_of_positions(position_ids);
     texts.causal = causal;
     texts.before = before;
     texts.after = after;
@@ -104,24 +96,59 @@ TEST(PackedAttention, TextsAndWindowsAreThoseOfTheMask) {
   }
 }
 
-/// Padding at the end, in front, and a row of nothing else; what is there counts for nothing.
+/// Padding at the end, in front, on both sides, and a row of nothing else; what is there counts for nothing.
 TEST(PackedAttention, PaddedRowsAreThoseOfTheMask) {
-  const at::Tensor shown = at::ones({4, 20}, at::kLong);
+  const at::Tensor shown = at::ones({5, 20}, at::kLong);
   shown[1].narrow(0, 12, 8).zero_();
   shown[2].narrow(0, 0, 7).zero_();
   shown[3].zero_();
-  PackedTexts texts = texts_of({{20}, {12}, {13}, {}});
-  texts.places = shown.flatten().nonzero().squeeze(1);
-  const at::Tensor weights = at::randn({4, 20, 32}, at::kDouble).mul(shown.unsqueeze(2));
+  shown[4].narrow(0, 0, 2).zero_();
+  shown[4].narrow(0, 17, 3).zero_();
+  const auto found_texts = texts_of_mask(shown);
+  ASSERT_TRUE(found_texts);
+  EXPECT_TRUE(at::equal(found_texts->begins, at::tensor({0, 20, 32, 45, 45, 60}, at::kInt)));
+  EXPECT_GE(found_texts->longest, 20);
+  PackedTexts texts = *found_texts;
+  const at::Tensor weights = at::randn({5, 20, 32}, at::kDouble).mul(shown.unsqueeze(2));
   for (const bool causal : {false, true}) {
     texts.causal = causal;
-    const DrawnHeads heads = random_heads(4, 20);
+    const DrawnHeads heads = random_heads(5, 20);
     const at::Tensor mask = causal ? causal_mask(shown).mask : padding_mask(shown);
     const at::Tensor found = attend_texts(heads.query, heads.key, heads.value, texts, {.scale = 0.3});
     expect_same_attention("causal " + std::to_string(causal), heads, found, attend_with_mask(heads, mask),
                           weights);
     EXPECT_EQ(found[3].abs().max().item<double>(), 0);
   }
+}
+
+TEST(PackedAttention, PaddingBetweenTokensAndNothingElseKeepTheMask) {
+  const at::Tensor shown = at::ones({2, 6}, at::kLong);
+  shown[1][3] = 0;
+  EXPECT_FALSE(texts_of_mask(shown));
+  shown[1].narrow(0, 3, 3).zero_();
+  EXPECT_TRUE(texts_of_mask(shown));
+  EXPECT_TRUE(texts_of_mask(shown.to(at::kBool)));
+  EXPECT_FALSE(texts_of_mask(at::zeros({2, 6}, at::kLong)));
+}
+
+/// The check of a GPU's kernel: it accepts the replacement on the CPU, and nothing that leaves a part out.
+TEST(PackedAttention, TheCheckOfTheKernelSeesWhatIsLeftOut) {
+  const auto check = [](const std::function<void(PackedTexts&)>& change) {
+    const AttentionOfTexts attend = [&](const at::Tensor& query, const at::Tensor& key,
+                                        const at::Tensor& value, const PackedTexts& texts,
+                                        const AttentionWeights& weights) {
+      PackedTexts own = texts;
+      change(own);
+      return attend_list(query, key, value, own, weights);
+    };
+    check_attention_of_texts(attend, at::kFloat, at::kCPU, 8);
+  };
+  EXPECT_NO_THROW(check([](PackedTexts&) {}));
+  EXPECT_THROW(check([](PackedTexts& texts) { texts.causal = true; }), Error);
+  EXPECT_THROW(check([](PackedTexts& texts) { texts.causal = false; }), Error);
+  EXPECT_THROW(check([](PackedTexts& texts) { texts.before.reset(); }), Error);
+  EXPECT_THROW(check([](PackedTexts& texts) { texts.after.reset(); }), Error);
+  EXPECT_THROW(check([](PackedTexts& texts) { texts.lengths = {73}; }), Error);
 }
 
 /// Where packing pays on a CPU, and with which boundaries; a row of padding behind it is a text, too.
@@ -133,11 +160,25 @@ TEST(PackedAttention, LongRowsOfShortTextsArePacked) {
   const auto texts = packed_texts(positions_of({{100, 900, 24}, {512, 512, 0}}), weight, heads);
   ASSERT_NE(texts, nullptr);
   EXPECT_EQ(texts->lengths, (std::vector<std::int64_t>{100, 900, 24, 512, 512}));
-  EXPECT_EQ(texts->longest, 900);
+  EXPECT_GE(texts->longest, 900);
   EXPECT_TRUE(at::equal(texts->begins, at::tensor({0, 100, 1000, 1024, 1536, 2048}, at::kInt)));
   EXPECT_EQ(whole_rows(at::zeros({2, 256}), weight, heads, 128), nullptr);
-  EXPECT_NE(whole_rows(at::zeros({2, 2048}), weight, heads, 128), nullptr);
+  const auto rows = whole_rows(at::zeros({2, 2048}), weight, heads, 128);
+  ASSERT_NE(rows, nullptr);
+  EXPECT_TRUE(at::equal(rows->begins, at::tensor({0, 2048, 4096}, at::kInt)));
   EXPECT_EQ(unpadded_texts(at::ones({2, 2048}, at::kLong), weight, heads), nullptr);
+}
+
+/// What is recorded as a CUDA graph must not wait for the number of texts, and has masks.
+TEST(PackedAttention, RecordableWorkWaitsForNothing) {
+  const at::Tensor weight = at::zeros({4, 4}), position_ids = positions_of({{100, 900, 24}});
+  const AttentionHeads heads{8, 64};
+  {
+    const comm::RecordableWork recordable;
+    EXPECT_EQ(packed_texts(position_ids, weight, heads), nullptr);
+    EXPECT_NE(whole_rows(at::zeros({2, 2048}), weight, heads, 128), nullptr);
+  }
+  EXPECT_NE(packed_texts(position_ids, weight, heads), nullptr);
 }
 
 DecoderForCausalLM long_decoder(const std::string& family) {
