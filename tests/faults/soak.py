@@ -140,9 +140,17 @@ class Watch(threading.Thread):
         self.join()
 
 
+def within(samples, low, high):
+    """Those of a part of the time. A short run may have none in it: then the part is made larger until it has."""
+    while not (found := [sample for sample in samples if low <= sample[0] < high]):
+        low, high = low - 1, high + 1
+    return found
+
+
 def medians(samples, kind, first, last):
-    """The largest holdings of a kind in the first and the last part of the time, as medians of what each second had."""
-    return [statistics.median(sample[3][kind] for sample in samples if low <= sample[0] < high) for low, high in (first, last)]
+    """The holdings of a kind in the first and the last part of the time, as medians of what each second had."""
+    assert samples, "no rank has trained for a second: train longer (--minutes)"
+    return [statistics.median(sample[3][kind] for sample in within(samples, low, high)) for low, high in (first, last)]
 
 
 def growth(samples, end):
