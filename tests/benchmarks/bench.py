@@ -28,6 +28,7 @@ from harness import compare, machine, one, pages, peers, plots, results, suite, 
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 3600  # Of one benchmark.
+QUICK_SECONDS = 540  # Of a quick run, so that what a round takes longer than the one before still fits into ten minutes.
 ENVIRONMENT = dict(os.environ)  # A benchmark's settings, made when it is loaded, are not those of another one.
 BEGIN = time.monotonic()
 
@@ -50,7 +51,8 @@ def parse(words):
     parser.add_argument("--targets", action="store_true", help="print what has to be built")
     parser.add_argument("--one", metavar="NAME", help=argparse.SUPPRESS)  # This process measures one benchmark,
     parser.add_argument("--base", type=pathlib.Path, help=argparse.SUPPRESS)  # of this build and --build,
-    parser.add_argument("--result", help=argparse.SUPPRESS)  # and writes what came out into this file.
+    parser.add_argument("--result", help=argparse.SUPPRESS)  # and writes what came out into this file,
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)  # within about so many seconds.
     options = parser.parse_args(words)
     try:
         options.names = suite.selected(options.only)
@@ -59,11 +61,12 @@ def parse(words):
     return options
 
 
-def run_one(name, options, python, base, place):
+def run_one(name, options, python, base, place, seconds):
     """One benchmark in a process group of its own, which ends with us: its result, or {"error": text}."""
     output = os.path.join(place, name + ".json")
     words = [python, "-B", os.path.abspath(__file__), "--one", name, "--build", options.build, "--result", output]
     words += ["--quick"] * options.quick + (["--base", base] if base else []) + (["--rounds", str(options.rounds)] if options.rounds else [])
+    words += ["--seconds", str(seconds)] if seconds else []
     child = subprocess.Popen(words, stdin=subprocess.DEVNULL, env=ENVIRONMENT, start_new_session=True)
     try:
         status = child.wait(LIMIT_SECONDS)
@@ -104,10 +107,12 @@ def measure(options, python, base=None):
     found = {"format": results.FORMAT, "started": started.isoformat(timespec="seconds"), "quick": options.quick,
              "commit": machine.commit(ROOT), "machine": machine.describe(), "versions": {}, "rows": [], "others": {}, "outputs": {},
              "missing": {}, "failed": {}, "interrupted": False}
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="files-", dir=options.output) as place:  # On the disk of the checkout.
         try:
             for number, name in enumerate(options.names, 1):
-                add(found, name, measure_one(name, number, options, python, base, place))
+                seconds = share_of_rest(options.names[number - 1:], time.monotonic() - begin) if is_hurried(options) else None
+                add(found, name, measure_one(name, number, options, python, base, place, seconds))
         except KeyboardInterrupt:
             found["interrupted"] = True
     found["machine"]["others"] = watch.others()
@@ -115,14 +120,24 @@ def measure(options, python, base=None):
     return found
 
 
-def measure_one(name, number, options, python, base, place):
+def is_hurried(options):
+    return options.quick and not options.rounds
+
+
+def share_of_rest(names, used):
+    """Seconds for the first of the benchmarks that remain: what one does not need, the later ones get."""
+    shares = [suite.load(name).quick_share for name in names]
+    return max(0.1, (QUICK_SECONDS - used) * shares[0] / sum(shares))
+
+
+def measure_one(name, number, options, python, base, place, seconds):
     benchmark = suite.load(name)
     tell(f"{name} ({number} of {len(options.names)}): {benchmark.what}")
     for build in filter(None, (base, options.build)):
         lacking = suite.missing_programs(benchmark, build)
         if lacking:
             return {"error": f"{build} lacks {', '.join(lacking)}: cmake --build {build} --target {' '.join(suite.targets([name]))}"}
-    return run_one(name, options, python, base, place)
+    return run_one(name, options, python, base, place, seconds)
 
 
 def add(found, name, result):
@@ -146,6 +161,9 @@ def remarks(found):
     yield machine.sentence(found)
     if found["quick"]:
         yield "A quick run has few rounds of small sizes: its ratios vary more than those of a full one."
+    single = sorted({row["benchmark"] for row in found["rows"] if max(len(side["rounds"]) for side in row["sides"].values()) == 1})
+    if single:
+        yield f"One round alone: {', '.join(single)}."
     for side, modules in sorted(found["missing"].items()):
         yield f"Not measured: {side} (not installed: {', '.join(modules)})."
     for name, error in found["failed"].items():
@@ -205,7 +223,7 @@ def main(words):
     options.build = options.build.resolve()
     if options.one:
         builds = [options.base, options.build] if options.base else [options.build]
-        one.run(options.one, builds, options.quick, options.result, options.rounds)
+        one.run(options.one, builds, options.quick, options.result, options.rounds, options.seconds)
     elif options.list:
         for name in options.names:
             print(f"{name:20} {suite.load(name).what}")

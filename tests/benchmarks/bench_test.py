@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
 import xml.etree.ElementTree
 
+import bench
 from harness import compare, figures, machine, one, pages, plots, results, suite, tables, turns
 from harness.benchmark import OURS, Benchmark, Outputs, Row
 
@@ -216,6 +218,20 @@ class Turns(unittest.TestCase):
         measured = turns.take(sides, 3, lambda text: None, warm_up=True)
         self.assertEqual("".join(order), "ba" + "ab" + "ba" + "ab")
         self.assertEqual(measured, {"row": {"a": [[3], [6], [7]], "b": [[4], [5], [8]]}})
+
+    def test_rounds_for_which_the_time_does_not_suffice_are_left_out(self):
+        said, sides = [], {"a": lambda: time.sleep(0.05) or {"row": 1}}
+        measured = turns.take(sides, 1000, said.append, seconds=0.5)["row"]["a"]
+        self.assertTrue(1 <= len(measured) < 12, measured)
+        self.assertEqual(said[-1], f"{len(measured)} of 1000 rounds: its 0 s are over")
+        self.assertEqual(len(turns.take(sides, 2, said.append, seconds=1e-9)["row"]["a"]), 1)
+
+    def test_benchmarks_share_the_time_of_a_quick_run(self):
+        every = [bench.share_of_rest(suite.NAMES[number:], 0) for number in range(len(suite.NAMES))]
+        self.assertEqual(every[-1], bench.QUICK_SECONDS)
+        shares = [suite.load(name).quick_share for name in suite.NAMES]
+        self.assertAlmostEqual(every[0] / bench.QUICK_SECONDS, shares[0] / sum(shares))
+        self.assertEqual(bench.share_of_rest(suite.NAMES, 2 * bench.QUICK_SECONDS), 0.1)
 
     def test_one_run_serves_several_sides_once(self):
         runs = []

@@ -98,11 +98,11 @@ def python_turn(setting, sync):
 
 
 def sides(setting):
-    def ours(*flags):
-        return lambda: turn(setting, lambda steps: lockstep(setting.program("tests/ddp_step"), *flags, steps=steps), KINDS)
+    def ours(*flags, kinds=KINDS):
+        return lambda: turn(setting, lambda steps: lockstep(setting.program("tests/ddp_step"), *flags, steps=steps), kinds)
 
     return {OURS: ours("--view"), "PyTorch DDP over Gloo": lambda: python_turn(setting, "sync"),
-            "Accelerate": lambda: python_turn(setting, "accelerate"), ALONE: ours("--sync", "no")}
+            "Accelerate": lambda: python_turn(setting, "accelerate"), ALONE: ours("--sync", "no", kinds={"": None} if setting.quick else KINDS)}
 
 
 ALONE = "no communication"
@@ -113,7 +113,7 @@ BENCHMARK = Benchmark(
     tuple(Row(model + kind, f"DDP step of {text}, 2 ranks" + (", MKL on both sides" if kind else ""), "ms", limit=ALONE)
           for model, text in MODELS.items() for kind in KINDS),
     sides, ("bin/lockstep", "tests/ddp_step"), {"PyTorch DDP over Gloo": ("torch",), "Accelerate": ("torch", "accelerate")},
-    rounds=3, quick_rounds=2)
+    rounds=3, quick_rounds=2, quick_share=3)
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -21,6 +21,7 @@ import tempfile
 import time
 
 from harness import clients
+from harness.benchmark import OURS, Benchmark, Row
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 GREETING = b"\0\xce\xf7\x85\x3c\x0dLKSC"
@@ -168,9 +169,29 @@ def await_listener(port):
 
 
 def main():
-    for count in [int(word) for word in sys.argv[2:]] or [1000, 4000]:
+    for count in [int(word) for word in sys.argv[2:]] or COUNTS:
         print(f"{count} nodes of {RANKS} ranks: " + ", ".join(f"{what} {value:.4g}" for what, value in measure(sys.argv[1], count).items()), flush=True)
 
+
+def turn(setting):
+    values = {}
+    for count in COUNTS[:1] if setting.quick else COUNTS:
+        found = measure(setting.launcher, count)
+        values |= {f"{row}_{count}": found[what] * factor for row, (_, _, what, factor) in ROWS.items()}
+    return values
+
+
+COUNTS = [1000, 4000]
+ROWS = {"meet": ("until all know their ranks", "ms", "all have ranks, s", 1000),
+        "processor": ("the coordinator's processor time until then", "ms", "of it processor, s", 1000),
+        "memory": ("the coordinator's memory for each", "KiB", "KiB a node", 1),
+        "busy": ("the share of a core that their reports take", "%", "busy with reports, %", 1),
+        "loss": ("until all know that one is lost", "ms", "a loss is known to all, s", 1000),
+        "end": ("until all know that the job has ended", "ms", "the end is known to all, s", 1000)}
+BENCHMARK = Benchmark(
+    "rendezvous", f"a coordinator with many nodes of {RANKS} ranks; the nodes' sockets share the machine with it", "network.md",
+    tuple(Row(f"{row}_{count}", f"{count:,} nodes: {words}", unit) for count in COUNTS for row, (words, unit, _, _) in ROWS.items()),
+    lambda setting: {OURS: lambda: turn(setting)}, ("bin/lockstep",), rounds=3, quick_rounds=2)
 
 if __name__ == "__main__":
     main()

@@ -34,6 +34,7 @@ class Benchmark:
     peers: Mapping[str, Tuple[str, ...]] = dataclasses.field(default_factory=dict)
     rounds: int = 5
     quick_rounds: int = 3
+    quick_share: float = 1  # Of the time of a quick run, relative to the others. Rounds for which it does not suffice are left out.
     warm_up: bool = False  # A round before them is not counted.
 
     def limits(self):

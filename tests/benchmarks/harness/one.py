@@ -33,7 +33,7 @@ def sides_of(benchmark, setting, builds):
     return {str(build): benchmark.sides(setting(build))[OURS] for build in builds if OURS not in absent}
 
 
-def measure(benchmark, builds, quick, folder, tell, rounds=None):
+def measure(benchmark, builds, quick, folder, tell, rounds=None, seconds=None):
     """What results.json says of a benchmark."""
     outputs, watch = Outputs(), machine.Watch()
 
@@ -41,7 +41,7 @@ def measure(benchmark, builds, quick, folder, tell, rounds=None):
         return Setting(build, pathlib.Path(tempfile.mkdtemp(dir=folder)), quick, outputs)
 
     count = rounds or (benchmark.quick_rounds if quick else benchmark.rounds)
-    found = turns.take(sides_of(benchmark, setting, builds), count, tell, benchmark.warm_up and not quick)
+    found = turns.take(sides_of(benchmark, setting, builds), count, tell, benchmark.warm_up and not quick, seconds)
     ours = {str(build) for build in builds} if len(builds) > 1 else {OURS}
     rows = [row_text(benchmark, row, found[row.name], builds) for row in benchmark.rows if ours <= found.get(row.name, {}).keys()]
     return {"rows": rows, "others": watch.others(), "outputs": outputs.values, "versions": machine.versions(),
@@ -59,7 +59,7 @@ def row_text(benchmark, row, sides, builds):
             "page": benchmark.page, "limit": row.limit if row.limit in summaries and ours in summaries else "", "sides": summaries}
 
 
-def run(name, builds, quick, output, rounds=None):
+def run(name, builds, quick, output, rounds=None, seconds=None):
     """Writes the result, or {"error": what went wrong}, as JSON into the file `output`."""
     def tell(text):
         print(f"   {name}, {text}", file=sys.stderr, flush=True)
@@ -67,7 +67,7 @@ def run(name, builds, quick, output, rounds=None):
     # What a peer prints is no part of ours.
     with tempfile.TemporaryDirectory(dir=os.path.dirname(output)) as folder, contextlib.redirect_stdout(sys.stderr):
         try:
-            result = measure(suite.load(name), builds, quick, folder, tell, rounds)
+            result = measure(suite.load(name), builds, quick, folder, tell, rounds, seconds)
         except Exception as error:
             traceback.print_exc()
             result = {"error": f"{type(error).__name__}: {error}"}

@@ -1,7 +1,7 @@
 """The benchmarks there are, in the order of the tables, and what of a build they need."""
 import importlib
 
-NAMES = ("launch", "store", "all_reduce", "ddp_step", "decoder_step", "tuning_step", "optimizer_step", "banking77", "save", "loader",
+NAMES = ("launch", "store", "rendezvous", "all_reduce", "ddp_step", "decoder_step", "tuning_step", "optimizer_step", "banking77", "save", "loader",
          "images", "tar_stream", "dataset_access", "dataset_ingest", "map", "tokenizer", "tokenizer_trainer", "generation")
 
 # Where a program is not the only output of a target of its name.

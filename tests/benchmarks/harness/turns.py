@@ -1,10 +1,17 @@
 """The sides of a benchmark take turns, so that a slow moment of the machine hits all of them."""
+import time
 
 
-def take(sides, rounds, tell, warm_up=False):
-    """{row: {side: [the values of each round]}}. Every second round goes in the opposite order."""
-    found = {}
+def take(sides, rounds, tell, warm_up=False, seconds=None):
+    """{row: {side: [the values of each round]}}. Every second round goes in the opposite order. After the first round, no other
+    one begins that would not end within `seconds`, if it takes as long as the last one."""
+    found, begin, last = {}, time.monotonic(), 0
     for number in range(-1 if warm_up else 0, rounds):
+        since = time.monotonic() - begin
+        if seconds and number > 0 and 2 * since - last > seconds:
+            tell(f"{number} of {rounds} rounds: its {seconds:.0f} s are over")
+            break
+        last = since
         names = list(sides) if number % 2 == 0 else list(reversed(sides))
         for name in names:
             tell(f"{f'round {number + 1} of {rounds}' if number >= 0 else 'warming up'}: {name}")
