@@ -69,4 +69,10 @@ bool has_failed_operation(const ProcessGroup& group) {
   return cpu != nullptr && cpu->has_failed();
 }
 
+std::uint64_t operations_begun(const ProcessGroup& group) {
+  const auto backend = group.c10d_process_group()->getBackend(at::kCPU);
+  const auto* const cpu = dynamic_cast<const CpuBackend*>(backend.get());
+  return cpu == nullptr ? 0 : cpu->operations();
+}
+
 }  // namespace lockstep::comm

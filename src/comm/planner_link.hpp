@@ -46,5 +46,7 @@ void report_refusal(const Store& store, int rank, const std::string& why) noexce
 
 /// Whether an operation of the group on CPUs has failed on this rank, so that no other one runs. *Local*.
 bool has_failed_operation(const ProcessGroup& group);
+/// How many operations this rank has begun in the group on CPUs and in all groups made from it. *Local*.
+std::uint64_t operations_begun(const ProcessGroup& group);
 
 }  // namespace lockstep::comm

@@ -72,19 +72,22 @@ struct Options {
   /// many, spread over the first `losses_until` steps; and how, a text of letters: see LostRanks.
   std::int64_t losses = 0;
   std::int64_t losses_until = 150;
+  std::int64_t losses_from = 2;
   std::string ways = "kbxe2";
   /// The only rank that is lost; -1: a random one.
   std::int64_t lost_rank = -1;
   /// What the program does wrong around run_elastic(): "collective" in its set-up; "objects", of which a new
-  /// process makes more; "swallow" of the exception in the body, which goes on.
+  /// process makes more; "swallow" of the exception in the body, which goes on. For Trainer: ProbeTraining.
   std::string misuse;
   bool asynchronous = false;
   /// Seconds until an operation that a rank does not join has failed.
   std::int64_t timeout = 40;
   /// The training is a Trainer's, and only the options about lost ranks apply.
   bool trainer = false;
-  /// The Trainer's first training ends at this step, and a second one goes on; 0: there is one training.
+  /// See ProbeTraining.
   std::int64_t pause = 0;
+  std::int64_t stop_at = -1;
+  std::int64_t max_seconds = 0;
 };
 
 const lockstep::OptionTable<Options>& option_table() {
@@ -107,11 +110,14 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("backend", &Options::backend, "As AcceleratorOptions.")
           .add("losses", &Options::losses, "Ranks that are lost.")
           .add("losses-until", &Options::losses_until, "The last step in which one may be.")
+          .add("losses-from", &Options::losses_from, "The first step in which one may be.")
           .add("ways", &Options::ways, "How they are lost.")
           .add("lost-rank", &Options::lost_rank, "Which one is lost.")
           .add("timeout", &Options::timeout, "Of operations, in seconds.")
           .add("trainer", &Options::trainer, "Train by Trainer.")
           .add("pause", &Options::pause, "Train twice by Trainer.")
+          .add("stop-at", &Options::stop_at, "Rank 1 of a Trainer's job asks for the end.")
+          .add("max-seconds", &Options::max_seconds, "As max_duration of Trainer.")
           .add("misuse", &Options::misuse, "What is done wrong.")
           .add("agree", &Options::agree, "Checkpoints and stopping at all.");
   return table;
@@ -211,13 +217,19 @@ lockstep::testing::LossPlan plan_of(const Options& options) {
   return {.folder = options.out,
           .seed = options.seed,
           .losses = options.losses,
+          .from = options.losses_from,
           .until = options.losses_until,
           .ways = options.ways,
           .lost_rank = options.lost_rank};
 }
 
 int run(const Options& options) {
-  if (options.trainer) return lockstep::testing::train_by_trainer(plan_of(options), options.pause);
+  if (options.trainer) {
+    return lockstep::testing::train_by_trainer(plan_of(options), {.pause = options.pause,
+                                                                  .stop_at = options.stop_at,
+                                                                  .max_seconds = options.max_seconds,
+                                                                  .misuse = options.misuse});
+  }
   Accelerator accelerator({.device = "cpu",
                            .backend = lockstep::comm_backend_from(options.backend),
                            .timeout = std::chrono::seconds(options.timeout)});

@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-bool is_after_step(char way) { return way == 'v' || way == 'c' || way == 'd'; }
+bool is_after_step(char way) { return way == 'v' || way == 'c' || way == 'd' || way == 't'; }
 
 void raise_after(std::chrono::microseconds delay, int number) {
   std::thread([delay, number] {
@@ -32,7 +32,7 @@ LostRanks::LostRanks(const LossPlan& plan, int rank, int ranks) : folder_(plan.f
   const std::int64_t share = plan.losses == 0 ? 1 : plan.until / plan.losses;
   for (std::int64_t i = 0; i < plan.losses; ++i) {
     Loss loss;
-    loss.step = 2 + i * share + number(share);
+    loss.step = plan.from + i * share + number(share);
     loss.rank = static_cast<int>(number(ranks));
     if (plan.lost_rank >= 0) loss.rank = static_cast<int>(plan.lost_rank);
     loss.way = plan.ways[static_cast<std::size_t>(number(static_cast<std::int64_t>(plan.ways.size())))];
@@ -78,6 +78,12 @@ void LostRanks::after_checkpoint(std::int64_t step) const {
     const char way = losses_[i].way;
     if (losses_[i].rank != rank_ || losses_[i].step > step || (way != 'c' && way != 'd')) continue;
     if (claim(mark(i)) || (way == 'd' && claim(mark(i) + ".again"))) ::raise(SIGKILL);
+  }
+}
+
+void LostRanks::after_last_step() const {
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    if (losses_[i].rank == rank_ && losses_[i].way == 't' && claim(mark(i))) ::raise(SIGKILL);
   }
 }
 

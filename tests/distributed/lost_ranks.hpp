@@ -13,8 +13,9 @@ struct LossPlan {
   /// Has a file for each loss that was carried out.
   std::string folder;
   std::uint64_t seed = 1;
-  /// How many, spread over the first `until` steps.
+  /// How many, spread over `until` steps from `from` on.
   std::int64_t losses = 0;
+  std::int64_t from = 2;
   std::int64_t until = 150;
   std::string ways = "kbxe2";
   /// The only rank that is lost; -1: a random one.
@@ -32,6 +33,7 @@ struct LossPlan {
 ///     a  SIGKILL of all ranks in the same step
 ///     v  SIGKILL in the step's evaluation, or the next one
 ///     c  SIGKILL in a callback, after the step's checkpoint or the next one; d: the successor there, too
+///     t  SIGKILL in a callback, after the last step
 class LostRanks {
  public:
   LostRanks(const LossPlan& plan, int rank, int ranks);
@@ -44,6 +46,7 @@ class LostRanks {
   void in_evaluation(std::int64_t step) const;
   /// After the checkpoint of `step` steps.
   void after_checkpoint(std::int64_t step) const;
+  void after_last_step() const;
 
  private:
   struct Loss {

@@ -1,5 +1,7 @@
 // Ranks of a training are lost under the real launcher, and replaced while the others keep their processes.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -96,9 +98,9 @@ TEST_P(ALostRankIsReplaced, AndTheOthersKeepTheirProcessesAndAllBits) {
   EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), losses) << job.err;
 }
 
-/// Kind and size of each operation of rank 0.
-std::vector<std::string> operations_in(const fs::path& folder) {
-  std::ifstream file(folder / "trace-rank-0.json");
+/// Kind and size of each operation of a rank.
+std::vector<std::string> operations_in(const fs::path& folder, int rank) {
+  std::ifstream file(folder / fmt::format("trace-rank-{}.json", rank));
   const json trace = json::parse(file);
   std::vector<std::string> operations;
   for (const auto& entry : trace.at("entries"))
@@ -109,11 +111,14 @@ std::vector<std::string> operations_in(const fs::path& folder) {
 /// What the promise costs while nothing fails: not one message.
 TEST(ATrainingThatCanBeRecovered, SendsTheSameMessages) {
   const TemporaryFolder with, without;
-  ASSERT_EQ(run_in(with, 2, {}).status, 0);
-  ASSERT_EQ(run_in(without, 2, {}, {}).status, 0);
-  const auto wanted = operations_in(without / "out" / "traces");
-  ASSERT_GT(wanted.size(), 100U);
-  EXPECT_EQ(operations_in(with / "out" / "traces"), wanted);
+  // 200 steps.
+  ASSERT_EQ(run_job(probe_in(with), 2, kRecover).status, 0);
+  ASSERT_EQ(run_job(probe_in(without), 2).status, 0);
+  for (const int rank : {0, 1}) {
+    const auto wanted = operations_in(without / "out" / "traces", rank);
+    ASSERT_GT(wanted.size(), 800U);
+    EXPECT_EQ(operations_in(with / "out" / "traces", rank), wanted);
+  }
 }
 
 TEST(ARankThatFailsInTheSameStep, EndsTheJobWithItsReportAfterThreeTimes) {

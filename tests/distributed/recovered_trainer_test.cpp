@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/core/runtime/program.hpp"
 #include "resume_job.hpp"
 
 namespace lockstep::testing {
@@ -125,6 +126,81 @@ TEST_P(ATrainersJob, LosesRanksAndEndsWithTheSameBitsLogsAndEvents) {
     // Callbacks of a rank that stays hear of each event once.
     EXPECT_EQ(lines_of(folder / "out" / ("events." + std::to_string(rank))), undisturbed.second);
   }
+}
+
+void forget_losses(const fs::path& out) {
+  std::vector<fs::path> marks;
+  for (const auto& entry : fs::directory_iterator(out)) {
+    if (entry.path().filename().string().starts_with("lost.")) marks.push_back(entry.path());
+  }
+  for (const auto& mark : marks) fs::remove(mark);
+}
+
+/// Rank 0 is lost in the checkpoint of a job that is asked to end, and again in the first step of the job
+/// that resumes it: that one keeps what the first job has tracked of the step before.
+TEST(APreemptedTrainersJob, LosesRankZeroInItsLastCheckpointAndInTheFirstStepOfTheNextJob) {
+  const TemporaryFolder undisturbed, folder;
+  ASSERT_EQ(run_trainer(undisturbed, {}).status, 0);
+  const Words rank_zero{"--losses", "1", "--losses-until", "1", "--lost-rank", "0"};
+  const Finished first =
+      run_trainer(folder, rank_zero + Words{"--stop-at", "16", "--losses-from", "17", "--ways", "c"});
+  EXPECT_EQ(first.status, kPreemptedExitCode) << first.err;
+  EXPECT_EQ(count_lines_with(first.err, "all ranks are there again after"), 1) << first.err;
+  // The ranks agree to end one step after the request, and once more after the recovery.
+  EXPECT_EQ(count_lines_with(first.out, "checkpoint-18 at step 18"), 1) << first.out << first.err;
+  forget_losses(folder / "out");
+  const Finished second = run_trainer(folder, rank_zero + Words{"--losses-from", "18", "--ways", "b"});
+  EXPECT_EQ(second.status, 0) << second.err;
+  EXPECT_EQ(count_lines_with(second.err, "all ranks are there again after"), 1) << second.err;
+  Left wanted = left_in(undisturbed / "out"), left = left_in(folder / "out");
+  // The summary at the end is that of the resumed run.
+  for (auto* const tracked : {&left.tracked, &wanted.tracked})
+    std::erase_if(*tracked, [](const json& entry) { return entry.at(0) == 40; });
+  EXPECT_EQ(left.tracked, wanted.tracked);
+  EXPECT_EQ(left.log, wanted.log);
+  EXPECT_TRUE(left.files == wanted.files);
+}
+
+/// A new process would not know that the time is over: it has the answer from the others.
+TEST(ATrainersJobThatEndsByTheClock, LosesARankAfterItsLastStepAndTrainsNoOther) {
+  const TemporaryFolder folder;
+  const Finished job =
+      run_trainer(folder, {"--max-seconds", "1", "--losses", "1", "--ways", "t", "--lost-rank", "0"});
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), 1) << job.err;
+  for (const char* name : {"events.0", "events.1"}) {
+    const Words events = lines_of(folder / "out" / name);
+    const auto is_end = [](const std::string& line) { return line.ends_with(" step ends"); };
+    const auto last = std::find_if(events.rbegin(), events.rend(), is_end);
+    ASSERT_NE(last, events.rend());
+    // The lost process and its successor have both heard of it.
+    EXPECT_EQ(std::ranges::count(events, *last), name == std::string("events.0") ? 2 : 1);
+    EXPECT_EQ(std::stoi(events.back()), std::stoi(*last)) << events.back();
+  }
+}
+
+struct CallbackCase {
+  const char* misuse;
+  const char* found;
+};
+
+class ACallbackThatBreaksTheRule : public ::testing::TestWithParam<CallbackCase> {};
+INSTANTIATE_TEST_SUITE_P(Of, ACallbackThatBreaksTheRule,
+                         ::testing::Values(CallbackCase{"communicate", "communicated"},
+                                           CallbackCase{"rate", "set a learning rate"},
+                                           CallbackCase{"weight", "changed weights"},
+                                           CallbackCase{"draw", "drawn random numbers"}),
+                         [](const auto& test) { return test.param.misuse; });
+
+TEST_P(ACallbackThatBreaksTheRule, IsNamedOnceAndEndsTheReplacementOfRanks) {
+  const TemporaryFolder folder;
+  const Finished job = run_trainer(folder, {"--misuse", GetParam().misuse, "--losses", "1", "--losses-until",
+                                            "1", "--losses-from", "6", "--ways", "b", "--lost-rank", "1"});
+  EXPECT_NE(job.status, 0);
+  EXPECT_EQ(count_lines_with(job.err, "from now on lost ranks will not be replaced"), 1) << job.err;
+  EXPECT_TRUE(contains_all(job.err, {"Events has ", GetParam().found, "in on_step_end",
+                                     "the ranks are not recovered", "FAILED: rank 1"}))
+      << job.err;
 }
 
 TEST(ATrainersSecondTraining, GoesOnWithoutRecoveries) {

@@ -38,6 +38,7 @@
 #include "net/store/server.hpp"
 #include "support/temporary_folder.hpp"
 #include "train/elastic/elastic_training.hpp"
+#include "train/elastic/step_seed.hpp"
 
 namespace lockstep {
 namespace {
@@ -435,6 +436,19 @@ void expect_undisturbed_bits(int ranks, CommBackend backend, int stride) {
     ended += fault == Fault::ends_before || fault == Fault::ends_after ? 1 : 0;
   }
   EXPECT_EQ(sweep.replaced(), ended);
+}
+
+at::Tensor drawn(std::uint64_t seed, std::uint64_t step, int rank) {
+  train::seed_step(at::kCPU, seed, step, rank);
+  return at::rand({64});
+}
+
+TEST(TheSeedOfAStep, IsThatOfTheJobTheStepAndTheRank) {
+  const at::Tensor wanted = drawn(7, 3, 1);
+  for (const auto& other : {drawn(8, 3, 1), drawn(7, 4, 1), drawn(7, 3, 0), drawn(3, 7, 1), drawn(7, 1, 3)})
+    EXPECT_FALSE(at::equal(other, wanted));
+  // Whatever was drawn before, also by another process.
+  EXPECT_TRUE(at::equal(drawn(7, 3, 1), wanted));
 }
 
 TEST(RecoverySweep, TwoRanksInSharedMemory) { expect_undisturbed_bits(2, CommBackend::shm, 1); }

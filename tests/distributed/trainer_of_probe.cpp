@@ -9,8 +9,10 @@
 #include <torch/utils.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <memory>
+#include <thread>
 
 #include "lockstep/core/runtime/program.hpp"
 #include "lockstep/data/dataset.hpp"
@@ -19,17 +21,24 @@
 namespace lockstep::testing {
 namespace {
 
-/// One line for each event between two steps. A training ends at step `pause` if it did not begin there.
+/// One line for each event between two steps.
 class Events final : public TrainerCallback {
  public:
-  Events(const std::string& path, const LostRanks& lost, std::int64_t pause)
-      : file_(path, std::ios::app), lost_(lost), pause_(pause) {}
+  Events(const std::string& path, const LostRanks& lost, const ProbeTraining& how)
+      : file_(path, std::ios::app), lost_(lost), how_(how) {}
   void on_train_begin(CallbackContext& event) override { write("train begins", event); }
   void on_epoch_begin(CallbackContext& event) override { write("epoch begins", event); }
+  void on_step_begin(CallbackContext& /*event*/) override {
+    if (how_.max_seconds > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   void on_step_end(CallbackContext& event) override {
     write("step ends", event);
-    if (event.state.global_step == pause_)
-      event.control.should_save = event.control.should_training_stop = true;
+    const std::int64_t step = event.state.global_step;
+    Accelerator accelerator = event.trainer.accelerator();
+    if (step == how_.pause) event.control.should_save = event.control.should_training_stop = true;
+    if (step == how_.stop_at && accelerator.process_index() == 1) accelerator.request_stop();
+    if (step == 3) misbehave(event);
+    if (event.control.should_training_stop) lost_.after_last_step();
   }
   void on_log(CallbackContext& event) override { write("log", event); }
   void on_evaluate(CallbackContext& event) override { write("evaluation", event); }
@@ -41,12 +50,20 @@ class Events final : public TrainerCallback {
   void on_train_end(CallbackContext& event) override { write("train ends", event); }
 
  private:
+  void misbehave(const CallbackContext& event) {
+    const at::NoGradGuard no_grad;
+    if (how_.misuse == "communicate") event.trainer.accelerator().reduce(at::ones({1}));
+    if (how_.misuse == "rate") event.trainer.optimizer()->param_groups().front().options().set_lr(0.01);
+    if (how_.misuse == "weight")
+      event.trainer.optimizer()->param_groups().front().params().front().add_(1e-3);
+    if (how_.misuse == "draw") at::rand({1});
+  }
   void write(const char* what, const CallbackContext& event) {
     file_ << event.state.global_step << ' ' << what << std::endl;
   }
   std::ofstream file_;
   const LostRanks& lost_;
-  std::int64_t pause_;
+  ProbeTraining how_;
 };
 
 std::shared_ptr<const Dataset> samples(std::int64_t count, double phase) {
@@ -78,7 +95,7 @@ TrainingArguments arguments_in(const std::string& folder) {
 
 }  // namespace
 
-int train_by_trainer(const LossPlan& plan, std::int64_t pause) {
+int train_by_trainer(const LossPlan& plan, const ProbeTraining& how) {
   Accelerator accelerator({.device = "cpu"});
   const std::string rank = std::to_string(accelerator.process_index());
   std::ofstream(plan.folder + "/pids." + rank, std::ios::app) << ::getpid() << std::endl;
@@ -103,10 +120,15 @@ int train_by_trainer(const LossPlan& plan, std::int64_t pause) {
       .train_dataset = samples(160, 0),
       .eval_dataset = samples(30, 1),
       .callbacks = {std::make_shared<EarlyStoppingCallback>(100),
-                    std::make_shared<Events>(plan.folder + "/events." + rank, lost, pause)}};
-  Trainer trainer(accelerator, arguments_in(plan.folder), parts);
+                    std::make_shared<Events>(plan.folder + "/events." + rank, lost, how)}};
+  TrainingArguments args = arguments_in(plan.folder);
+  if (how.max_seconds > 0) {
+    args.max_duration = Duration(static_cast<double>(how.max_seconds), Duration::Unit::seconds);
+    args.lr_scheduler_type = "constant";
+  }
+  Trainer trainer(accelerator, args, parts);
   running = &trainer;
-  if (pause > 0) trainer.train();
+  if (how.pause > 0) trainer.train();
   return trainer.train().preempted ? kPreemptedExitCode : 0;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -23,6 +24,11 @@ class ElasticState {
   /// since the last call it does nothing, so it may be called after each micro-batch.
   /// Checkpoints::after_step() calls it. Sends nothing. Without recoveries it only counts the steps.
   void commit();
+  /// From now on lost ranks are not replaced, because of what the program has found in itself, which `why`
+  /// says: rank 0 prints it, and the launcher names it at the next loss. To be called on every rank.
+  void refuse_recoveries(const std::string& why) {
+    if (refuse_) refuse_(why);
+  }
   /// How many steps the state contains: those before a resumed checkpoint too.
   std::uint64_t step() const noexcept { return step_; }
   /// 1, and one more after each recovery.
@@ -36,6 +42,7 @@ class ElasticState {
   ElasticState() = default;
 
   std::function<void()> commit_;
+  std::function<void(const std::string& why)> refuse_;
   std::uint64_t step_ = 0;
   std::uint64_t generation_ = 1;
   bool repeats_ = false;

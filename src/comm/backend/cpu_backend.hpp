@@ -79,6 +79,8 @@ class CpuBackend final : public c10d::Backend {
 
   /// Whether an operation has failed on this rank, so that no other one runs.
   bool has_failed() const noexcept { return failed_->any(); }
+  /// How many operations this rank has begun in the group, its subgroups and the groups around it.
+  std::uint64_t operations() const { return tracker_->operations(); }
 
   /// allreduce() of one tensor in the calling thread; returns when it is done. Creates no Work, which would
   /// take as long as a small operation itself.

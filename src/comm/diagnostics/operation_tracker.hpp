@@ -55,6 +55,8 @@ class OperationTracker {
   /// CollectiveCheck does. `rows`: for an all_to_all.
   OperationId begin(const OpMeta& meta, const RowCounts* rows = nullptr);
   void finish(const OperationId& id, bool success) { diagnostics_->recorder->finish(id, success); }
+  /// How many operations this rank has begun in the group and all its subgroups.
+  std::uint64_t operations() const { return diagnostics_->recorder->operations(); }
 
   /// Called in a handler: rethrows the current exception. For a timeout or a lost rank it throws one of
   /// Lockstep's errors that says what the other ranks do.

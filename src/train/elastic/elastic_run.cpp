@@ -53,6 +53,12 @@ ElasticRun::ElasticRun(const Accelerator& accelerator, const Store& store,
       link_(store, this_rank(accelerator, replacement)),
       training_(accelerator, link_.agree_on_seed(TrainingScope::seed_of(accelerator))) {
   state_.commit_ = [this] { commit(); };
+  state_.refuse_ = [this](const std::string& why) {
+    if (link_.self().rank == 0)
+      std::cerr << "lockstep: from now on lost ranks will not be replaced (--max-recoveries): " + why + "\n"
+                << std::flush;
+    refuse(why);
+  };
 }
 
 ElasticRun::~ElasticRun() {

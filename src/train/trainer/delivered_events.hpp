@@ -24,17 +24,18 @@ class DeliveredEvents {
   /// The next step begins.
   void end() noexcept { is_on_ = false; }
 
-  /// Calls the callbacks by `call`, unless they have heard of this event.
+  /// Calls the callbacks by `call`, unless they have heard of this event. `call` is told whether the event is
+  /// one that a recovery does not repeat.
   template <class Call>
   void deliver(TrainerControl& control, const Call& call) {
-    if (!is_on_) return call();
+    if (!is_on_) return call(false);
     if (next_ < controls_.size()) {
       control = controls_[next_++];
       return;
     }
     is_on_ = false;  // What callbacks cause is part of this event.
     try {
-      call();
+      call(true);
     } catch (...) {
       is_on_ = true;
       throw;

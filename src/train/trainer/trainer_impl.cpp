@@ -2,13 +2,16 @@
 
 #include <ATen/Context.h>
 #include <c10/util/accumulate.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/sharded_init.hpp"
 #include "lockstep/train/callbacks.hpp"
+#include "train/trainer/callback_watch.hpp"
 
 namespace lockstep {
 namespace {
@@ -42,6 +45,19 @@ std::int64_t numbers_that_multiply(ModelAdapter& model) {
       count += c10::multiply_integers(parallel::initial_sizes(entry.tensor));
   }
   return count;
+}
+
+using Event = void (TrainerCallback::*)(CallbackContext&);
+
+/// Of the events between two steps.
+const char* name_of(Event event) {
+  if (event == &TrainerCallback::on_step_end) return "on_step_end";
+  if (event == &TrainerCallback::on_log) return "on_log";
+  if (event == &TrainerCallback::on_evaluate) return "on_evaluate";
+  if (event == &TrainerCallback::on_prediction_step) return "on_prediction_step";
+  if (event == &TrainerCallback::on_save) return "on_save";
+  if (event == &TrainerCallback::on_epoch_end) return "on_epoch_end";
+  return "on_epoch_begin";
 }
 
 }  // namespace
@@ -104,8 +120,19 @@ std::map<std::string, std::vector<TrainerCallback*>> Trainer::Impl::stateful_cal
 
 void Trainer::Impl::call(Trainer& trainer, Event event, const LogValues& values) {
   CallbackContext context{args, state, control, trainer, values};
-  delivered.deliver(control, [&] {
-    for (const auto& callback : callbacks) ((*callback).*event)(context);
+  delivered.deliver(control, [&](bool heard_once) {
+    std::optional<train::CallbackWatch> watch;
+    if (heard_once && refuse_recoveries) watch.emplace(accelerator.process_group(), *optimizer);
+    for (const auto& callback : callbacks) {
+      ((*callback).*event)(context);
+      const std::string found = watch ? watch->what_was_done() : "";
+      if (found.empty()) continue;
+      watch.reset();
+      std::exchange(refuse_recoveries, nullptr)(
+          fmt::format("the callback {} has {} in {}, of which a process that replaces a lost one would hear "
+                      "alone: do it in on_step_begin (docs/reliability.md)",
+                      train::class_of(*callback), found, name_of(event)));
+    }
   });
 }
 

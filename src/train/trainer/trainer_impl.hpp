@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,6 +56,8 @@ struct Trainer::Impl {
   /// What train() prepares; destroyed before the objects.
   train::TrainingScope scope;
   train::DeliveredEvents delivered;
+  /// While lost ranks are replaced: ends that, with the reason.
+  std::function<void(const std::string& why)> refuse_recoveries;
   Loss last_loss;
   /// For floating_point_operations(); set once it has been called.
   std::optional<std::int64_t> multiplied;

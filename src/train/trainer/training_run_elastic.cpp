@@ -53,9 +53,15 @@ void TrainingRun::train_on_all_ranks() {
   const std::shared_ptr<void> at_end(nullptr, [&](void*) {
     train::TrainingScope::remove_elastic_part(accelerator, *this);
     impl_.delivered = {};
+    impl_.refuse_recoveries = nullptr;
   });
   note_commit();
-  run_elastic(accelerator, [this](const ElasticState&) { go_on(); });
+  bool is_first = true;
+  run_elastic(accelerator, [&](ElasticState& state) {
+    if (is_elastic_ && std::exchange(is_first, false))
+      impl_.refuse_recoveries = [&state](const std::string& why) { state.refuse_recoveries(why); };
+    go_on();
+  });
 }
 
 /// From the last commit, which may be that of an earlier run, or of another process.
