@@ -334,6 +334,15 @@ class Pages(InFolder):
         page.write_text(text.replace("2.00 |", "3.00 |"), encoding="utf-8")
         self.assertRegex("".join(pages.stale(self.folder)), "docs/page.md: a marked table is not that of tests/benchmarks/results/recorded.json")
 
+    def test_the_plot_of_all_ratios(self):
+        self.give("docs/page.md", self.PAGE + "\n![Ratios](figures/benchmarks.svg)\n")
+        pages.write(self.folder, self.give("measured.json", json.dumps(found(*Tables.ROWS))))
+        plot = self.folder / pages.PLOT
+        self.assertIn("the row behind, beside peer", "".join(xml.etree.ElementTree.parse(plot).getroot().itertext()))
+        self.assertEqual(list(pages.stale(self.folder)), [])
+        plot.write_text("<svg/>", encoding="utf-8")
+        self.assertRegex("".join(pages.stale(self.folder)), "docs/figures/benchmarks.svg: not the plot of")
+
     def test_a_short_table_has_the_best_peer_and_links(self):
         self.give("docs/b.md", "# B\n")
         page = self.give("README.md", "<!-- bench short: b.far_behind b.alone -->\n<!-- end of bench -->\n")

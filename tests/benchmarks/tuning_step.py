@@ -73,7 +73,7 @@ def turn(command_of, setting):
     found, settings = {}, {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     folder = make_folder(setting.folder)
     for kind in KINDS:
-        steps = 6 if setting.quick else 12
+        steps = 4 if setting.quick else 12
         output = os.path.join(setting.folder, "out")
         done = subprocess.run(command_of(kind, folder, os.path.join(setting.folder, kind + ".jsonl"), str(steps), output), env=settings,
                               check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
