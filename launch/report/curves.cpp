@@ -61,6 +61,19 @@ std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, std::size_t
   return kept;
 }
 
+std::vector<PlotPoint> grouped(const std::vector<PlotPoint>& points, std::size_t size) {
+  std::vector<PlotPoint> means;
+  means.reserve(points.size() / size + 1);
+  for (std::size_t first = 0; first < points.size(); first += size) {
+    const std::size_t end = std::min(first + size, points.size());
+    PlotPoint sum;
+    for (std::size_t i = first; i < end; ++i) sum = {sum.x + points[i].x, sum.y + points[i].y};
+    const auto count = static_cast<double>(end - first);
+    means.push_back({sum.x / count, sum.y / count});
+  }
+  return means;
+}
+
 std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, std::size_t half) {
   std::vector<double> values;
   values.reserve(points.size());

@@ -15,6 +15,9 @@ struct PlotPoint {
 /// and the last, in their order, so that no extreme is lost. Points are in ascending x, and finite. *Local*.
 std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, std::size_t columns);
 
+/// The means of each `size` points that follow each other. *Local*.
+std::vector<PlotPoint> grouped(const std::vector<PlotPoint>& points, std::size_t size);
+
 /// The mean over up to `half` neighbours on each side, twice, in linear time. Near the ends there are as many
 /// on each side as the nearer one has, so that a trend is not bent. *Local*.
 std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, std::size_t half);

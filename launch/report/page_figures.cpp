@@ -12,6 +12,7 @@
 #include "report/html_text.hpp"
 #include "report/number_words.hpp"
 #include "report/run_rates.hpp"
+#include "report/run_words.hpp"
 #include "report/svg_plot.hpp"
 #include "report/value_names.hpp"
 
@@ -78,9 +79,7 @@ class FigureMaker {
       for (const auto& event : run.events) {
         const bool is_checkpoint = event.kind == RunEvent::Kind::checkpoint;
         if (!std::isfinite(event.step) || (!with_all && (is_checkpoint || event.step <= 0))) continue;
-        const char* const kind = is_checkpoint                           ? "checkpoint"
-                                 : event.kind == RunEvent::Kind::failure ? "failure"
-                                                                         : "restart";
+        const char* const kind = name_of_event(event.kind);
         plot.marks.push_back(
             {axis.x_of(event.step), kind, is_single() ? event.text : run.name + ": " + event.text});
       }
@@ -92,8 +91,10 @@ class FigureMaker {
     for (std::size_t i = 0; names_curves && i < plot.curves.size(); ++i)
       items += fmt::format("<li>{}{}</li>", legend_key(plot.curves[i].style, drawn.dotted[i]),
                            plot.curves[i].label);
-    const std::pair<const char*, const char*> signs[] = {
-        {"restart", "restart"}, {"failure", "failure"}, {"checkpoint", "checkpoint"}};
+    const std::pair<const char*, const char*> signs[] = {{"restart", "restart"},
+                                                         {"recovery", "recovery"},
+                                                         {"failure", "failure"},
+                                                         {"checkpoint", "checkpoint"}};
     for (const auto& [kind, word] : signs) {
       if (std::ranges::find(plot.marks, kind, &PlotMark::kind) == plot.marks.end()) continue;
       const char* const path = std::string_view(kind) == "checkpoint" ? "M5 1l4 8h-8z" : "M5 9l4 -8h-8z";

@@ -52,6 +52,7 @@ circle.c4{fill:var(--c4)}circle.c5{fill:var(--c5)}circle.c6{fill:var(--c6)}circl
 .p7{fill:var(--c7)}.p8{fill:var(--rest)}.light{fill-opacity:.55}
 .mark line{stroke-width:1.5;stroke-dasharray:3 3}
 .restart line{stroke:var(--c7)}.restart path{fill:var(--c7)}
+.recovery line{stroke:var(--c2)}.recovery path{fill:var(--c2)}
 .failure line{stroke:var(--bad)}.failure path{fill:var(--bad)}
 .checkpoint path{fill:var(--quiet)}
 .bad{stroke:var(--bad);stroke-width:1.5;fill:none}
@@ -83,6 +84,8 @@ footer{margin-top:40px;color:var(--quiet);font-size:13px}
 @media (max-width:480px){body{padding:16px 12px 32px}h1{font-size:22px}.tiles{grid-template-columns:repeat(auto-fit,minmax(112px,1fr))}
 .tile b{font-size:17px}.arguments div{gap:8px}}
 @media print{body{padding:0;font-size:11pt;max-width:none}.strip{display:none}.scroll{overflow:visible}
+table{width:100%;font-size:8pt}th,td,thead th,td.text,.numbers td,.different td,.different thead th:not(:first-child){white-space:normal;
+min-width:0;max-width:none;padding-right:6px;overflow-wrap:anywhere}
 .grid{grid-template-columns:1fr 1fr}svg.plot.wide{display:none}svg.plot.narrow{display:block;max-width:480px}h2{break-after:avoid}
 figure,.tile{border-color:#ccc}tr{break-inside:avoid}}
 )css";

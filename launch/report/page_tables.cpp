@@ -89,10 +89,11 @@ std::string evaluation_sentence(const RunRecord& run) {
 }
 
 std::string events_sentence(const RunRecord& run) {
-  std::size_t restarts = 0, failures = 0;
+  std::size_t restarts = 0, failures = 0, recoveries = 0;
   const RunEvent* last = nullptr;
   for (const auto& event : run.events) {
     failures += event.kind == RunEvent::Kind::failure ? 1 : 0;
+    recoveries += event.kind == RunEvent::Kind::recovery ? 1 : 0;
     if (event.kind != RunEvent::Kind::restart) continue;
     ++restarts;
     last = &event;
@@ -104,6 +105,10 @@ std::string events_sentence(const RunRecord& run) {
                        count_words(static_cast<double>(restarts)), last->text);
   if (!run.started_from.empty())
     text += fmt::format("{}Its checkpoints go back to {}.", text.empty() ? "" : " ", run.started_from);
+  if (recoveries > 0)
+    text += fmt::format("{}{} replaced while the others went on.", text.empty() ? "" : " ",
+                        recoveries == 1 ? "A lost rank was"
+                                        : count_words(static_cast<double>(recoveries)) + " lost ranks were");
   if (failures > 0)
     text += fmt::format("{}The launcher saw {}.", text.empty() ? "" : " ",
                         counted(static_cast<double>(failures), "failure"));
@@ -165,6 +170,54 @@ std::vector<ComparedColumn> compared_columns(const std::vector<RunRecord>& runs,
   columns.push_back(
       {"Ranks", [](const RunRecord& run) { return run.world_size > 0 ? count_words(run.world_size) : ""; }});
   return columns;
+}
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+std::string facts_list(const Facts& facts) {
+  std::string items;
+  for (const auto& [name, value] : facts)
+    items += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", html_text(name), short_html_text(value, 1000));
+  return fmt::format("<dl class=\"arguments\">{}</dl>", items);
+}
+
+/// "1,024 MiB (rank 3)"; empty if no rank recorded it.
+std::string most_memory_words(const RunRecord& run, double RankMemory::*kind) {
+  const RankMemory* most = nullptr;
+  for (const auto& one : run.memory) {
+    if (std::isfinite(one.*kind) && (most == nullptr || one.*kind > most->*kind)) most = &one;
+  }
+  if (most == nullptr) return "";
+  return fmt::format("{} MiB{}", count_words(std::round(most->*kind)),
+                     run.memory.size() > 1 ? fmt::format(" (rank {})", most->rank) : "");
+}
+
+/// What the ranks recorded; of a host that did not, what it is now.
+std::string hardware_lists(const RunRecord& run, const PageOptions& options) {
+  std::string html;
+  for (const auto& [host, facts] : run.hardware)
+    html += fmt::format("<h3>{}</h3>{}", short_html_text(host, kLongestCell), facts_list(facts));
+  const bool is_here = run.hosts.contains(options.host) && !run.hardware.contains(options.host);
+  if (is_here) {
+    Facts facts = options.host_facts;
+    std::erase_if(facts, [](const auto& fact) { return fact.first == "host"; });
+    html += fmt::format("<h3>{}</h3>{}", short_html_text(options.host, kLongestCell), facts_list(facts));
+  }
+  std::vector<std::string> unknown;
+  for (const auto& host : run.hosts) {
+    if (!run.hardware.contains(host) && !(is_here && host == options.host)) unknown.push_back(host);
+  }
+  if (!run.hardware.empty())
+    html += "<p class=\"note\">The hardware is what the ranks found when they trained.</p>";
+  if (is_here)
+    html += fmt::format(
+        "<p class=\"note\">The hardware of {} is that of the time at which this page was written.</p>",
+        html_text(options.host));
+  if (!unknown.empty() || run.hosts.empty())
+    html +=
+        fmt::format("<p class=\"note\">The hardware of {} is not recorded; lockstep env prints it there.</p>",
+                    unknown.empty() ? "these hosts" : html_text(fmt::format("{}", fmt::join(unknown, ", "))));
+  return html;
 }
 
 }  // namespace
@@ -311,12 +364,9 @@ std::string events_table(const RunRecord& run) {
   std::size_t count = 0;
   for (const auto& event : run.events) {
     if (++count > kMostEvents) break;
-    const char* const kind = event.kind == RunEvent::Kind::restart   ? "restart"
-                             : event.kind == RunEvent::Kind::failure ? "failure"
-                                                                     : "checkpoint";
     rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
-                        std::isfinite(event.time) ? time_words(event.time) : "unknown", kind,
-                        std::isfinite(event.step) ? count_words(event.step) : "",
+                        std::isfinite(event.time) ? time_words(event.time) : "unknown",
+                        name_of_event(event.kind), std::isfinite(event.step) ? count_words(event.step) : "",
                         short_html_text(event.text, 1000));
   }
   const std::string note =
@@ -349,21 +399,13 @@ std::string machine_list(const RunRecord& run, const PageOptions& options) {
   facts.emplace_back("hosts",
                      run.hosts.empty() ? "not recorded" : fmt::format("{}", fmt::join(run.hosts, ", ")));
   facts.emplace_back("ranks", run.world_size > 0 ? count_words(run.world_size) : "not recorded");
+  const std::string memory = most_memory_words(run, &RankMemory::host_mib);
+  facts.emplace_back("most memory of a rank", memory.empty() ? "not recorded" : memory);
+  if (const auto words = most_memory_words(run, &RankMemory::device_mib); !words.empty())
+    facts.emplace_back("most memory of a rank's tensors on its GPU", words);
   facts.emplace_back("Lockstep", run.lockstep_version.empty() ? "not recorded" : run.lockstep_version);
   facts.emplace_back("LibTorch", run.libtorch_version.empty() ? "not recorded" : run.libtorch_version);
-  const bool is_here = run.hosts.contains(options.host);
-  if (is_here) {
-    for (const auto& fact : options.host_facts) {
-      if (fact.first != "host") facts.push_back(fact);
-    }
-  }
-  std::string items;
-  for (const auto& [name, value] : facts)
-    items += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", html_text(name), short_html_text(value, 1000));
-  const std::string note =
-      is_here ? fmt::format("The hardware is that of {}, on which this page was written.", options.host)
-              : "The hardware of these hosts is not recorded; lockstep env prints it there.";
-  return fmt::format("<dl class=\"arguments\">{}</dl><p class=\"note\">{}</p>", items, html_text(note));
+  return facts_list(facts) + hardware_lists(run, options);
 }
 
 }  // namespace lockstep::launch

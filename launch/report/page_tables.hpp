@@ -25,7 +25,8 @@ std::string operators_table(const RunRecord& run);
 /// Restarts, failures and checkpoints.
 std::string events_table(const RunRecord& run);
 std::string arguments_list(const RunRecord& run);
-/// Hosts, ranks and versions, and this host's hardware if the run was on it.
+/// Hosts with their hardware, ranks, memory and versions. The hardware of a run that did not record it is
+/// looked up if the page is written on its host.
 std::string machine_list(const RunRecord& run, const PageOptions& options);
 
 }  // namespace lockstep::launch

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/error.hpp"
@@ -66,6 +68,8 @@ class FileSearch {
     if (name == "trainer_state.json") files_.states.push_back(path);
     if (name == "training_args.json") files_.arguments.push_back(path);
     if (name.ends_with("_results.json")) files_.results.push_back(path);
+    if (folder.filename() == "ranks" && name.starts_with("rank-") && name.ends_with(".json"))
+      files_.ranks.push_back(path);
     if (name == "metrics.jsonl") files_.trackers[folder].json_lines = path;
     if (name == "metrics.csv") files_.trackers[folder].csv = path;
     if (name.starts_with("events.out.tfevents.")) files_.trackers[folder].events.push_back(path);
@@ -82,11 +86,29 @@ class FileSearch {
   std::size_t entries_ = 0;
 };
 
-/// The folder's own first, then the newest step.
-void put_newest_first(std::vector<fs::path>& paths) {
-  std::ranges::stable_sort(paths, std::ranges::greater(), [](const fs::path& path) {
-    const auto step = step_in_name(path.parent_path().filename());
-    return step.value_or(std::numeric_limits<std::int64_t>::max());
+/// Of each checkpoint with a manifest. A training that began anew in the folder has smaller steps.
+std::map<fs::path, std::int64_t> sequences_in(const std::vector<fs::path>& folders) {
+  std::map<fs::path, std::int64_t> sequences;
+  for (const auto& folder : folders) {
+    try {
+      for (const auto& checkpoint : list_checkpoints(folder))
+        sequences[checkpoint.path] = checkpoint.info.sequence;
+    } catch (const Error&) {
+      continue;  // read_checkpoints() tells.
+    }
+  }
+  return sequences;
+}
+
+/// The folder's own first, then checkpoints by their sequence; of those without a manifest, as transformers
+/// writes them, by their step.
+void put_newest_first(std::vector<fs::path>& paths, const std::map<fs::path, std::int64_t>& sequences) {
+  std::ranges::stable_sort(paths, std::ranges::greater(), [&](const fs::path& path) {
+    const fs::path folder = path.parent_path();
+    const auto step = step_in_name(folder.filename());
+    const auto sequence = sequences.find(folder);
+    return std::tuple(!step.has_value(), sequence == sequences.end() ? std::int64_t{0} : sequence->second,
+                      step.value_or(0));
   });
 }
 
@@ -100,15 +122,16 @@ RunFiles find_run_files(const fs::path& folder) {
     files.problems.push_back(fmt::format("'{}' has more than {} files: the rest was not looked at.",
                                          folder.string(), count_words(static_cast<double>(kMostEntries))));
   }
-  put_newest_first(files.states);
-  put_newest_first(files.arguments);
+  const auto sequences = sequences_in(files.checkpoint_folders);
+  put_newest_first(files.states, sequences);
+  put_newest_first(files.arguments, sequences);
   return files;
 }
 
 std::string known_run_files() {
   return "trainer_state.json (also in checkpoint-<step>), metrics.jsonl, metrics.csv, events.out.tfevents.*, "
          "*_results.json, trace-rank-<rank>.json, rank_<rank>.<step>.pt.trace.json and "
-         "attempt_<n>/<rank>/error.json";
+         "attempt_<n>/<rank>/error.json; ranks/rank-<rank>.json adds to them";
 }
 
 std::string path_within(const fs::path& folder, const fs::path& path) {

@@ -16,13 +16,15 @@ struct TrackerFiles {
 /// The known files in a training's output folder and below it. Paths begin with the folder; empty: there is
 /// none.
 struct RunFiles {
-  /// trainer_state.json and training_args.json, those of the folder first, then of checkpoints, the newest
-  /// step first.
+  /// trainer_state.json and training_args.json, those of the folder first, then of checkpoints, the one that
+  /// was written last first.
   std::vector<std::filesystem::path> states, arguments;
   /// train_results.json, eval_results.json and the like.
   std::vector<std::filesystem::path> results;
   /// By their folder.
   std::map<std::filesystem::path, TrackerFiles> trackers;
+  /// A Trainer's ranks/rank-<rank>.json.
+  std::vector<std::filesystem::path> ranks;
   /// Folders with checkpoints, and with traces of ranks.
   std::vector<std::filesystem::path> checkpoint_folders, trace_folders;
   /// The profiler's rank_<rank>.<step>.pt.trace.json.

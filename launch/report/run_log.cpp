@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "core/utf8_check.hpp"
 #include "report/number_words.hpp"
 
@@ -25,15 +27,32 @@ std::string state_name_of(std::string_view tracked) {
   return std::string(tracked);
 }
 
-void RunLog::add(std::string_view name, const LoggedPoint& point) {
+RunLog::Series::value_type* RunLog::series_of(std::string_view name) {
+  constexpr std::size_t kMostKnown = 64;
+  if (next_known_ >= known_.size()) next_known_ = 0;
+  for (std::size_t tried = 0; tried < std::min<std::size_t>(known_.size(), 2); ++tried) {
+    const std::size_t place = (next_known_ + tried) % known_.size();
+    if (known_[place].first != name) continue;
+    next_known_ = place + 1;
+    return known_[place].second;
+  }
   const std::string key = utf8_text(state_name_of(name.substr(0, kLongestName)));
-  const auto found = series_.find(key);
-  const bool is_new_name = found == series_.end();
-  if (points_ >= kMostPoints || (is_new_name && series_.size() >= kMostNames)) {
+  if (!series_.contains(key) && series_.size() >= kMostNames) return nullptr;
+  auto& found = *series_.try_emplace(key).first;
+  const auto known =
+      std::ranges::find(known_, name, [](const auto& each) { return std::string_view(each.first); });
+  next_known_ = static_cast<std::size_t>(known - known_.begin()) + 1;
+  if (known == known_.end() && known_.size() < kMostKnown) known_.emplace_back(name, &found);
+  return &found;
+}
+
+void RunLog::add(std::string_view name, const LoggedPoint& point) {
+  auto* const series = points_ < kMostPoints ? series_of(name) : nullptr;
+  if (series == nullptr) {
     ++left_out_;
     return;
   }
-  auto& points = is_new_name ? series_[key] : found->second;
+  auto& [key, points] = *series;
   const bool goes_back = !points.empty() && point.step < points.back().step;
   while (!points.empty() && points.back().step >= point.step) {
     points.pop_back();

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep::launch {
@@ -31,6 +32,10 @@ class RunLog {
  public:
   /// `source` names it for the user: "runs/metrics.jsonl".
   explicit RunLog(std::string source) : source_(std::move(source)) {}
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+  RunLog(RunLog&&) = default;
+  RunLog& operator=(RunLog&&) = default;
 
   /// Adds a value by the name that the source uses. A step before the last one of that name means that the
   /// training went back: later values are dropped, as their steps are repeated.
@@ -51,8 +56,16 @@ class RunLog {
   std::vector<std::string> problems() const;
 
  private:
+  using Series = std::map<std::string, std::vector<LoggedPoint>>;
+
+  /// Null: there are too many names.
+  Series::value_type* series_of(std::string_view name);
+
   std::string source_;
-  std::map<std::string, std::vector<LoggedPoint>> series_;
+  Series series_;
+  /// The names that were added last, as the source has them: it repeats them in the same order.
+  std::vector<std::pair<std::string, Series::value_type*>> known_;
+  std::size_t next_known_ = 0;
   std::vector<LoggedStart> starts_;
   std::map<std::string, std::string> parameters_;
   std::vector<std::string> problems_;

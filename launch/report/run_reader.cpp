@@ -14,6 +14,7 @@
 #include "report/event_files.hpp"
 #include "report/number_words.hpp"
 #include "report/profile_reader.hpp"
+#include "report/rank_records.hpp"
 #include "report/run_files.hpp"
 #include "report/time_shares.hpp"
 #include "report/tracker_tables.hpp"
@@ -94,22 +95,37 @@ void take_series(const std::vector<RunLog>& logs, RunRecord& run) {
   }
 }
 
-/// The moments at which losses were logged, and the last entry of each step.
-void take_clock(const std::vector<RunLog>& logs, RunRecord& run) {
-  std::map<double, RunRecord::StepTime> clock;
-  for (const auto& log : logs) {
-    if (!clock.empty()) break;
-    for (const auto& [name, points] : log.series()) {
-      for (const auto& point : points) {
-        if (!std::isfinite(point.time)) continue;
-        auto& moment = clock.try_emplace(point.step, RunRecord::StepTime{point.step, point.time, point.time})
-                           .first->second;
-        moment.first = std::min(moment.first, point.time);
-        moment.last = std::max(moment.last, point.time);
-      }
+/// Adds a series' moments. Both are in ascending steps.
+void merge_into(std::vector<RunRecord::StepTime>& clock, const std::vector<LoggedPoint>& points) {
+  std::vector<RunRecord::StepTime> merged;
+  merged.reserve(std::max(clock.size(), points.size()));
+  auto known = clock.begin();
+  for (const auto& point : points) {
+    if (!std::isfinite(point.time)) continue;
+    while (known != clock.end() && known->step < point.step) merged.push_back(*known++);
+    RunRecord::StepTime moment{point.step, point.time, point.time};
+    if (known != clock.end() && known->step == point.step) {
+      moment = {point.step, std::min(known->first, point.time), std::max(known->last, point.time)};
+      ++known;
     }
+    merged.push_back(moment);
   }
-  for (const auto& [step, moment] : clock) run.clock.push_back(moment);
+  merged.insert(merged.end(), known, clock.end());
+  clock = std::move(merged);
+}
+
+/// The first and the last moment at which each step was logged, of the first source that has times.
+void take_clock(const std::vector<RunLog>& logs, RunRecord& run) {
+  for (const auto& log : logs) {
+    if (!run.clock.empty()) return;
+    for (const auto& [name, points] : log.series()) merge_into(run.clock, points);
+  }
+}
+
+/// Of the training losses.
+double last_step_of(const RunRecord& run) {
+  const auto& loss = run.points_of("loss");
+  return loss.empty() ? 0 : loss.back().step;
 }
 
 void take_starts(const std::vector<RunLog>& logs, RunRecord& run) {
@@ -117,7 +133,8 @@ void take_starts(const std::vector<RunLog>& logs, RunRecord& run) {
     const auto& starts = log.starts();
     if (starts.size() < 2 && (starts.empty() || starts.front().step == 0)) continue;
     for (std::size_t i = starts.front().step > 0 ? 0 : 1; i < starts.size(); ++i) {
-      const bool was_over = run.max_steps && *run.max_steps > 0 && starts[i].step >= *run.max_steps;
+      const bool was_over = run.max_steps && *run.max_steps > 0 && starts[i].step >= *run.max_steps &&
+                            last_step_of(run) <= starts[i].step;
       const std::string text = was_over ? "started again after its end, with nothing left to do"
                                : starts[i].step > 0
                                    ? fmt::format("continued after step {}", count_words(starts[i].step))
@@ -290,18 +307,24 @@ void take_evaluation_time(RunRecord& run) {
     evaluation += std::isfinite(point.value) ? point.value : 0;
   if (!(total > 0) || !(evaluation > 0) || evaluation >= total) return;
   run.spent.push_back({"all ranks", total, {{kTraining, total - evaluation}, {"evaluation", evaluation}}});
-  run.spent_note = "From the logged times of evaluations; no trace shows the parts of a step.";
+  run.spent_note = "From the logged times of evaluations; no record of a rank shows the parts of a step.";
 }
 
 /// The last log of a training that ended by itself has its run time.
 void find_end(RunRecord& run) {
-  const auto& loss = run.points_of("loss");
   const auto& runtime = run.points_of("train_runtime");
-  const double last_loss = loss.empty() ? 0 : loss.back().step;
+  const double last_loss = last_step_of(run);
   if (!runtime.empty() && runtime.back().step >= last_loss) run.has_ended = true;
-  if (run.global_step && run.max_steps && *run.max_steps > 0 && *run.global_step >= *run.max_steps)
+  const bool goes_on = last_loss > run.global_step.value_or(0);
+  if (goes_on) run.global_step = last_loss;
+  if (!run.global_step || !run.max_steps || *run.max_steps <= 0 || *run.global_step < *run.max_steps) return;
+  // Beyond the end of the run that wrote the state: a later one has another end, which its next checkpoint
+  // tells.
+  if (goes_on && *run.global_step > *run.max_steps) {
+    run.max_steps.reset();
+  } else {
     run.has_ended = true;
-  if (!loss.empty() && last_loss > run.global_step.value_or(0)) run.global_step = last_loss;
+  }
 }
 
 void take_last_change(const RunFiles& files, RunRecord& run) {
@@ -352,6 +375,7 @@ RunRecord read_run(const fs::path& folder) {
   }
   read_failures(files, run);
   read_spent_time(files, run);
+  take_rank_records(files.ranks, run);
   take_evaluation_time(run);
   read_operators(files, run);
   place_events(run);

@@ -20,7 +20,7 @@ struct LoggedSeries {
 
 /// Something that happened to a run once.
 struct RunEvent {
-  enum class Kind { restart, failure, checkpoint };
+  enum class Kind { restart, recovery, failure, checkpoint };
   Kind kind = Kind::checkpoint;
   /// kUnknown if no file says.
   double step = kUnknown;
@@ -50,6 +50,13 @@ struct OperatorTime {
   double seconds = 0;
 };
 
+/// The most memory that a rank had, in MiB; kUnknown if it is not recorded.
+struct RankMemory {
+  int rank = 0;
+  double host_mib = kUnknown;
+  double device_mib = kUnknown;
+};
+
 /// What the files of a training's folder say of it. A plain value.
 struct RunRecord {
   std::string name;
@@ -75,6 +82,9 @@ struct RunRecord {
   /// The checkpoint from which the run started; empty: from the beginning, or unknown.
   std::string started_from;
   std::set<std::string> hosts;
+  /// Names and values of each host's hardware, in their order, as its ranks recorded them.
+  std::map<std::string, std::vector<std::pair<std::string, std::string>>> hardware;
+  std::vector<RankMemory> memory;
   /// Whether the files say that the training has ended by itself.
   bool has_ended = false;
   /// When a file of it was changed last; kUnknown if none was found.

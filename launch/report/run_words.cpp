@@ -31,6 +31,20 @@ std::optional<ValueRange> range_of(const std::vector<LoggedPoint>& points) {
   return range;
 }
 
+const char* name_of_event(RunEvent::Kind kind) {
+  switch (kind) {
+    case RunEvent::Kind::restart:
+      return "restart";
+    case RunEvent::Kind::recovery:
+      return "recovery";
+    case RunEvent::Kind::failure:
+      return "failure";
+    case RunEvent::Kind::checkpoint:
+      break;
+  }
+  return "checkpoint";
+}
+
 std::string state_words(const RunRecord& run, const PageOptions& options) {
   if (run.has_ended) return "finished";
   if (std::isfinite(run.last_change) && options.now - run.last_change < kSilentSeconds) return "running";

@@ -17,6 +17,9 @@ struct ValueRange {
 };
 std::optional<ValueRange> range_of(const std::vector<LoggedPoint>& points);
 
+/// "restart", "checkpoint" ..., which is also the class of its mark.
+const char* name_of_event(RunEvent::Kind kind);
+
 /// "finished", "running", or "stopped at step 120".
 std::string state_words(const RunRecord& run, const PageOptions& options);
 /// "320 of 320".

@@ -34,9 +34,9 @@ double seconds_of(const SpentTime& bar, const std::string& what) {
 /// The class of a part's color. The usual parts have the same one in every report.
 std::string color_of(const std::vector<std::string>& names, std::size_t part) {
   static const std::map<std::string, const char*, std::less<>> kUsual{
-      {"forward", "p0"},   {"backward", "p1"},    {kOverlapped, "p1 light"}, {kCommunicationAlone, "p3"},
-      {"optimizer", "p2"}, {"evaluation", "p4"},  {"loader", "p5"},          {"checkpoint", "p7"},
-      {kTraining, "p6"},   {kBetweenRanges, "p8"}};
+      {"forward", "p0"},      {"backward", "p1"},  {kOverlapped, "p1 light"}, {kCommunicationAlone, "p3"},
+      {kCommunication, "p3"}, {"optimizer", "p2"}, {"evaluation", "p4"},      {"loader", "p5"},
+      {"checkpoint", "p7"},   {kTraining, "p6"},   {kBetweenRanges, "p8"}};
   const auto usual = kUsual.find(names[part]);
   return usual == kUsual.end() ? fmt::format("p{}", 4 + part % 4) : usual->second;
 }

@@ -29,6 +29,8 @@ struct CurveParts {
   std::size_t half = 0;
 };
 
+constexpr std::size_t kMostSmoothed = 20'000;
+
 CurveParts parts_of(const PlotCurve& curve) {
   CurveParts parts;
   std::vector<PlotPoint> part;
@@ -56,10 +58,13 @@ void smooth_parts(CurveParts& parts, bool is_log) {
     for (auto& point : part) point.y = is_log ? std::log10(point.y) : point.y;
   }
   const auto longest = std::ranges::max_element(scaled, {}, [](const auto& each) { return each.size(); });
-  parts.half = smoothing_of(*longest);
-  if (parts.half == 0) return;
+  // Far more points than a screen has columns are grouped before.
+  const std::size_t size = 1 + longest->size() / kMostSmoothed;
+  const std::size_t half = smoothing_of(size > 1 ? grouped(*longest, size) : *longest);
+  parts.half = half * size;
+  if (half == 0) return;
   for (const auto& part : scaled) {
-    parts.smooth.push_back(smoothed(part, parts.half));
+    parts.smooth.push_back(smoothed(size > 1 ? grouped(part, size) : part, half));
     for (auto& point : parts.smooth.back()) point.y = is_log ? std::pow(10.0, point.y) : point.y;
   }
 }

@@ -69,14 +69,17 @@ std::vector<Change> changes_of(const RankTrace& trace, long thread, std::int64_t
 
 std::string state_name(const std::vector<const TracedSpan*>& open, int operations) {
   if (open.empty()) return operations > 0 ? kCommunicationAlone : kBetweenRanges;
+  const auto whole = std::ranges::find_if(
+      open, [](const TracedSpan* span) { return span->name == "evaluation" || span->name == "checkpoint"; });
+  if (whole != open.end()) return (*whole)->name;
   const std::string name = utf8_text(open.back()->name);
   return operations > 0 && name == "backward" ? kOverlapped : name;
 }
 
 /// The usual parts of a step, in its order, then the program's own ranges, then the rest.
 int rank_in_order(const std::string& what) {
-  constexpr std::string_view kFirst[] = {"loader",    "forward",           "backward",
-                                         kOverlapped, kCommunicationAlone, "optimizer"};
+  constexpr std::string_view kFirst[] = {"loader",       "forward",           "backward", kOverlapped,
+                                         kCommunication, kCommunicationAlone, "optimizer"};
   const auto* const found = std::ranges::find(kFirst, std::string_view(what));
   if (found != std::end(kFirst)) return static_cast<int>(found - std::begin(kFirst));
   return what == kBetweenRanges ? 100 : 50;
@@ -121,9 +124,18 @@ SpentTime spent_time_of(const RankTrace& trace) {
   return spent;
 }
 
+SpentTime spent_time_of(std::string who, double seconds, std::map<std::string, double> parts) {
+  double rest = seconds;
+  for (const auto& [what, time] : parts) rest -= time;
+  parts[kBetweenRanges] = std::max(rest, 0.0);
+  return {.who = std::move(who), .seconds = seconds, .shares = sorted_shares(parts)};
+}
+
 void add_evaluations(RankTrace& trace, const RankTrace& reference,
                      const std::vector<LoggedEvaluation>& evaluations) {
-  if (trace.spans.empty()) return;
+  // A Trainer's traces have them.
+  const bool has_own = std::ranges::find(trace.spans, "evaluation", &TracedSpan::name) != trace.spans.end();
+  if (trace.spans.empty() || has_own) return;
   const long thread = training_thread(trace);
   std::int64_t first = trace.spans.front().begin, last = trace.spans.front().end;
   for (const auto& span : trace.spans) {

@@ -17,6 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+double time_of_change(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return kUnknown;
+  return static_cast<double>(status.st_mtim.tv_sec) + static_cast<double>(status.st_mtim.tv_nsec) / 1e9;
+}
+
 /// The object of a file; null, with a problem of the run, if it cannot be read.
 json object_in(const fs::path& path, RunRecord& run) {
   try {
@@ -39,14 +45,20 @@ json state_in(const fs::path& path, RunRecord& run) {
 }
 
 /// The folder's own is written when the training ends, so it may be of an earlier run than the newest
-/// checkpoint.
+/// checkpoint, which may have begun anew. Copies may have lost their times.
+bool is_newer(const fs::path& checkpoint, double step, const fs::path& own, double own_step) {
+  const double written = time_of_change(checkpoint), own_written = time_of_change(own);
+  return written != own_written ? written > own_written : step > own_step;
+}
+
 std::pair<json, fs::path> newest_state(const RunFiles& files, RunRecord& run) {
   std::pair<json, fs::path> newest;
   for (const auto& path : files.states) {
     json state = state_in(path, run);
     if (state.is_null()) continue;
     const bool is_first = newest.first.is_null();
-    if (is_first || *number_at(state, "global_step") > *number_at(newest.first, "global_step"))
+    if (is_first || is_newer(path, *number_at(state, "global_step"), newest.second,
+                             *number_at(newest.first, "global_step")))
       newest = {std::move(state), path};
     if (path.parent_path() != run.folder) break;
   }
@@ -94,12 +106,6 @@ void read_arguments(const RunFiles& files, RunRecord& run) {
     run.sources.push_back(run.arguments_source);
     return;
   }
-}
-
-double time_of_change(const fs::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return kUnknown;
-  return static_cast<double>(status.st_mtim.tv_sec) + static_cast<double>(status.st_mtim.tv_nsec) / 1e9;
 }
 
 void add_checkpoint(const Checkpoint& checkpoint, RunRecord& run) {

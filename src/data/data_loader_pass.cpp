@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -65,6 +66,7 @@ std::optional<Batch> DataLoader::Pass::next() {
         "this pass over the data loader has ended: a batch failed, or the loader was destroyed, began "
         "another pass, or was moved to another position. Begin a new range-for.");
   }
+  const trace::Range range("loader");
   std::optional<Batch> batch;
   try {
     batch = stream_ ? take_of_stream() : take();

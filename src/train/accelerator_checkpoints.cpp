@@ -5,6 +5,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "comm/group_observer.hpp"
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "lockstep/train/accelerator.hpp"
@@ -124,11 +125,13 @@ StateHookHandle Accelerator::register_load_state_pre_hook(StateHook hook) {
 void Accelerator::save_state(const fs::path& path, const CheckpointInfo& info,
                              const SaveStateOptions& options) const {
   process_heartbeat().working("saving a checkpoint");
+  const trace::Range range("checkpoint");
   for (const auto& hook : *state_->save_hooks) hook(path);
   state_->prepared.state(gradients()->scaling()).save(*this, path, info, options, state_->writer);
 }
 
 void Accelerator::wait_for_save() const {
+  const trace::Range range("checkpoint");
   on_main_process([this] { state_->writer.wait(); });
 }
 

@@ -1,7 +1,7 @@
 """The pages of lockstep report in a browser: report_browser.py LAUNCHER
 
 A real training on digits (recorded), a training with names and values that nobody expects, one with next to nothing, and ten
-trainings beside each other. At a zoom of 80, 100 and 150 %, on a phone and in the dark: the console is silent, nothing scrolls
+trainings beside each other. At a zoom of 80, 100 and 150 %, on a phone, in the dark and in print: the console is silent, nothing scrolls
 sideways, no text leaves its box or lies on another one, every plot has a size, and all texts and curves stand out. Ends with 77
 where there is no browser (Debian: chromium).
 """
@@ -9,15 +9,22 @@ import json
 import math
 import os
 import random
-import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PHONE = 360
 SCREEN = 1280
+PAPER = 718  # A4 with the usual margins.
+PATIENCE = 120  # Seconds without an answer of the browser.
+# Title, zoom, dark, medium, widths.
+SETTINGS = (("80 %", 0.8, False, "", [round(SCREEN / 0.8)]), ("100 %", 1, False, "", [SCREEN, PHONE]), ("150 %", 1.5, False, "", [round(SCREEN / 1.5)]),
+            ("100 %, dark", 1, True, "", [SCREEN, PHONE]), ("print", 1, True, "print", [PAPER]))
 
 # Runs in the page around the reports, which hold no script themselves.
 CHECKER = r"""
@@ -72,21 +79,20 @@ function check(name, frame) {
   }
   return light(rgb(behind(doc.body)));
 }
-async function main() {
+async function main(pages) {
   const results = [];
-  for (const [name, width, html] of PAGES) {
+  for (const [name, width] of pages) {
     const frame = document.createElement("iframe");
     frame.style = `border:0;height:800px;width:${width}px`;
-    frame.srcdoc = html;
+    frame.srcdoc = PAGES[name];
     const loaded = new Promise(resolve => frame.onload = resolve);
     document.body.append(frame);
     await loaded;
     results.push(check(`${name} at ${width} px`, frame));
     frame.remove();
   }
-  document.getElementById("answer").textContent = JSON.stringify({problems, seen, backs: results});
+  return {problems, seen, backs: results};
 }
-main().catch(error => document.getElementById("answer").textContent = JSON.stringify({problems: [String(error)]}));
 """
 
 
@@ -146,40 +152,98 @@ def make_pages(launcher, folder):
             yield job, file.read()
 
 
-def browse(browser, folder, pages, zoom, dark):
-    """What the checker finds on these (name, width, HTML)."""
-    data = json.dumps(pages).replace("</", "<\\/")
-    write(folder, "check.html", f"<!DOCTYPE html><meta charset=utf-8><body><pre id=answer></pre><script>const PAGES = {data};{CHECKER}</script></body>")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
-               f"--user-data-dir={folder}/profile", f"--window-size={int(SCREEN * 1.5)},1000", f"--force-device-scale-factor={zoom}",
-               f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--virtual-time-budget=60000", "--dump-dom", f"file://{folder}/check.html"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    answer = re.search(r'<pre id="answer">(.*?)</pre>', done.stdout, re.DOTALL)
-    if not answer or not answer.group(1):
-        raise SystemExit(f"the browser gave no answer (status {done.returncode}): {done.stderr[-2000:]}")
-    result = json.loads(answer.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-    result["problems"] += [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return result
+class Browser:
+    """One headless browser, which is told what to do by DevTools' protocol: JSON with a zero byte behind it, through two pipes."""
+
+    def __init__(self, program, folder):
+        (its, self.commands), (self.answers, its_answers) = os.pipe(), os.pipe()
+        words = [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
+                 "--remote-debugging-pipe", "about:blank"]
+        self.log = open(os.path.join(folder, "browser.log"), "w+", encoding="utf-8", errors="replace")
+        self.process = subprocess.Popen(["sh", "-c", f'exec "$0" "$@" 3<&{its} 4>&{its_answers}', *words], pass_fds=(its, its_answers),
+                                        stdout=self.log, stderr=self.log, start_new_session=True)
+        os.close(its)
+        os.close(its_answers)
+        self.number, self.rest, self.said, self.session = 0, b"", [], None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log", "Page"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **words):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": words} | ({"sessionId": self.session} if self.session else {})
+        left = json.dumps(message).encode() + b"\0"
+        while left:
+            left = left[os.write(self.commands, left):]
+        while (answer := self.read()).get("id") != self.number:
+            if answer.get("method") in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+                self.said.append(json.dumps(answer["params"])[:400])
+        if "error" in answer:
+            raise SystemExit(f"the browser refuses {method}: {answer['error']}")
+        return answer["result"]
+
+    def read(self):
+        while b"\0" not in self.rest:
+            more = os.read(self.answers, 1 << 20) if select.select([self.answers], [], [], PATIENCE)[0] else b""
+            if not more:
+                self.log.seek(0)
+                raise SystemExit(f"the browser gave no answer (status {self.process.poll()}): {self.log.read()[-2000:]}")
+            self.rest += more
+        text, _, self.rest = self.rest.partition(b"\0")
+        return json.loads(text)
+
+    def check(self, place, pages, zoom, dark, medium):
+        """What the checker finds on these (name, width)."""
+        self.call("Emulation.setDeviceMetricsOverride", width=int(SCREEN * 1.5), height=1000, deviceScaleFactor=zoom, mobile=False)
+        self.call("Emulation.setEmulatedMedia", media=medium, features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call("Page.navigate", url=f"file://{place}")
+        for _ in range(PATIENCE * 20):
+            if self.evaluate('document.readyState === "complete" && typeof main === "function"'):
+                break
+            time.sleep(0.05)
+        result = self.evaluate(f"main({json.dumps(pages)})")
+        result["problems"] += self.said
+        self.said = []
+        return result
+
+    def evaluate(self, expression):
+        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            return {"problems": [json.dumps(answer["exceptionDetails"])[:2000]]}
+        return answer["result"].get("value")
+
+    def end(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def problems_of(title, found, dark):
+    print(f"{title}: {found.get('seen')}", flush=True)
+    problems = [f"{title}: {problem}" for problem in found["problems"]]
+    if not found.get("seen", {}).get("strips"):
+        problems.append(f"{title}: no plot shows values below the pointer")
+    return problems + [f"{title}: a page is {'light' if dark else 'dark'}" for back in found.get("backs", []) if (back < 0.1) != dark]
 
 
 def main():
     launcher = os.path.abspath(sys.argv[1])
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
         print("skipped: there is no browser (Debian: apt-get install chromium)")
         sys.exit(77)
     problems = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         pages = list(make_pages(launcher, folder))
-        for zoom, dark in ((0.8, False), (1, False), (1.5, False), (1, True)):
-            widths = [round(SCREEN / zoom)] + ([PHONE] if zoom == 1 else [])
-            found = browse(browser, folder, [(name, width, html) for width in widths for name, html in pages], zoom, dark)
-            title = f"{round(100 * zoom)} %{', dark' if dark else ''}"
-            print(f"{title}: {found.get('seen')}")
-            problems += [f"{title}: {problem}" for problem in found["problems"]]
-            if not found.get("seen", {}).get("strips"):
-                problems.append(f"{title}: no plot shows values below the pointer")
-            problems += [f"{title}: a page is {'light' if dark else 'dark'}" for back in found.get("backs", []) if (back < 0.1) != dark]
+        data = json.dumps(dict(pages)).replace("</", "<\\/")
+        write(folder, "check.html", f"<!DOCTYPE html><meta charset=utf-8><body><script>const PAGES = {data};{CHECKER}</script></body>")
+        browser = Browser(program, folder)
+        try:
+            for title, zoom, dark, medium, widths in SETTINGS:
+                found = browser.check(os.path.join(folder, "check.html"), [(name, width) for width in widths for name, _ in pages], zoom, dark, medium)
+                problems += problems_of(title, found, dark and medium != "print")  # Paper is white.
+        finally:
+            browser.end()
     for problem in problems[:40]:
         print(problem)
     print(f"{len(problems)} problems on {len(pages)} pages")

@@ -12,6 +12,7 @@
 #include "core/file_system.hpp"
 #include "core/json_text.hpp"
 #include "core/runtime/signal_free_thread.hpp"
+#include "core/runtime/spent_time.hpp"
 #include "core/runtime/stack_trace.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/atomic_file.hpp"
@@ -115,9 +116,11 @@ Range::Range(std::string name) : name_(std::move(name)), begin_(comm::monotonic_
   const comm::CudaPlugin* const plugin = comm::loaded_cuda_plugin();
   in_nvtx_ = plugin != nullptr;
   if (in_nvtx_) plugin->begin_range(name_.c_str());
+  begin_part(this, name_);
 }
 
 Range::~Range() {
+  end_part(this);
   if (in_nvtx_) comm::loaded_cuda_plugin()->end_range();
   comm::add_span({std::move(name_), begin_, comm::monotonic_now(), syscall(SYS_gettid)});
 }

@@ -47,10 +47,11 @@ std::atomic_ref<std::uint64_t> atomic_of(std::uint64_t& number) noexcept {
   return std::atomic_ref<std::uint64_t>(number);
 }
 
-/// The waits that this thread is in, and the nanoseconds at which the first one began.
+/// The waits that this thread is in, and the nanoseconds at which the first one began; those of all before.
 struct ThreadWait {
   int depth = 0;
   std::int64_t begin = 0;
+  std::int64_t total = 0;
 };
 thread_local ThreadWait thread_wait;
 
@@ -71,9 +72,12 @@ void begin_wait() noexcept {
 
 void end_wait() noexcept {
   if (--thread_wait.depth > 0) return;
-  const auto time = static_cast<std::uint64_t>(nanoseconds_now() - thread_wait.begin);
-  atomic_of(counters().waited).fetch_add(time, std::memory_order_relaxed);
+  const std::int64_t time = nanoseconds_now() - thread_wait.begin;
+  thread_wait.total += time;
+  atomic_of(counters().waited).fetch_add(static_cast<std::uint64_t>(time), std::memory_order_relaxed);
 }
+
+std::int64_t thread_waited() noexcept { return thread_wait.total; }
 
 RankCounters rank_counters() noexcept {
   return {atomic_of(counters().samples).load(), atomic_of(counters().waited).load()};

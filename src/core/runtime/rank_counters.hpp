@@ -25,6 +25,9 @@ void count_samples(std::uint64_t count) noexcept;
 void begin_wait() noexcept;
 void end_wait() noexcept;
 
+/// Nanoseconds that this thread has waited, without a wait that it is in.
+std::int64_t thread_waited() noexcept;
+
 /// Calls both.
 class WaitTime {
  public:

@@ -18,6 +18,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/callbacks.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "train/trainer/rank_record.hpp"
 
 namespace lockstep {
 namespace {
@@ -67,14 +68,10 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
-bool writes_files(const std::string& tracker) {
-  return tracker == "jsonl" || tracker == "csv" || tracker == "tensorboard";
-}
-
 /// Empty: there is nothing to draw.
 std::string folder_to_draw(const TrainingArguments& args) {
   const fs::path output = args.output_dir;
-  if (std::ranges::any_of(args.report_to, writes_files)) {
+  if (train::writes_files(args)) {
     const fs::path logs = args.logging_dir.empty() ? output / "runs" : fs::path(args.logging_dir);
     std::error_code unknown;
     if (fs::is_directory(logs, unknown)) return is_within(output, logs) ? output : logs;

@@ -1,6 +1,4 @@
 #include <ATen/Context.h>
-#include <c10/core/CachingDeviceAllocator.h>
-#include <sys/resource.h>
 
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/callbacks.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "train/trainer/peak_memory.hpp"
 
 namespace lockstep {
 namespace {
@@ -16,14 +15,6 @@ double peak_of(const Accelerator& accelerator) {
   if (!accelerator.device().is_cuda()) return 0;
   return peak_flops(cuda_device_name(accelerator.device().index()), accelerator.mixed_precision(),
                     at::globalContext().allowTF32CuBLAS());
-}
-
-constexpr double kMebi = 1024.0 * 1024.0;
-
-double peak_resident_mib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024.0;  // ru_maxrss is in KiB on Linux.
 }
 
 }  // namespace
@@ -58,13 +49,9 @@ void ThroughputCallback::on_log(CallbackContext& event) {
 void MemoryCallback::on_log(CallbackContext& event) {
   if (std::exchange(last_step_, event.state.global_step) == event.state.global_step) return;
   const auto& accelerator = event.trainer.accelerator();
-  LogValues values{{"memory/peak_rss_mib", peak_resident_mib()}};
-  if (accelerator.device().is_cuda()) {
-    const auto stats = at::getDeviceAllocator(at::kCUDA)->getDeviceStats(accelerator.device().index());
-    const auto total = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    values.emplace_back("memory/peak_allocated_mib",
-                        static_cast<double>(stats.allocated_bytes[total].peak) / kMebi);
-  }
+  LogValues values{{"memory/peak_rss_mib", train::peak_resident_mib()}};
+  if (const auto allocated = train::peak_allocated_mib(accelerator.device()))
+    values.emplace_back("memory/peak_allocated_mib", *allocated);
   accelerator.log(values, event.state.global_step);
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/data/collate.hpp"
 #include "train/trainer/evaluation_run.hpp"
@@ -69,6 +70,7 @@ std::optional<LogValues> Trainer::Impl::metrics_before_interruption(const std::s
 LogValues Trainer::Impl::evaluate(Trainer& trainer, const std::shared_ptr<const Dataset>& dataset,
                                   const std::string& prefix) {
   if (const auto known = metrics_before_interruption(prefix)) return *known;
+  const trace::Range range("evaluation");
   EvaluationRun run(trainer, *this, prefix);
   run.run(trainer.get_eval_dataloader(dataset), /*keep=*/false);
   LogValues metrics = run.metrics();

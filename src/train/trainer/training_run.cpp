@@ -52,9 +52,19 @@ TrainOutput TrainingRun::run_steps(bool records) {
   is_new_process_ = comm::is_newcomer(impl_.accelerator.process_group());
   if (!is_new_process_) call(&TrainerCallback::on_train_begin);
   begin_ = std::chrono::steady_clock::now();
+  begin_record();
   if (!is_new_process_) say_if_finished();
   train_on_all_ranks();
   return finish();
+}
+
+/// A process that replaces a lost one goes on with its sums.
+void TrainingRun::begin_record() {
+  const bool is_resumed = !checkpoints_->resumed_from().empty();
+  has_records_ = is_resumed || train::writes_files(impl_.args);
+  record_.emplace(impl_.accelerator, impl_.args.output_dir, is_resumed || is_new_process_);
+  if (is_new_process_) record_->note_recovery();
+  if (has_records_) record_->write();
 }
 
 /// A resumed run has nothing to do if a limit was reached, or a callback such as early stopping has ended it.
@@ -305,6 +315,7 @@ TrainOutput TrainingRun::finish() {
     load_best();
   }
   output.metrics.emplace_back("epoch", state.epoch);
+  if (has_records_) record_->write();
   call(&TrainerCallback::on_train_end);
   return output;
 }

@@ -18,6 +18,7 @@
 #include "train/rules/resumed_arguments.hpp"
 #include "train/rules/training_plan.hpp"
 #include "train/trainer/loss_meter.hpp"
+#include "train/trainer/rank_record.hpp"
 #include "train/trainer/step_runner.hpp"
 #include "train/trainer/trainer_impl.hpp"
 
@@ -36,6 +37,7 @@ class TrainingRun final : train::ElasticPart {
   void check_evaluations() const;
   void check_is_known(const std::string& metric) const;
   void begin_state(TrainerState done);
+  void begin_record();
   void say_if_finished();
   void evaluate_on_start();
   void resume();
@@ -98,6 +100,9 @@ class TrainingRun final : train::ElasticPart {
   std::optional<Checkpoints> checkpoints_;
   std::optional<train::LossMeter> meter_;
   std::optional<train::StepRunner> steps_;
+  std::optional<train::RankRecord> record_;
+  /// Whether there is something for a report beside it: values in files, or a checkpoint.
+  bool has_records_ = false;
   train::TrainingSize size_;
   train::TrainingPlan plan_;
   /// The optimizer's options as the program gave them, before a checkpoint replaced them: of each group, with

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_rotation.hpp"
+#include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/model_content.hpp"
 #include "train/state/checkpoint_writer.hpp"
@@ -81,6 +82,7 @@ void TrainingRun::log_step() {
   state.unlogged_steps = 0;
   last_logged_step_ = state.global_step;
   trainer_.log(values);
+  if (has_records_) record_->write_if_old();
 }
 
 void TrainingRun::evaluate() {
@@ -147,6 +149,8 @@ void TrainingRun::save() {
   for (const auto& [name, callbacks] : impl_.stateful_callbacks())
     state.stateful_callbacks[name] = train::state_of(callbacks);
   write_checkpoint();
+  has_records_ = true;
+  record_->write();
   impl_.control.should_save = false;
   call(&TrainerCallback::on_save);
 }
@@ -192,6 +196,7 @@ void TrainingRun::on_writers(const std::function<void()>& write) {
 }
 
 void TrainingRun::write_weights() {
+  const trace::Range range("checkpoint");
   const TrainerState& state = impl_.state;
   const auto whole = trainer_.model().full_parameters(impl_.accelerator);
   auto tensors = trainer_.model().parameters();

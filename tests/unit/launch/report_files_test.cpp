@@ -371,6 +371,24 @@ TEST(TimeShares, KnowLoggedEvaluations) {
 }
 
 /// The recorder keeps the last operations: what lies before them would look as if nothing was communicated.
+/// A forward or a batch of an evaluation is a part of that.
+TEST(TimeShares, CountAllOfAnEvaluationAndOfACheckpoint) {
+  RankTrace trace;
+  trace.spans = {{"evaluation", 1, 0, 100},
+                 {"loader", 1, 10, 20},
+                 {"forward", 1, 20, 90},
+                 {"checkpoint", 1, 100, 150},
+                 {"forward", 1, 150, 200}};
+  std::string shares;
+  for (const auto& share : spent_time_of(trace).shares)
+    shares += share.what + " " + std::to_string(static_cast<int>(share.seconds * 1e9 + 0.5)) + ";";
+  EXPECT_EQ(shares, "forward 50;evaluation 100;checkpoint 50;");
+  // Logged ones are not added to those of the trace.
+  trace.wall_offset = 0;
+  add_evaluations(trace, trace, {{1.5e-7, 1e-7}});
+  EXPECT_EQ(trace.spans.size(), 5U);
+}
+
 TEST(TimeShares, CoverWhatIsRecordedOfBoth) {
   RankTrace trace;
   trace.spans = {span("forward", 0, 4), span("forward", 6, 8), span("forward", 9, 10)};

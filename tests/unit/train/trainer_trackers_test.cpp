@@ -115,6 +115,22 @@ Outcome train(int ranks, const TrainingArguments& args,
   });
 }
 
+/// What `lockstep report` draws of a rank: all parts of its time, no moment of it twice.
+void expect_rank_record(const fs::path& folder, int rank, int ranks) {
+  const auto record =
+      nlohmann::json::parse(std::ifstream(folder / "ranks" / ("rank-" + std::to_string(rank) + ".json")));
+  EXPECT_EQ(record.at("rank"), rank);
+  EXPECT_EQ(record.at("world_size"), ranks);
+  EXPECT_FALSE(record.at("host").get<std::string>().empty());
+  EXPECT_TRUE(record.at("hardware").contains("memory"));
+  EXPECT_GT(record.at("peak_memory_mib"), 1);
+  double sum = 0;
+  for (const char* part : {"loader", "forward", "backward", "optimizer", "evaluation", "checkpoint"})
+    EXPECT_GT(record.at("parts").value(part, 0.0), 0) << part;
+  for (const auto& [name, seconds] : record.at("parts").items()) sum += seconds.get<double>();
+  EXPECT_LE(sum, record.at("seconds").get<double>());
+}
+
 TEST_P(TrackersOfRanks, HaveTheLogOnceAfterKillsAndRestarts) {
   const TemporaryFolder folder;
   TrainingArguments args = arguments(folder);
@@ -136,6 +152,7 @@ TEST_P(TrackersOfRanks, HaveTheLogOnceAfterKillsAndRestarts) {
   expect_same(scalars_of_csv(runs), expected);
   const auto files = std::distance(fs::directory_iterator(runs), fs::directory_iterator());
   EXPECT_EQ(files, 2 + 4) << "and TensorBoard's, one of each process";
+  for (int rank = 0; rank < GetParam(); ++rank) expect_rank_record(args.output_dir, rank, GetParam());
 }
 
 /// Trackers opened by an evaluation are closed before training opens them.
@@ -168,6 +185,7 @@ TEST(TrainerTrackers, AreNotOpenedForNone) {
   testing::train_plainly(1, args);
   EXPECT_EQ(::testing::internal::GetCapturedStdout().find("report: "), std::string::npos);
   EXPECT_FALSE(fs::exists(fs::path(args.output_dir) / "runs"));
+  EXPECT_FALSE(fs::exists(fs::path(args.output_dir) / "ranks"));
   EXPECT_EQ(report_command(args), "");
 }
 
