@@ -86,10 +86,36 @@ std::string piece_of(const StoredTensor& tensor, std::uint64_t at) {
 }
 
 template <class Number>
-double plain(const char* bytes) {
+Number number_at(const char* bytes) {
   Number number;
   std::memcpy(&number, bytes, sizeof number);
-  return static_cast<double>(number);
+  return number;
+}
+
+template <class Number>
+double plain(const char* bytes) {
+  return static_cast<double>(number_at<Number>(bytes));
+}
+
+/// Of integers, which a double holds up to 2^53 only.
+template <class Whole>
+std::uint64_t whole_distance(const char* one, const char* other) {
+  const auto [least, most] = std::minmax({number_at<Whole>(one), number_at<Whole>(other)});
+  return static_cast<std::uint64_t>(most) - static_cast<std::uint64_t>(least);
+}
+
+using WholeDistance = std::uint64_t (*)(const char* one, const char* other);
+
+/// Null if elements are not integers.
+WholeDistance whole_distance_of(const std::string& dtype) {
+  static const std::map<std::string, WholeDistance> kDistances{
+      {"I64", whole_distance<std::int64_t>},  {"I32", whole_distance<std::int32_t>},
+      {"I16", whole_distance<std::int16_t>},  {"I8", whole_distance<std::int8_t>},
+      {"U64", whole_distance<std::uint64_t>}, {"U32", whole_distance<std::uint32_t>},
+      {"U16", whole_distance<std::uint16_t>}, {"U8", whole_distance<std::uint8_t>},
+      {"BOOL", whole_distance<std::uint8_t>}};
+  const auto found = kDistances.find(dtype);
+  return found == kDistances.end() ? nullptr : found->second;
 }
 
 /// The upper half of a float32.
@@ -116,16 +142,44 @@ std::string form_of(const Entry& entry) {
   return fmt::format("{} [{}]", entry.dtype, fmt::join(entry.shape, ", "));
 }
 
+/// The largest distance of two elements, where elements of the dtype are numbers.
+class LargestDistance {
+ public:
+  explicit LargestDistance(const std::string& dtype)
+      : whole_distance_(whole_distance_of(dtype)), reader_(element_reader(dtype)) {}
+
+  void add(const char* one, const char* other) {
+    if (whole_distance_ != nullptr) {
+      whole_ = std::max(whole_, whole_distance_(one, other));
+    } else if (reader_ != nullptr) {
+      const double distance = std::abs(reader_(one) - reader_(other));
+      has_nan_ = has_nan_ || std::isnan(distance);
+      real_ = std::fmax(real_, distance);
+    }
+  }
+
+  std::string text() const {
+    if (whole_distance_ != nullptr) return fmt::format(", by up to {}", whole_);
+    if (reader_ == nullptr) return "";
+    return fmt::format(", by up to {:.6g}{}", real_, has_nan_ ? ", and some are NaN" : "");
+  }
+
+ private:
+  WholeDistance whole_distance_;
+  ElementReader reader_;
+  std::uint64_t whole_ = 0;
+  double real_ = 0;
+  bool has_nan_ = false;
+};
+
 /// How the two differ; empty if they are equal.
 std::string difference_text(const StoredTensor& one, const StoredTensor& other) {
   const std::string mine = form_of(*one.entry);
   const std::string theirs = form_of(*other.entry);
   if (mine != theirs) return mine + " here, " + theirs + " there";
-  const auto reader = element_reader(one.entry->dtype);
   const std::uint64_t width = safetensors::find_dtype(one.entry->dtype)->bytes;
   std::uint64_t different = 0;
-  double largest = 0;
-  bool has_nan = false;
+  LargestDistance largest(one.entry->dtype);
   for (std::uint64_t begin = 0; begin < bytes_of(one); begin += kPiece) {
     const std::string here = piece_of(one, begin);
     const std::string there = piece_of(other, begin);
@@ -133,16 +187,11 @@ std::string difference_text(const StoredTensor& one, const StoredTensor& other) 
     for (std::uint64_t at = 0; at < here.size(); at += width) {
       if (std::memcmp(&here[at], &there[at], width) == 0) continue;
       ++different;
-      if (reader == nullptr) continue;
-      const double distance = std::abs(reader(&here[at]) - reader(&there[at]));
-      has_nan = has_nan || std::isnan(distance);
-      largest = std::fmax(largest, distance);
+      largest.add(&here[at], &there[at]);
     }
   }
   if (different == 0) return "";
-  return fmt::format("{} of {} elements differ{}{}", different, bytes_of(one) / width,
-                     reader == nullptr ? "" : fmt::format(", by up to {:.6g}", largest),
-                     has_nan ? ", and some are NaN" : "");
+  return fmt::format("{} of {} elements differ{}", different, bytes_of(one) / width, largest.text());
 }
 
 /// Values to compare by name, and the file or folder that they are from.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 #include "checkpoint/checkpoint_folder.hpp"
@@ -138,6 +139,39 @@ TEST(CheckpointCommand, RefusesWhatItDoesNotKnow) {
   EXPECT_THROWS(ask({"verify", folder.path().string()}), UsageError, "manifest.json");
   EXPECT_THROWS(ask({"diff", folder.path().string(), "x"}), UsageError, "no safetensors file");
   EXPECT_EQ(ask({"--help"}).status, 0);
+}
+
+template <class Number>
+std::string tensor_file(const std::string& dtype, const std::vector<Number>& values) {
+  safetensors::Header header;
+  header.entries.push_back({"t", dtype, {static_cast<std::int64_t>(values.size())}});
+  std::string bytes = safetensors::make_header(header);
+  return bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Number));
+}
+
+template <class Number>
+std::string difference(const std::string& dtype, const std::vector<Number>& one,
+                       const std::vector<Number>& other) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "one.safetensors", tensor_file(dtype, one));
+  write_bytes(folder / "other.safetensors", tensor_file(dtype, other));
+  return ask({"diff", (folder / "one.safetensors").string(), (folder / "other.safetensors").string()}).out;
+}
+
+/// Doubles have 53 bits.
+TEST(CheckpointCommand, ComparesIntegersExactly) {
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62U;
+  using Signed = std::vector<std::int64_t>;
+  EXPECT_TRUE(contains_all(difference<std::int64_t>("I64", Signed{kLarge, 5}, Signed{kLarge + 1, 5}),
+                           {"t: 1 of 2 elements differ, by up to 1\n"}));
+  EXPECT_TRUE(contains_all(difference<std::int64_t>("I64", Signed{kLeast, 0}, Signed{kMost, 7}),
+                           {"2 of 2 elements differ, by up to 18446744073709551615\n"}));
+  EXPECT_TRUE(contains_all(difference<std::uint64_t>("U64", {~std::uint64_t{0}}, {~std::uint64_t{0} - 3}),
+                           {"by up to 3\n"}));
+  EXPECT_TRUE(contains_all(difference<std::int8_t>("I8", {-128, 1}, {127, 1}), {"by up to 255\n"}));
+  EXPECT_TRUE(contains_all(difference<double>("F64", {1, 2}, {1, 2.5}), {"by up to 0.5\n"}));
 }
 
 double half(std::uint16_t bits, const char* dtype) {
