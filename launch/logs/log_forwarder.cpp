@@ -96,22 +96,49 @@ net::FileDescriptor open_log(const std::string& path) {
 LogFile::LogFile(std::string path, std::int64_t most_bytes)
     : path_(std::move(path)), most_bytes_(most_bytes), file_(open_log(path_)) {}
 
+std::size_t LogFile::fitting(std::string_view text) const {
+  const std::int64_t room = most_bytes_ - bytes_;
+  if (most_bytes_ <= 0 || std::ssize(text) <= room) return text.size();
+  const auto up_to = [](std::int64_t size) {
+    return static_cast<std::size_t>(std::max<std::int64_t>(size, 0));
+  };
+  const auto last_end = text.substr(0, up_to(room)).rfind('\n');
+  if (last_end != std::string_view::npos) return last_end + 1;
+  if (line_bytes_ == 0 && bytes_ > 0) return 0;
+  const auto first_end = text.find('\n');
+  const std::size_t rest = first_end == std::string_view::npos ? text.size() : first_end + 1;
+  return std::min(rest, up_to(most_bytes_ - line_bytes_));
+}
+
+bool LogFile::begin_next() {
+  if (std::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) return false;
+  // If no new file can be created, the old one is continued.
+  if (net::FileDescriptor next = opened(path_)) file_ = std::move(next);
+  bytes_ = line_bytes_ = 0;
+  return true;
+}
+
+void LogFile::count(std::string_view text) {
+  bytes_ += std::ssize(text);
+  const auto last_end = text.rfind('\n');
+  line_bytes_ = last_end == std::string_view::npos ? line_bytes_ + std::ssize(text)
+                                                   : std::ssize(text.substr(last_end + 1));
+}
+
 bool LogFile::write(std::string_view text) {
-  const bool full = most_bytes_ > 0 && bytes_ > 0 && bytes_ + std::ssize(text) > most_bytes_;
-  if (full && std::rename(path_.c_str(), (path_ + ".1").c_str()) == 0) {
-    // If no new file can be created, the old one is continued.
-    if (net::FileDescriptor next = opened(path_)) file_ = std::move(next);
-    bytes_ = 0;
+  while (!text.empty() && file_) {
+    std::size_t size = fitting(text);
+    if (size == 0 && !begin_next()) size = text.size();
+    const std::string_view part = text.substr(0, size);
+    // A file that could not be written counts as empty, and takes no other one's place.
+    if (!write_all(file_.get(), part)) {
+      file_.reset();
+      return false;
+    }
+    count(part);
+    text.remove_prefix(size);
   }
-  if (!file_) return true;
-  // A file that could not be written counts as empty, and takes no other one's place.
-  const bool written = write_all(file_.get(), text);
-  if (written) {
-    bytes_ += std::ssize(text);
-  } else {
-    file_.reset();
-  }
-  return written;
+  return true;
 }
 
 std::string line_prefix(const std::string& pattern, const std::string& role, int rank, int local_rank) {

@@ -50,8 +50,11 @@ std::string last_lines(const std::string& path, int count);
 /// Opens a file for appending, for a rank or for the launcher. Throws lockstep::Error that names it.
 net::FileDescriptor open_log(const std::string& path);
 
-/// A log file that the launcher writes. At its maximum size it is renamed to `<path>.1`, replacing the
-/// previous one, and a new file is started. Not thread-safe.
+/// A log file that the launcher writes. Before a line that would make it larger than its maximum size it is
+/// renamed to `<path>.1`, replacing the previous one, and a new file is started. A line that is written in
+/// parts stays in the file in which it begins, which may thus be larger by one line. Only a line that is
+/// longer than the maximum size itself is cut, so that output without line ends is limited too. Not
+/// thread-safe.
 class LogFile {
  public:
   /// `most_bytes` 0: unlimited. Throws lockstep::Error that names the file.
@@ -64,9 +67,18 @@ class LogFile {
   const std::string& path() const noexcept { return path_; }
 
  private:
+  /// How much of the text belongs to this file: all, whole lines that fit, or the rest of the line that has
+  /// begun here; 0: the next file begins.
+  std::size_t fitting(std::string_view text) const;
+  /// False if the file cannot be renamed.
+  bool begin_next();
+  void count(std::string_view text);
+
   std::string path_;
   std::int64_t most_bytes_;
   std::int64_t bytes_ = 0;
+  /// Of the last line, if it has no end yet.
+  std::int64_t line_bytes_ = 0;
   net::FileDescriptor file_;
 };
 

@@ -80,7 +80,33 @@ TEST(LogFile, IsSetAsideAtItsLargestSize) {
   EXPECT_EQ(read_file(folder.file("log")), "four\n");
   EXPECT_EQ(read_file(folder.file("log.1")), "three\n");
   EXPECT_TRUE(log.write("longer than all of it\n"));
-  EXPECT_EQ(read_file(folder.file("log")), "longer than all of it\n");
+  EXPECT_EQ(read_file(folder.file("log.1")), "n all of i") << "the only line that is cut";
+  EXPECT_EQ(read_file(folder.file("log")), "t\n");
+}
+
+TEST(LogFile, CutsNoLineWhateverPartsAreWritten) {
+  const std::string text = [] {
+    std::string lines;
+    for (int i = 0; i < 400; ++i) lines += std::string(static_cast<std::size_t>(i * 7 % 40), 'x') + "\n";
+    return lines;
+  }();
+  for (const std::size_t part : {1U, 3U, 16U, 41U, 64U, 100U, 1000U}) {
+    const ScratchFolder folder;
+    LogFile log(folder.file("log"), 64);
+    std::string kept, before;
+    for (std::size_t at = 0; at < text.size(); at += part) {
+      EXPECT_TRUE(log.write(text.substr(at, part)));
+      const std::string old = read_file(folder.file("log.1"));
+      EXPECT_TRUE(old.empty() || old.ends_with('\n')) << part;
+      EXPECT_LE(old.size(), 64U + 40) << part;
+      if (part < 64 && old != before) kept += old;
+      before = old;
+    }
+    const std::string last = read_file(folder.file("log"));
+    EXPECT_LE(last.size(), 64U + 40) << part;
+    EXPECT_TRUE(text.ends_with(before + last)) << part;
+    EXPECT_TRUE(part >= 64 || kept + last == text) << part << ": " << kept << last;
+  }
 }
 
 TEST(LogFile, EndsOnAFullDiskAndSaysSoOnce) {

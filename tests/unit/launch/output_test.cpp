@@ -179,12 +179,17 @@ TEST(LauncherOutput, LogFilesStayBelowTheirLargestSize) {
   for (const auto* flag : {"--tee=1", "-r1"}) {
     const ScratchFolder logs;
     const Finished result = launch({"run", flag, "--log-max-size=8K", "--log-dir", logs.path(), "sh", "-c",
-                                    "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done"});
+                                    "seq -f 'line %.0f' 0 3999"});
     EXPECT_EQ(result.status, 0) << result.err;
     const std::string file = run_folder(logs) + "/attempt_0/0/stdout.log";
-    const std::string text = read_file(file + ".1") + read_file(file);
-    EXPECT_TRUE(text.ends_with("line 1998\nline 1999\n"));
-    EXPECT_LE(std::filesystem::file_size(file), 16U * 1024);
+    const std::string before = read_file(file + ".1"), text = read_file(file);
+    EXPECT_TRUE((before + text).ends_with("line 3998\nline 3999\n"));
+    EXPECT_TRUE(before.ends_with('\n')) << before.substr(before.size() - 20);
+    for (const auto& each : {before, text}) {
+      EXPECT_TRUE(each.starts_with("line ")) << each.substr(0, 20);
+      EXPECT_LE(each.size(), 8U * 1024 + std::string("line 3999\n").size());
+    }
+    EXPECT_GT(before.size(), 8U * 1024 - std::string("line 3999\n").size()) << "as full as it can be";
     EXPECT_FALSE(std::filesystem::exists(file + ".2"));
   }
 }
