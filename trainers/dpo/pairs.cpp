@@ -31,7 +31,7 @@ std::shared_ptr<const ArrowTensorDataset> pairs_of(const std::string& flag, cons
                                                    const Options& options, std::int64_t max_length,
                                                    const lockstep::DistributedContext& ranks) {
   return tensors_of(
-      lockstep::tokenize_preferences(texts::read_table(flag, path, "auto"),
+      lockstep::tokenize_preferences(texts::read_table(flag, path, "chats"),
                                      {.tokenizer = options.tokenizer,
                                       .chat_template = texts::read_chat_template(options.chat_template_path),
                                       .max_length = max_length,

@@ -33,7 +33,8 @@ ChatPacking packing_of(const Options& options) {
 std::shared_ptr<const Dataset> samples_of(const std::string& flag, const std::string& path,
                                           const Options& options, std::int64_t max_length,
                                           const lockstep::DistributedContext& ranks) {
-  const auto table = texts::read_table(flag, path, options.data_format);
+  const auto table =
+      texts::read_table(flag, path, options.data_format == "auto" ? "chats" : options.data_format);
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
   auto tokens = lockstep::tokenize_chats(table, data_options(options, max_length), map);
   if (options.packing) tokens = lockstep::pack_chats(tokens, max_length, packing_of(options), map);

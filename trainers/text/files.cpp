@@ -9,6 +9,7 @@
 
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
+#include "lockstep/datasets/chats.hpp"
 #include "lockstep/datasets/text_files.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 ArrowDataset read(const fs::path& path, const std::string& format) {
   if (format == "squad") return lockstep::load_squad(path);
   if (format == "text" || path.extension() == ".txt") return lockstep::load_text(path);
-  return ArrowDataset::load(path);
+  return format == "chats" ? lockstep::load_chats(path) : ArrowDataset::load(path);
 }
 
 /// Sets the languages in a tokenizer_config.json, which keeps everything else.

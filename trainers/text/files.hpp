@@ -13,9 +13,9 @@
 namespace texts {
 
 /// Rows of a file. `format` is "auto", by the file's name (CSV, JSON lines, Arrow, Parquet, a folder of
-/// save_to_disk, text by lines), or "text" or "squad" (see load_text and load_squad). Texts keep their line
-/// breaks. Throws DataError if the file cannot be read or has no rows, UsageError, with `flag`, if it is
-/// missing.
+/// save_to_disk, text by lines), "text", "squad" or "chats" (see load_text, load_squad and load_chats; a file
+/// of text is read as "text" all the same). Texts keep their line breaks. Throws DataError if the file cannot
+/// be read or has no rows, UsageError, with `flag`, if it is missing.
 lockstep::ArrowDataset read_table(const std::string& flag, const std::string& path,
                                   const std::string& format);
 

@@ -33,6 +33,13 @@ struct ChatDataOptions {
   bool keep_end = false;
 };
 
+/// ArrowDataset::load() for conversations and preferences. In columns, all objects of a place have the same
+/// fields, those of others as null, and a field has one type; a chat template would show the model arguments
+/// of other tools. Where a file of JSON has objects inside of messages, or `tools`, those columns and the
+/// others of conversations therefore have the feature Json of `datasets`, the JSON text of each row. Errors
+/// as load().
+ArrowDataset load_chats(const std::filesystem::path& path);
+
 /// Makes `input_ids` and `labels`, lists of int64, of every row: what trl's SFTTrainer prepares. A label is
 /// the token, or kNotTrained. A row is one of
 ///
@@ -41,9 +48,10 @@ struct ChatDataOptions {
 /// - a `prompt` and its `completion`, both texts or both lists of messages;
 /// - a text in the column `text_column`.
 ///
-/// Conversations are written by the tokenizer's chat template, with the row's `tools` (a list, or its JSON)
-/// and `chat_template_kwargs` if there are such columns. Texts and completions that are texts get the
-/// tokenizer's eos_token at their end. Rows that are left without a label by max_length are dropped.
+/// What has the feature Json is parsed. Conversations are written by the tokenizer's chat template, with the
+/// row's `tools` (a list, or its JSON) and `chat_template_kwargs` if there are such columns. Texts and
+/// completions that are texts get the tokenizer's eos_token at their end. Rows that are left without a label
+/// by max_length are dropped.
 ///
 /// Cached, *Collective* and errors as tokenize(). DataError, with the row's number, for a row that is none of
 /// these, that the template refuses, or where the assistant says nothing though only that is trained on;

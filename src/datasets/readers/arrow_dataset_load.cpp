@@ -79,11 +79,14 @@ readers::RowFile csv_file(const Path& path, const LoadOptions& options,
           }};
 }
 
-readers::RowFile json_file(const Path& path, const LoadOptions& options,
-                           const readers::TakeBadLine& take_bad) {
-  return {path, fields_of("json", options), [=](const Path& unpacked, readers::Types types) {
-            return readers::json_rows({unpacked, path.string(), take_bad}, options.features, types);
-          }};
+readers::RowFile json_file(const Path& path, const LoadOptions& options, const readers::TakeBadLine& take_bad,
+                           const std::vector<std::string>& kept_as_json = {}) {
+  auto fields = fields_of("json", options);
+  if (!kept_as_json.empty()) fields["kept_as_json"] = json_text(Json(kept_as_json));
+  return {
+      path, std::move(fields), [=](const Path& unpacked, readers::Types types) {
+        return readers::json_rows({unpacked, path.string(), take_bad}, options.features, types, kept_as_json);
+      }};
 }
 
 readers::RowFile parquet_file(const Path& path, const LoadOptions& options) {
@@ -227,6 +230,10 @@ RowFile row_file(const Path& path, FileFormat format, const LoadOptions& options
   if (format == FileFormat::json) return json_file(path, options, take_bad);
   if (format == FileFormat::parquet) return parquet_file(path, options);
   return text_file(path, false, take_bad);
+}
+
+ArrowDataset load_json(const Path& path, const std::vector<std::string>& kept_as_json) {
+  return with_source(load_rows(json_file(path, {}, {}, kept_as_json)), path);
 }
 
 ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options) {

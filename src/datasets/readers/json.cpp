@@ -23,6 +23,7 @@
 #include "datasets/readers/readers.hpp"
 #include "datasets/readers/rounding.hpp"
 #include "datasets/table/convert.hpp"
+#include "datasets/table/json_feature.hpp"
 #include "datasets/table/name_finder.hpp"
 #include "datasets/table/schema_inference.hpp"
 #include "lockstep/core/error.hpp"
@@ -132,16 +133,22 @@ void require_object(const Value& row, const std::string& where) {
 /// Infers the types of a file's columns.
 class JsonTypes {
  public:
-  explicit JsonTypes(const TextFile& file) : file_(file) {}
+  JsonTypes(const TextFile& file, const std::vector<std::string>& kept_as_json)
+      : file_(file), kept_as_json_(kept_as_json) {}
 
   Features find(Types types) {
-    read_blocks(types, true);
+    // Arrow would look into the values that are kept as they are.
+    read_blocks(types, kept_as_json_.empty());
     // Arrow's int64 does not tell whether there are negative numbers, which uint64 does not hold.
     if (used_arrow_ && has_kind(finder_.type(), TypeKind::uint64)) {
       finder_ = {};
       read_blocks(types, false);
     }
-    return Features::from_fields(finder_.type().fields());
+    auto items = Features::from_fields(finder_.type().fields()).items();
+    for (auto& [name, feature] : items) {
+      if (is_kept_as_json(name)) feature = table::json_feature();
+    }
+    return Features(std::move(items));
   }
 
  private:
@@ -214,11 +221,25 @@ class JsonTypes {
     });
   }
 
+  bool is_kept_as_json(const std::string& name) const {
+    return std::find(kept_as_json_.begin(), kept_as_json_.end(), name) != kept_as_json_.end();
+  }
+
+  /// What the row tells about types: values that are kept as they are have none.
+  Value typed(Value row) const {
+    if (kept_as_json_.empty()) return row;
+    Value::Fields fields = row.fields();
+    for (auto& [name, field] : fields) {
+      if (is_kept_as_json(name)) field = Value();
+    }
+    return Value(std::move(fields));
+  }
+
   void add_row(table::SchemaInference& finder, std::string_view text, const std::string& where) {
     const auto row = parse_json(text, where);
     require_object(row, where);
     try {
-      finder.add(row);
+      finder.add(typed(row));
     } catch (const UsageError& error) {
       fail_at(where, std::string(error.what()) + ". Give the features, or make the file's rows alike");
     }
@@ -246,6 +267,7 @@ class JsonTypes {
   }
 
   const TextFile& file_;
+  const std::vector<std::string>& kept_as_json_;
   std::optional<JsonBlocks> blocks_;
   table::SchemaInference finder_;
   std::int64_t rows_ = 0;
@@ -267,11 +289,12 @@ struct JsonPiece {
 
 class JsonRows final : public RowSource {
  public:
-  JsonRows(TextFile file, const std::optional<Features>& features, Types types)
+  JsonRows(TextFile file, const std::optional<Features>& features, Types types,
+           const std::vector<std::string>& kept_as_json)
       : file_(std::move(file)),
         is_given_(features.has_value()),
         may_narrow_(!features && types == Types::of_the_beginning),
-        features_(features ? *features : JsonTypes(file_).find(types)),
+        features_(features ? *features : JsonTypes(file_, kept_as_json).find(types)),
         blocks_(file_, kBlockBytes) {
     whole_ = Feature::struct_(features_);
     // Arrow does not know class names and their range.
@@ -423,8 +446,10 @@ class JsonRows final : public RowSource {
 }  // namespace
 
 std::unique_ptr<RowSource> json_rows(const TextFile& file, const std::optional<Features>& features,
-                                     Types types) {
-  return std::make_unique<JsonRows>(file, features, types);
+                                     Types types, const std::vector<std::string>& kept_as_json) {
+  // Without Arrow's parser, whether a row fits the types of the beginning is not known before it is read.
+  return std::make_unique<JsonRows>(file, features, kept_as_json.empty() ? types : Types::of_all_rows,
+                                    kept_as_json);
 }
 
 }  // namespace lockstep::readers

@@ -8,6 +8,7 @@
 
 #include "datasets/readers/rounding.hpp"
 #include "datasets/table/convert.hpp"
+#include "datasets/table/json_feature.hpp"
 #include "datasets/table/name_finder.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -20,6 +21,7 @@ class Settler {
   explicit Settler(const Rounded& rounded) : rounded_(rounded) {}
 
   Value settle(const Value& value, const Feature& feature) const {
+    if (table::is_json(feature)) return value.is_null() ? value : Value(readable(value).to_json());
     const auto& type = feature.type();
     const auto& variant = value.variant();
     if (const auto* digits = std::get_if<Bytes>(&variant)) return long_integer(digits->data, type);

@@ -53,9 +53,9 @@ std::unique_ptr<RowSource> csv_rows(const TextFile& file, const CsvOptions& opti
                                     const std::optional<Features>& features, Types types);
 
 /// One object per line, objects over several lines one after another, or one list of objects. Integers widen
-/// to doubles, fields may be missing. Errors have the line.
+/// to doubles, fields may be missing. Columns of `kept_as_json` have the feature Json. Errors have the line.
 std::unique_ptr<RowSource> json_rows(const TextFile& file, const std::optional<Features>& features,
-                                     Types types);
+                                     Types types, const std::vector<std::string>& kept_as_json = {});
 
 /// A column "text" with one row per line, with its "\n" if `keep_linebreaks`.
 std::unique_ptr<RowSource> text_rows(const TextFile& file, bool keep_linebreaks = false);
@@ -167,6 +167,9 @@ FileFormat format_of(const std::filesystem::path& path, const LoadOptions& optio
 /// for the formats of text: see TextFile.
 RowFile row_file(const std::filesystem::path& path, FileFormat format, const LoadOptions& options,
                  const TakeBadLine& take_bad = {});
+
+/// The rows of a file of JSON in which the columns of these names, if there are any, have the feature Json.
+ArrowDataset load_json(const std::filesystem::path& path, const std::vector<std::string>& kept_as_json);
 
 /// The rows with the columns and types that the options request.
 ArrowDataset with_options(ArrowDataset rows, const LoadOptions& options);

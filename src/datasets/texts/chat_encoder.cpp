@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "datasets/table/json_feature.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 
@@ -13,18 +14,34 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const Value& value) {
+Json parsed(const std::string& text) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw DataError(fmt::format("what should be JSON is not: {}", error.what()));
+  }
+}
+
+/// Of a list's element or a structure's field; what other features hold is taken as it is stored.
+const Feature& child_of(const Feature& feature, std::size_t index) {
+  static const Feature plain;
+  return index < feature.children().size() ? feature.children()[index] : plain;
+}
+
+Json json_of(const Value& value, const Feature& feature) {
   if (const auto* list = std::get_if<Value::List>(&value.variant())) {
     auto json = Json::array();
-    for (const auto& item : *list) json.push_back(json_of(item));
+    for (const auto& item : *list) json.push_back(json_of(item, child_of(feature, 0)));
     return json;
   }
   if (const auto* fields = std::get_if<Value::Fields>(&value.variant())) {
     auto json = Json::object();
-    for (const auto& [name, field] : *fields) json[name] = json_of(field);
+    for (std::size_t i = 0; i < fields->size(); ++i)
+      json[(*fields)[i].first] = json_of((*fields)[i].second, child_of(feature, i));
     return json;
   }
-  if (const auto* text = std::get_if<std::string>(&value.variant())) return *text;
+  if (const auto* text = std::get_if<std::string>(&value.variant()))
+    return table::is_json(feature) ? parsed(*text) : Json(*text);
   if (const auto* flag = std::get_if<bool>(&value.variant())) return *flag;
   if (const auto* number = std::get_if<std::int64_t>(&value.variant())) return *number;
   if (const auto* number = std::get_if<std::uint64_t>(&value.variant())) return *number;
@@ -35,8 +52,8 @@ Json json_of(const Value& value) {
 
 }  // namespace
 
-Json fields_of_row(const Value& row) {
-  Json fields = json_of(row);
+Json fields_of_row(const Value& row, const Features& features) {
+  Json fields = json_of(row, Feature::struct_(features));
   if (fields.contains("conversations")) fields["messages"] = fields["conversations"];
   return fields;
 }

@@ -19,8 +19,9 @@ namespace lockstep {
 
 using TokenIds = std::vector<std::int64_t>;
 
-/// A row as JSON, with the messages of the columns `conversations` as `messages`. Throws DataError for bytes.
-nlohmann::ordered_json fields_of_row(const Value& row);
+/// A row as JSON, with the messages of the columns `conversations` as `messages`. What the features call Json
+/// is parsed. Throws DataError for bytes, and for a text that should be JSON and is not.
+nlohmann::ordered_json fields_of_row(const Value& row, const Features& features);
 
 /// The columns of these names that the data set has, and those that belong to conversations (`tools`,
 /// `chat_template_kwargs`): what no one reads is not converted.

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "datasets/readers/readers.hpp"
+#include "datasets/table/json_feature.hpp"
 #include "datasets/texts/chat_encoder.hpp"
 #include "datasets/texts/tokenizer_key.hpp"
 #include "lockstep/core/error.hpp"
@@ -25,8 +27,10 @@ struct Trained {
 /// Turns rows into tokens: the state of a worker.
 class ChatTokenizer {
  public:
-  explicit ChatTokenizer(const ChatDataOptions& options)
-      : options_(options), encoder_(options.tokenizer, options.pretrained, options.chat_template) {}
+  ChatTokenizer(const ChatDataOptions& options, Features features)
+      : options_(options),
+        features_(std::move(features)),
+        encoder_(options.tokenizer, options.pretrained, options.chat_template) {}
 
   Columns columns_of(const MapBatch& batch) const {
     ColumnBuilder ids(DataType::list(DataType(TypeKind::int64)));
@@ -47,7 +51,7 @@ class ChatTokenizer {
  private:
   Trained trained_of(const Value& row, std::int64_t number) const {
     try {
-      const Json fields = fields_of_row(row);
+      const Json fields = fields_of_row(row, features_);
       if (fields.contains("prompt")) return prompt_and_completion(fields);
       if (fields.contains("messages")) return conversation(fields);
       return text(fields);
@@ -120,8 +124,21 @@ class ChatTokenizer {
   }
 
   ChatDataOptions options_;
+  Features features_;
   ChatEncoder encoder_;
 };
+
+/// Whether the column may hold lists of messages.
+bool may_hold_messages(const ArrowDataset& rows, const std::string& column) {
+  return rows.column(column).type().is_list() || table::is_json(rows.features()[column]);
+}
+
+std::vector<std::string> columns_of_samples(const ArrowDataset& rows, const ChatDataOptions& options) {
+  if (rows.has_column("prompt")) return {"prompt", "completion"};
+  if (rows.has_column("messages")) return {"messages", "conversations"};
+  if (rows.has_column("conversations")) return {"conversations"};
+  return {options.text_column};
+}
 
 void check_options(const ArrowDataset& rows, const ChatDataOptions& options) {
   if (options.max_length < 0) {
@@ -142,12 +159,7 @@ void check_options(const ArrowDataset& rows, const ChatDataOptions& options) {
     throw UsageError("tokenize_chats: completion_only_loss needs the columns 'prompt' and 'completion'.");
   }
   if (!options.assistant_only_loss) return;
-  const auto& kind =
-      has_prompts ? rows.column("prompt").type()
-                  : rows.column(has_messages ? (rows.has_column("messages") ? "messages" : "conversations")
-                                             : options.text_column)
-                        .type();
-  if (!kind.is_list()) {
+  if (!may_hold_messages(rows, columns_of_samples(rows, options).front())) {
     throw UsageError(
         "tokenize_chats: assistant_only_loss needs conversations: a text does not say what the assistant "
         "says.");
@@ -161,12 +173,6 @@ void check_options(const ArrowDataset& rows, const ChatDataOptions& options) {
   }
 }
 
-std::vector<std::string> columns_of_samples(const ArrowDataset& rows, const ChatDataOptions& options) {
-  if (rows.has_column("prompt")) return {"prompt", "completion"};
-  if (rows.has_column("messages") || rows.has_column("conversations")) return {"messages", "conversations"};
-  return {options.text_column};
-}
-
 nlohmann::json parameters_of(const ChatDataOptions& options) {
   return {{"chat_template", options.chat_template},
           {"text_column", options.text_column},
@@ -176,7 +182,48 @@ nlohmann::json parameters_of(const ChatDataOptions& options) {
           {"keep_end", options.keep_end}};
 }
 
+const std::vector<std::string>& columns_of_chats() {
+  static const std::vector<std::string> names{"messages", "conversations", "prompt", "completion",
+                                              "chosen",   "rejected",      "tools",  "chat_template_kwargs"};
+  return names;
+}
+
+/// How many structures are inside each other: one in a list of plain messages.
+int depth_of_structures(const DataType& type) {
+  int depth = 0;
+  for (const auto& field : type.fields()) depth = std::max(depth, depth_of_structures(field.type));
+  return depth + (type.kind() == TypeKind::struct_ ? 1 : 0);
+}
+
+/// Columns give each object the fields of all others, as null, and a field one type. Of a message itself that
+/// is no harm, because templates get no nulls there. What is inside of it, as a tool's arguments and
+/// parameters, the template shows to the model.
+bool shows_fields_of_others(const ArrowDataset& rows) {
+  return std::ranges::any_of(columns_of_chats(), [&](const std::string& name) {
+    if (!rows.has_column(name)) return false;
+    const bool is_of_messages = name != "tools" && name != "chat_template_kwargs";
+    return depth_of_structures(rows.column(name).type()) > (is_of_messages ? 1 : 0);
+  });
+}
+
 }  // namespace
+
+ArrowDataset load_chats(const std::filesystem::path& path) {
+  const auto files = readers::matching_files(path);
+  const bool are_json = std::ranges::all_of(files, [](const auto& file) {
+    return std::filesystem::is_regular_file(file) && readers::format_of(file, {}) == FileFormat::json;
+  });
+  if (!are_json) return ArrowDataset::load(path);
+  try {
+    auto rows = ArrowDataset::load(path);
+    if (!shows_fields_of_others(rows)) return rows;
+  } catch (const DataError&) {
+    // Perhaps fields of different types. Otherwise the second reading finds the same fault.
+  }
+  std::vector<ArrowDataset> parts;
+  for (const auto& file : files) parts.push_back(readers::load_json(file, columns_of_chats()));
+  return ArrowDataset::concatenate(parts);
+}
 
 ArrowDataset tokenize_chats(const ArrowDataset& rows, const ChatDataOptions& options,
                             MapOptions map_options) {
@@ -185,7 +232,7 @@ ArrowDataset tokenize_chats(const ArrowDataset& rows, const ChatDataOptions& opt
   set_text_map(map_options, {"tokenize_chats", parameters_of(options), options.tokenizer, options.pretrained},
                read.column_names());
   auto tokens = map(
-      read, [options](const Worker&) { return ChatTokenizer(options); },
+      read, [options, features = read.features()](const Worker&) { return ChatTokenizer(options, features); },
       [](const MapBatch& batch, const ChatTokenizer& tokenizer) { return tokenizer.columns_of(batch); },
       map_options);
   if (tokens.num_rows() > 0) return tokens;

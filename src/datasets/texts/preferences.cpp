@@ -133,8 +133,10 @@ Preference preference_in(const Json& row) {
 /// Turns rows into tokens: the state of a worker.
 class PreferenceTokenizer {
  public:
-  explicit PreferenceTokenizer(const PreferenceDataOptions& options)
-      : options_(options), encoder_(options.tokenizer, options.pretrained, options.chat_template) {}
+  PreferenceTokenizer(const PreferenceDataOptions& options, Features features)
+      : options_(options),
+        features_(std::move(features)),
+        encoder_(options.tokenizer, options.pretrained, options.chat_template) {}
 
   Columns columns_of(const MapBatch& batch) const {
     const std::array names{"chosen_ids", "chosen_labels", "rejected_ids", "rejected_labels"};
@@ -171,7 +173,7 @@ class PreferenceTokenizer {
   /// Of the chosen and of the rejected completion; they begin at the same token.
   std::array<Completed, 2> completed(const Value& row, std::int64_t number) const {
     try {
-      const Json fields = fields_of_row(row);
+      const Json fields = fields_of_row(row, features_);
       const auto [prompt, chosen, rejected] = preference_in(fields);
       const bool is_text = prompt.is_string();
       const auto begin = is_text ? encoder_.encode_text(prompt)
@@ -204,6 +206,7 @@ class PreferenceTokenizer {
   }
 
   PreferenceDataOptions options_;
+  Features features_;
   ChatEncoder encoder_;
 };
 
@@ -248,7 +251,8 @@ ArrowDataset tokenize_preferences(const ArrowDataset& rows, const PreferenceData
       {"tokenize_preferences", parameters_of_preferences(options), options.tokenizer, options.pretrained},
       read.column_names());
   auto tokens = map(
-      read, [options](const Worker&) { return PreferenceTokenizer(options); },
+      read,
+      [options, features = read.features()](const Worker&) { return PreferenceTokenizer(options, features); },
       [](const MapBatch& batch, const PreferenceTokenizer& tokenizer) { return tokenizer.columns_of(batch); },
       map_options);
   if (tokens.num_rows() > 0) return tokens;

@@ -53,7 +53,7 @@ TEST(ChatPage, RendersAConversation) {
 TEST(ChatPage, PreparesConversations) {
   const FolderOfAPage folder;
   write_files();
-  auto rows = ArrowDataset::load("chats.jsonl");
+  auto rows = lockstep::load_chats("chats.jsonl");
   auto tokens = lockstep::tokenize_chats(
       rows, {.tokenizer = "model", .assistant_only_loss = true, .max_length = 0});  // input_ids, labels
   auto packed = lockstep::pack_chats(tokens, 64);  // and position_ids: texts of a row do not see each other
@@ -64,7 +64,7 @@ TEST(ChatPage, PreparesConversations) {
 TEST(ChatPage, PreparesPreferences) {
   const FolderOfAPage folder;
   write_files();
-  auto pairs = lockstep::tokenize_preferences(ArrowDataset::load("pairs.jsonl"), {.tokenizer = "model"});
+  auto pairs = lockstep::tokenize_preferences(lockstep::load_chats("pairs.jsonl"), {.tokenizer = "model"});
   EXPECT_EQ(pairs.column_names(),
             (std::vector<std::string>{"chosen_ids", "chosen_labels", "rejected_ids", "rejected_labels"}));
   EXPECT_EQ(pairs.num_rows(), 1);

@@ -33,13 +33,14 @@ class ChatFiles : public ::testing::Test {
   std::filesystem::path model() const { return folder_.path() / "model"; }
   MapOptions map() const { return {.cache_folder = folder_.path() / "cache", .progress = false}; }
 
-  ArrowDataset rows(const nlohmann::ordered_json& rows) {
+  std::filesystem::path file(const nlohmann::ordered_json& rows) {
     std::string lines;
     for (const auto& row : rows) lines += row.dump() + "\n";
     const auto path = folder_.path() / ("rows" + std::to_string(files_++) + ".jsonl");
     write_bytes(path, lines);
-    return ArrowDataset::load(path);
+    return path;
   }
+  ArrowDataset rows(const nlohmann::ordered_json& rows) { return ArrowDataset::load(file(rows)); }
 
   static Lists lists(const ArrowDataset& data, const char* name) {
     Lists lists;

@@ -91,5 +91,44 @@ TEST_F(Chats, TakeToolsAndVariablesOfTheirRows) {
             Tokenizer::from_pretrained(model()).encode("f loud Hi", {.add_special_tokens = false}).ids);
 }
 
+ordered_json call_of(const ordered_json& arguments) {
+  const ordered_json call = {{"role", "assistant"},
+                             {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", arguments}}}}}}};
+  return {{"messages", {{{"role", "user"}, {"content", "Hi"}}, call}}, {"number", 7}};
+}
+
+/// Columns would give each call the arguments of all others, and an argument one type.
+TEST_F(Chats, ShowNoArgumentsOfOtherRows) {
+  auto given = options();
+  given.max_length = 0;
+  given.chat_template = "{{ messages | tojson }}{{ tools | tojson }}";
+  auto with_tools = call_of({{"x", nullptr}, {"z", {1, "two", 0.5}}});
+  with_tools["tools"] = {{{"name", "f"}, {"parameters", {{"z", {{"type", "list"}}}}}}};
+  const ordered_json all = {call_of({{"x", 1}}), call_of({{"y", "q"}}), call_of({{"x", "text"}}), with_tools};
+  const auto chats = load_chats(file(all));
+  EXPECT_EQ(chats.column<std::int64_t>("number")[3], 7);
+  EXPECT_NE(chats.features().to_json().find(R"("_type": "Json")"), std::string::npos);
+  const auto copy = model().parent_path() / "saved";
+  chats.save_to_disk(copy);
+  for (const auto& rows : {chats, load_chats(copy)}) {
+    const auto ids = lists(tokenize_chats(rows, given, map()), "input_ids");
+    const auto tokenizer = Tokenizer::from_pretrained(model());
+    for (std::size_t row = 0; row < all.size(); ++row) {
+      tokenizer::ChatOptions shown{.chat_template = given.chat_template};
+      if (all[row].contains("tools")) shown.tools = &all[row]["tools"];
+      const auto text = tokenizer.apply_chat_template(all[row]["messages"], shown).text;
+      EXPECT_EQ(ids[row], tokenizer.encode(text, {.add_special_tokens = false}).ids) << text;
+    }
+  }
+}
+
+TEST_F(Chats, OfPlainMessagesStayColumns) {
+  const ordered_json plain = {{{"messages", {{{"role", "user"}, {"content", "Hi"}}}}},
+                              {{"messages", {{{"role", "user"}, {"name", "Ann"}, {"content", "Hi"}}}}}};
+  EXPECT_TRUE(load_chats(file(plain)).column("messages").type().is_list());
+  EXPECT_THROWS(load_chats(file({{{"messages", "x"}, {"n", 1}}, {{"messages", "x"}, {"n", "one"}}})),
+                DataError, "line 2", "int64");
+}
+
 }  // namespace
 }  // namespace lockstep
