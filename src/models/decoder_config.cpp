@@ -343,6 +343,20 @@ std::vector<SaidField> said_fields(const DecoderConfig& one, const DecoderConfig
   return fields;
 }
 
+/// Many folders with a scaling keep the length that the model was trained with before.
+std::int64_t longest_text(const DecoderConfig& config) {
+  double longest = static_cast<double>(config.max_position_embeddings);
+  for (const auto& rope : config.ropes) {
+    const auto& scaling = rope.scaling;
+    if (scaling.rope_type == "default" || scaling.rope_type == "llama3" || !scaling.factor) continue;
+    const auto original = scaling.original_max_position_embeddings > 0
+                              ? scaling.original_max_position_embeddings
+                              : config.max_position_embeddings;
+    longest = std::max(longest, *scaling.factor * static_cast<double>(original));
+  }
+  return static_cast<std::int64_t>(longest);
+}
+
 }  // namespace
 
 DecoderConfig DecoderConfig::of(const std::string& model_type) {
@@ -374,7 +388,7 @@ std::string DecoderConfig::to_json() const {
 ModelConfig DecoderConfig::model_config() const {
   return {.model_type = model_type,
           .vocab_size = vocab_size,
-          .max_position_embeddings = max_position_embeddings,
+          .max_position_embeddings = longest_text(*this),
           .pad_token_id = pad_token_id,
           .bos_token_id = bos_token_id,
           .eos_token_id = eos_token_id};

@@ -125,7 +125,11 @@ SentenceEncoderConfig SentenceEncoderConfig::from_file(const fs::path& folder) {
   if (config.pooling.empty())
     throw DataError((folder / kModulesFileName).string() + ": there is no Pooling after the Transformer");
   const fs::path settings = folder / modules[0].path / "sentence_bert_config.json";
-  if (fs::exists(settings)) ConfigFile(settings).number("max_seq_length", config.max_seq_length);
+  if (fs::exists(settings)) {
+    const ConfigFile file(settings);
+    file.number("max_seq_length", config.max_seq_length);
+    file.flag("do_lower_case", config.do_lower_case);
+  }
   return config;
 }
 
@@ -149,7 +153,7 @@ void write_sentence_files(const SentenceEncoderConfig& config, const std::string
     pooling[flag] = std::find(config.pooling.begin(), config.pooling.end(), mode) != config.pooling.end();
   file_system::make_folders(folder / kPoolingFolder);
   write(fs::path(kPoolingFolder) / kConfigFileName, pooling);
-  Json settings = {{"max_seq_length", nullptr}, {"do_lower_case", false}};
+  Json settings = {{"max_seq_length", nullptr}, {"do_lower_case", config.do_lower_case}};
   if (config.max_seq_length > 0) settings["max_seq_length"] = config.max_seq_length;
   write("sentence_bert_config.json", settings);
   write("config_sentence_transformers.json",

@@ -159,6 +159,9 @@ void write_model(const std::filesystem::path& folder, const std::vector<NamedTen
   for (const auto& [file, names] : plan.files)
     write_model_file(folder / file, with_names(forms, names), get_tensor);
   remove_others(folder, plan);
+  // transformers would put an adapter that is left there on top of the model.
+  for (const char* left : {parallel::kAdapterConfigFile, parallel::kAdapterFile})
+    std::filesystem::remove(folder / left, ignored);
   if (plan.is_sharded()) write_atomically(index, shards::index_text(plan));
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "lockstep/datasets/arrow_dataset.hpp"
+#include "lockstep/models/sentence_encoder.hpp"
+#include "lockstep/tokenizers/tokenizer.hpp"
 #include "support/tiny_models.hpp"
 #include "text_trainer.hpp"
 
@@ -163,6 +165,38 @@ TEST_F(InferenceTasks, FeatureExtractionGivesVectorsOfLengthOne) {
   }
   // Different texts have different vectors.
   EXPECT_FALSE(lines[0].at("embedding") == lines[1].at("embedding"));
+}
+
+/// The pooling of the folder, and vectors that are not normalized.
+TEST_F(InferenceTasks, FeatureExtractionPoolsAsASentenceEncoderSays) {
+  const std::string folder = file("sentences");
+  fs::copy(file("bert"), folder, fs::copy_options::recursive);
+  fs::create_directories(folder + "/1_Pooling");
+  write("sentences/modules.json",
+        R"([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}])");
+  write(
+      "sentences/1_Pooling/config.json",
+      R"({"word_embedding_dimension": 32, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
+  const Lines lines = lines_of_task("feature-extraction", {"--model", folder});
+  const auto encoder = models::load_sentence_encoder(folder);
+  encoder->eval();
+  const at::NoGradGuard no_gradients;
+  const auto tokenizer = Tokenizer::from_pretrained(folder);
+  for (const std::size_t row : {0U, 7U}) {
+    const auto ids = tokenizer.encode(lines[row].at("text").get<std::string>()).ids;
+    const at::Tensor expected = encoder(at::tensor(ids, at::kLong).unsqueeze(0))[0];
+    const at::Tensor vector = at::tensor(lines[row].at("embedding").get<std::vector<float>>());
+    EXPECT_TRUE(at::allclose(vector, expected, 1e-4, 1e-5)) << vector << expected;
+    EXPECT_GT(std::abs(vector.norm().item<double>() - 1), 0.01);
+  }
+  write("sentences/sentence_bert_config.json", R"({"max_seq_length": 16, "do_lower_case": true})");
+  const std::string lower = file("sentences/tokenizer.json");
+  auto tokens = nlohmann::json::parse(read_file(lower));
+  tokens["normalizer"]["lowercase"] = false;
+  write("sentences/tokenizer.json", tokens.dump());
+  expect_refused("feature-extraction", {"--model", folder}, 1,
+                 {"do_lower_case", "keeps capitals", "Lowercase"});
 }
 
 TEST_F(InferenceTasks, TextClassificationGivesNumbersOfClasses) {

@@ -1,13 +1,17 @@
 #include "checks.hpp"
 
+#include <filesystem>
+
 #include "generation.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/datasets/tokenize.hpp"
 #include "lockstep/models/auto_model.hpp"
+#include "lockstep/models/sentence_encoder.hpp"
 #include "text/files.hpp"
 
 namespace {
 
+namespace fs = std::filesystem;
 namespace models = lockstep::models;
 
 /// A model file has neither a configuration nor a vocabulary size to check.
@@ -47,6 +51,10 @@ lockstep::ArrowDataset load_rows(const Options& options) {
 void check_model(const Options& options) {
   if (is_program(options)) return check_program(options);
   texts::check_vocabulary(tokenizer_path(options), options.model, vocabulary_of(options));
+  if (options.task == "feature-extraction" && fs::exists(fs::path(options.model) / "modules.json")) {
+    const auto config = models::SentenceEncoderConfig::from_file(options.model);
+    texts::check_lower_case(tokenizer_path(options), options.model, config.do_lower_case);
+  }
   if (is_generation(options)) static_cast<void>(generation_of(options));
   if (options.task != "translation") return;
   texts::check_languages(

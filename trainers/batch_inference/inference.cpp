@@ -13,6 +13,7 @@
 #include "lockstep/models/compiled_model.hpp"
 #include "lockstep/models/model_file.hpp"
 #include "lockstep/models/script_model.hpp"
+#include "lockstep/models/sentence_encoder.hpp"
 #include "texts.hpp"
 
 namespace {
@@ -32,7 +33,8 @@ Model on(Model model, const std::string& device) {
   return model;
 }
 
-/// A model's function of tokens: hidden states [rows, tokens, width], or scores [rows, classes].
+/// A model's function of tokens: hidden states [rows, tokens, width], vectors [rows, width], or scores [rows,
+/// classes].
 struct Network {
   std::function<at::Tensor(const Tokens&)> run;
   /// Any token will do, because the mask hides it.
@@ -52,13 +54,20 @@ Network program_of(const Options& options, const std::string& device) {
   return {[script](const Tokens& tokens) { return script->forward(tokens.ids, tokens.mask); }};
 }
 
-Network states_of(const Options& options, const std::string& device) {
-  if (is_program(options)) return program_of(options, device);
-  auto encoder = on(models::AutoModel::from_pretrained(options.model, {.add_pooling_layer = false}), device);
-  return {[encoder](const Tokens& tokens) mutable {
-            return encoder(tokens.ids, tokens.mask, tokens.types).last_hidden_state;
-          },
-          encoder->model_config().pad_token_id.value_or(0)};
+/// A vector for each text: as the folder of a sentence encoder says; otherwise the mean of its tokens' last
+/// hidden states, normalized.
+Network vectors_of(const Options& options, const std::string& device) {
+  if (is_program(options)) {
+    auto program = program_of(options, device);
+    program.run = [states = std::move(program.run)](const Tokens& tokens) {
+      const at::Tensor mean = models::pool(states(tokens), tokens.mask, {models::PoolingMode::mean});
+      return mean / mean.norm(2, -1, true).clamp_min(1e-12);
+    };
+    return program;
+  }
+  auto encoder = on(models::load_sentence_encoder(options.model, {.add_pooling_layer = false}), device);
+  return {[encoder](const Tokens& tokens) mutable { return encoder(tokens.ids, tokens.mask, tokens.types); },
+          encoder->encoder()->model_config().pad_token_id.value_or(0)};
 }
 
 Network scores_of(const Options& options, const std::string& device) {
@@ -81,25 +90,20 @@ Network scores_of(const Options& options, const std::string& device) {
           models::are_class_names(config.id2label) ? config.id2label : std::vector<std::string>()};
 }
 
-/// A vector of length one per text: the mean of its tokens' last hidden states.
 class Embedding : public Inference {
  public:
   Embedding(const Options& options, const std::string& device)
-      : states_(states_of(options, device)), texts_(options, states_.padding, device) {}
+      : vectors_(vectors_of(options, device)), texts_(options, vectors_.padding, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
-    const Tokens tokens = texts_.encode(batch);
-    const at::Tensor states = states_.run(tokens);
-    const at::Tensor weights = tokens.mask.unsqueeze(-1).to(states.scalar_type());
-    const at::Tensor mean = (states * weights).sum(1) / weights.sum(1).clamp_min(1e-9);
-    const at::Tensor unit = mean / mean.norm(2, -1, true).clamp_min(1e-12);
+    const at::Tensor vectors = vectors_.run(texts_.encode(batch));
     std::vector<std::vector<float>> rows;
-    for (const auto& row : unit.unbind(0)) rows.push_back(values_of<float>(row));
+    for (const auto& row : vectors.unbind(0)) rows.push_back(values_of<float>(row));
     return lockstep::make_column(rows);
   }
 
  private:
-  Network states_;
+  Network vectors_;
   Texts texts_;
 };
 

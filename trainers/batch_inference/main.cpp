@@ -47,10 +47,7 @@ std::string parameters_of(const Options& options) {
 }
 
 /// Increased when a task's results for the same inputs change, so that older cached results are not used.
-std::string version_of(const Options& options) {
-  if (is_generation(options)) return "4";
-  return options.task == "feature-extraction" ? "2" : "3";
-}
+std::string version_of(const Options& options) { return is_generation(options) ? "4" : "3"; }
 
 std::vector<std::filesystem::path> input_files(const Options& options) {
   std::vector<std::filesystem::path> files = {options.model};

@@ -33,6 +33,7 @@ int train(const Accelerator& accelerator, const Options& options) {
   init.reset();
   const auto config = encoder->encoder()->model_config();
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
+  texts::check_lower_case(options.tokenizer, options.model, encoder->config().do_lower_case);
   const auto max_length =
       texts::choose_length("--max-length", options.max_length, config.max_position_embeddings,
                            usual_length(encoder, config.max_position_embeddings));

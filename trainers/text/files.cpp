@@ -85,11 +85,31 @@ lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, cons
 }
 
 void check_vocabulary(const std::string& tokenizer, const std::string& model, std::int64_t vocab_size) {
-  const auto words = static_cast<std::int64_t>(lockstep::load_tokenizer(tokenizer).vocab_size());
+  const auto loaded = lockstep::load_tokenizer(tokenizer);
+  const auto words = static_cast<std::int64_t>(loaded.vocab_size());
   if (words <= vocab_size) return;
+  // Models of texts are published with the special tokens of models of pictures (Gemma 3), which texts do not
+  // have.
+  const auto is_outside = [&](std::int64_t id) {
+    return loaded.id_to_token(id) && loaded.decode({id}).empty();
+  };
+  std::int64_t special = 0;
+  for (std::int64_t id = vocab_size; id < words; ++id) special += is_outside(id) ? 1 : 0;
+  if (special == words - vocab_size) return;
   throw DataError(fmt::format(
       "the tokenizer {} has {} tokens, but the model in {} knows {}: they do not belong together.", tokenizer,
       words, model, vocab_size));
+}
+
+void check_lower_case(const std::string& tokenizer, const std::string& model, bool do_lower_case) {
+  if (!do_lower_case || lockstep::load_tokenizer(tokenizer).normalize("A") == "a") return;
+  throw DataError(fmt::format(
+      "sentence_bert_config.json of {} says do_lower_case, but the tokenizer {} keeps capitals: give it a "
+      "normalizer for lower "
+      "case (in tokenizer.json: {{\"type\": \"Lowercase\"}}), or give texts in lower case and set "
+      "do_lower_case to "
+      "false.",
+      model, tokenizer));
 }
 
 void check_length(const char* flag, std::int64_t length, std::int64_t longest) {

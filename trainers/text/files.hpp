@@ -30,8 +30,13 @@ void check_texts(const lockstep::ArrowDataset& table, const std::string& flag, c
 lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, const std::string& cache_folder,
                                  bool progress);
 
-/// Throws DataError if the tokenizer has more tokens than the model in `model`, which has `vocab_size`.
+/// Throws DataError if the tokenizer has more tokens than the model in `model`, which has `vocab_size`,
+/// unless all others are special ones.
 void check_vocabulary(const std::string& tokenizer, const std::string& model, std::int64_t vocab_size);
+
+/// Throws DataError if the settings of a sentence encoder in `model` ask for texts in lower case, which the
+/// tokenizer does not make by itself.
+void check_lower_case(const std::string& tokenizer, const std::string& model, bool do_lower_case);
 
 /// Throws UsageError if `length`, which `flag` has set, is more than the model takes: `longest` tokens.
 void check_length(const char* flag, std::int64_t length, std::int64_t longest);

@@ -25,6 +25,8 @@ struct SentenceEncoderConfig {
   bool normalize = true;
   /// The most tokens of a text; 0: as many as the encoder takes.
   std::int64_t max_seq_length = 0;
+  /// Texts are to be put into lower case before they are tokenized, which is not the encoder's.
+  bool do_lower_case = false;
 
   /// Reads modules.json and the settings that it names. Throws DataError, naming file and field, for modules
   /// and pooling modes that are not implemented, and for folders without modules.json.

@@ -158,6 +158,15 @@ TEST(DecoderConfigs, BothSpellingsSayTheSame) {
   EXPECT_EQ(golden_decoder("llama").ropes, golden_decoder("llama_v5").ropes);
   const auto long_one = golden_decoder("phi3_su").ropes.front().scaling;
   EXPECT_EQ(long_one.rope_type, "longrope");
+  // The length for which the programs ask.
+  DecoderConfig scaled = golden_decoder("llama");
+  const auto longest = scaled.max_position_embeddings;
+  for (const char* type : {"linear", "dynamic", "yarn"}) {
+    scaled.ropes.front().scaling = {
+        .rope_type = type, .factor = 4, .original_max_position_embeddings = longest};
+    EXPECT_EQ(scaled.model_config().max_position_embeddings, 4 * longest) << type;
+    EXPECT_EQ(scaled.max_position_embeddings, longest) << type;
+  }
   EXPECT_EQ(long_one.original_max_position_embeddings, 9);
   // Missing is not null: Mistral's first version had a window, which its file need not name.
   Fields fields = Fields::parse(golden_configs().at("mistral"));

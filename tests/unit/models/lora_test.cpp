@@ -152,6 +152,13 @@ TEST_P(Lora, MergedWeightsAreThoseOfPeft) {
     ++compared;
   }
   EXPECT_EQ(compared, 1);
+  // transformers would put an adapter that is left in the folder on top of what is merged.
+  const TemporaryFolder adapters;
+  save_pretrained(adapted_model(name), adapters.path());
+  ASSERT_TRUE(std::filesystem::exists(adapters.path() / kAdapterConfigFileName));
+  save_pretrained(model, adapters.path());
+  EXPECT_FALSE(std::filesystem::exists(adapters.path() / kAdapterConfigFileName));
+  EXPECT_FALSE(std::filesystem::exists(adapters.path() / "adapter_model.safetensors"));
   // The whole model, whose head is tied or not as before.
   const TemporaryFolder folder;
   save_pretrained(model, folder.path());
