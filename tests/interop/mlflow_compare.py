@@ -111,7 +111,7 @@ class Store:
 
 class Server:
     """Serves a store. `fault`, a function of the call, says what goes wrong: nothing (None), "lose" the answer of a request that
-    is done, "error" without doing it, or "late" by two seconds."""
+    is done, "error" without doing it, "late" by two seconds, or a status and the page that a proxy gives instead of the server."""
 
     def __init__(self, store, port=0):
         owner = self
@@ -129,6 +129,8 @@ class Server:
                          "metrics/get-history": store.history}
                 fault = owner.fault(call, body)
                 status, content = 200, {}
+                if isinstance(fault, tuple):
+                    return self.send(fault[0], fault[1].encode())
                 try:
                     if fault == "error":
                         raise Refusal(503, "TEMPORARILY_UNAVAILABLE", "later")
@@ -140,7 +142,9 @@ class Server:
                 if fault == "lose":
                     self.close_connection = True
                     return
-                text = json.dumps(content).encode()
+                self.send(status, json.dumps(content).encode())
+
+            def send(self, status, text):
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -305,6 +309,21 @@ class Own(unittest.TestCase):
         self.assertEqual(errors.count("answers again"), 1)
         self.assertEqual(self.points(), [("loss", i, float(i)) for i in range(1, 401)])
         self.assertFalse(self.unsent())
+
+    def test_a_page_of_a_proxy_is_no_answer(self):
+        pages = ((404, "404 page not found"), (200, "<html>Log in</html>"), (302, ""), (404, '{"detail": "Not Found"}'))
+        calls = ("experiments/get-by-name", "runs/create", "runs/log-batch", "runs/update")
+        left = dict(zip(calls, pages))
+        self.server.fault = lambda call, body: left.pop(call, None)
+        errors = self.peer().end("param lr=1", "log 1 a=1", "log 2 a=2", "finish")
+        self.assertEqual((left, errors.count("cannot take the run's values") > 0, errors.count("answers again") > 0), ({}, True, True))
+        self.assertEqual((self.points(), self.only_run()["params"]), ([("a", 1, 1), ("a", 2, 2)], {"lr": "1"}))
+        self.assertEqual(self.only_run()["status"], "FINISHED")
+
+    def test_what_a_proxy_finds_too_large_is_sent_in_parts(self):
+        self.server.fault = lambda call, body: (413, "<html>") if len(json.dumps(body)) > 2000 else None
+        errors = self.peer().end(f"log 1 {' '.join(f'v{i}={i}' for i in range(100))}", "finish")
+        self.assertEqual((errors, self.points()), ("", [(f"v{i}", 1, float(i)) for i in range(100)]))
 
     def test_what_was_not_sent_is_sent_by_the_next_process(self):
         self.server.close()

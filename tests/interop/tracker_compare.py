@@ -10,6 +10,8 @@ import tempfile
 
 try:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginEventAccumulator
+    from tensorboard.util import tensor_util
     from tensorboard.plugins.hparams import plugin_data_pb2
     from torch.utils.tensorboard import SummaryWriter
     from torch.utils.tensorboard.summary import make_histogram
@@ -34,6 +36,13 @@ def hparams(events, tag):
 def check_scalars(events):
     check("scalars", [(e.step, e.value) for e in events.Scalars("loss")], LOSS)
     check("tags", sorted(events.Tags()["scalars"]), ["loss", "lr"])
+
+
+def check_scalars_of_server(name):
+    """As TensorBoard itself reads them where it has no data server, and takes the first start of a run for its beginning."""
+    events = PluginEventAccumulator(name, size_guidance={"scalars": 0, "tensors": 0, "histograms": 0})
+    events.Reload()
+    check("scalars of the server", [(e.step, tensor_util.make_ndarray(e.tensor_proto).item()) for e in events.Tensors("loss")], LOSS)
 
 
 def check_histogram(events, folder):
@@ -81,6 +90,7 @@ def main(program):
         events = EventAccumulator(name, size_guidance={"scalars": 0, "tensors": 0, "histograms": 0})
         events.Reload()
         check_scalars(events)
+        check_scalars_of_server(name)
         check_texts(events)
         check_hparams(events)
         check_histogram(events, folder)

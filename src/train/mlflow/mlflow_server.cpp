@@ -49,6 +49,13 @@ bool is_temporary(long status) {
   return status == 401 || status == 403 || status == 408 || status == 429 || status >= 500;
 }
 
+/// Whether MLflow itself has refused a request. A page without its error code comes from what stands before
+/// it, as a proxy that does not find the server while it restarts; except that too much was sent at once.
+bool is_refusal(const HttpAnswer& answer, const std::string& code) {
+  constexpr long kTooLarge = 413;
+  return !is_temporary(answer.status) && (!code.empty() || answer.status == kTooLarge);
+}
+
 /// The text at a place of an answer. Throws Refused if it is not there.
 std::string text_at(const json& answer, const char* place) {
   const json::json_pointer pointer(place);
@@ -85,8 +92,11 @@ json MlflowServer::ask(const std::string& call, const json* request) {
   json content = json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
   if (answer.status >= 200 && answer.status < 300 && content.is_object()) return content;
   const std::string reason = reason_in(answer, content);
-  if (is_temporary(answer.status)) throw NoAnswer(reason, answer.status >= 500);
   const std::string code = code_in(content);
+  if (!is_refusal(answer, code)) {
+    const bool may_be_done = answer.status < 300 || answer.status >= 500;
+    throw NoAnswer(reason, may_be_done);
+  }
   for (const std::string known : {kMissing, kExists}) {
     if (code == known) throw OtherState(reason, known);
   }

@@ -31,8 +31,9 @@ double number_in(const nlohmann::json& value);
 std::uint64_t identity_of(double value);
 
 /// MLflow's REST interface 2.0 (mlflow.org/docs/latest/rest-api.html), as far as a tracker needs it. Every
-/// method throws NoAnswer if there is no answer, or one that says "later" (status 429, 5xx, or a failed
-/// authentication), and Refused with the server's words. *Local*; one thread at a time.
+/// method throws NoAnswer if there is no answer of MLflow's (a proxy's page is none), or one that says
+/// "later" (status 429, 5xx, or a failed authentication), and Refused with the server's words. *Local*; one
+/// thread at a time.
 class MlflowServer {
  public:
   explicit MlflowServer(const MlflowOptions& options) : http_(options) {}

@@ -284,9 +284,9 @@ void ValueSender::log(const std::string& kind, const json& entries) {
   } catch (const Refused& refusal) {
     if (entries.size() == 1) {
       if (++warnings_ <= kMostWarnings) {
-        say(fmt::format("MLflow refuses {} '{}', which is left out: {}",
+        say(fmt::format("MLflow refuses {} '{}', which is left out: {}{}",
                         kind == "params" ? "parameter" : "value", entries[0]["key"].get<std::string>(),
-                        refusal.what()));
+                        refusal.what(), warnings_ == kMostWarnings ? " (further ones are not named)" : ""));
       }
       return;
     }

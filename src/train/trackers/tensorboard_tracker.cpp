@@ -44,7 +44,13 @@ class TensorBoardTracker final : public Tracker {
     write(events::session_values(time, parameters));
     has_session_ = true;
   }
-  void resume_at(std::int64_t step) override { write(events::session_start(wall_time(), step + 1)); }
+  /// Two starts: TensorBoard drops what comes after the step of a start, except at the first one of a run,
+  /// which may be this one.
+  void resume_at(std::int64_t step) override {
+    const auto start = events::session_start(wall_time(), step + 1);
+    write(start);
+    write(start);
+  }
   void finish() override {
     if (has_session_) write(events::session_end(wall_time()));
   }

@@ -37,13 +37,13 @@ void TrackerCallback::open(CallbackContext& event, bool for_training) {
   const std::filesystem::path folder = args.logging_dir.empty()
                                            ? std::filesystem::path(args.output_dir) / "runs"
                                            : std::filesystem::path(args.logging_dir);
-  // Drops the steps of a job that was killed before its first checkpoint. Later steps are dropped when a
-  // checkpoint is loaded.
-  const bool drops = for_training && args.resume_from_checkpoint == "auto" && event.state.global_step == 0;
+  // A training from its beginning replaces what an earlier one has left: one that was killed before its first
+  // checkpoint, or that is not resumed. Steps after a checkpoint are dropped when it is loaded.
+  const bool begins = for_training && event.state.global_step == 0;
   trackers_ = event.trainer.accelerator().init_run_trackers(
       {.log_with = std::move(trackers),
        .folder = args.run_name.empty() ? folder : folder / args.run_name,
-       .resume_at = drops ? std::optional<std::int64_t>(0) : std::nullopt},
+       .resume_at = begins ? std::optional<std::int64_t>(0) : std::nullopt},
       for_training ? hyper_parameters(args) : HyperParameters());
 }
 

@@ -155,6 +155,20 @@ TEST_P(TrackersOfRanks, HaveTheLogOnceAfterKillsAndRestarts) {
   for (int rank = 0; rank < GetParam(); ++rank) expect_rank_record(args.output_dir, rank, GetParam());
 }
 
+TEST_P(TrackersOfRanks, HaveOnlyTheTrainingThatBeganAgain) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.report_to = {"jsonl", "csv"};
+  args.logging_steps = 1;
+  train(GetParam(), args);
+  args.resume_from_checkpoint = "never";
+  args.learning_rate /= 2;
+  args.max_steps = 4;
+  const Scalars expected = scalars_of(train(GetParam(), args).state);
+  expect_same(scalars_of_jsonl(fs::path(args.output_dir) / "runs"), expected);
+  expect_same(scalars_of_csv(fs::path(args.output_dir) / "runs"), expected);
+}
+
 /// Trackers opened by an evaluation are closed before training opens them.
 TEST_P(TrackersOfRanks, HaveTheLogOnceAfterAnEvaluation) {
   const TemporaryFolder folder;
