@@ -1,5 +1,7 @@
 #include "train/rules/training_plan.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -67,6 +69,16 @@ TrainingPlan make_training_plan(const TrainingArguments& args, const TrainingSiz
   plan.eval_steps = at_least_one(
       args.eval_steps.value_or(args.eval_strategy == IntervalStrategy::steps ? args.logging_steps : unused));
   plan.save_steps = at_least_one(args.save_steps);
+  // Parts of the training are rounded one by one.
+  if (args.load_best_model_at_end && args.eval_strategy == IntervalStrategy::steps &&
+      args.save_strategy == SaveStrategy::steps && plan.save_steps % plan.eval_steps != 0) {
+    throw UsageError(fmt::format(
+        "load_best_model_at_end needs an evaluation at each checkpoint: of {} steps, save_steps {} is every "
+        "{} steps, "
+        "which is no multiple of eval_steps {}, every {} steps. Give both as numbers of steps",
+        plan.max_steps, args.save_steps.text(), plan.save_steps,
+        args.eval_steps.value_or(args.logging_steps).text(), plan.eval_steps));
+  }
   plan.warmup_steps = args.warmup_steps.steps(scale);
   if (args.max_duration && args.max_duration->is_time()) plan.max_seconds = args.max_duration->value();
   return plan;

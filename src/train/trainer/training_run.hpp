@@ -88,6 +88,7 @@ class TrainingRun final : train::ElasticPart {
   bool time_is_up() const;
   double train_seconds() const;
   std::string best_saved() const;
+  bool is_best_saved() const;
   void note_best_checkpoint();
   void load_best();
   TrainOutput finish();

@@ -155,12 +155,30 @@ void TrainingRun::save() {
   call(&TrainerCallback::on_save);
 }
 
+/// Whether this step's evaluation is better than those of all checkpoints so far. transformers compares it
+/// with all evaluations, and then has no checkpoint to load, or an earlier one, if a better one was not
+/// saved.
+bool TrainingRun::is_best_saved() const {
+  if (!metric_of_step_) return false;
+  const bool greater = greater_metric_is_better(impl_.args);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double best = greater ? -kInfinity : kInfinity;
+  const std::string saved = best_saved();
+  const std::string name = best_metric_name(impl_.args).value_or("");
+  for (const auto& entry : impl_.state.log_history) {
+    if (checkpoint_name(entry.step) != saved) continue;
+    if (const auto value = entry.find(name)) best = *value;
+  }
+  return greater ? *metric_of_step_ > best : *metric_of_step_ < best;
+}
+
 /// The folder may also have checkpoints of another run, of the same steps.
 void TrainingRun::note_best_checkpoint() {
   TrainerState& state = impl_.state;
   if (!state.best_global_step) return;
-  const bool is_now = *state.best_global_step == state.global_step;
   const auto written = written_.find(*state.best_global_step);
+  const bool is_now =
+      *state.best_global_step == state.global_step || (written == written_.end() && is_best_saved());
   if (!is_now && written == written_.end()) return;
   const std::filesystem::path folder =
       is_now ? std::filesystem::path(impl_.args.output_dir) / checkpoint_name(state.global_step)

@@ -140,6 +140,40 @@ TEST(BestModel, IsTheBestOfThoseThatWereSaved) {
   }
 }
 
+/// The best evaluation, the first one, is not saved; nor is that of a checkpoint ever as good.
+TEST(BestModel, IsTheBestOfThoseThatWereSavedAfterABetterOne) {
+  const TemporaryFolder folder;
+  TrainingArguments args = best_at_end(folder);
+  args.eval_strategy = IntervalStrategy::steps, args.save_strategy = SaveStrategy::steps;
+  args.eval_steps = 1, args.save_steps = 2, args.save_total_limit = 2;
+  const auto run = [&](std::int64_t stop_at, const std::vector<double>& scores) {
+    return train_on(1, args, [&](const Accelerator&) {
+      TrainerComponents parts{.model = small_model(),
+                              .train_dataset = samples(44),
+                              .eval_dataset = samples(5),
+                              .compute_metrics = std::make_shared<Scripted>(scores)};
+      if (stop_at > 0) parts.callbacks.push_back(std::make_shared<testing::StopAt>(stop_at));
+      return parts;
+    });
+  };
+  // Of the steps 2, 4, 6 and 8, the third is the best.
+  EXPECT_TRUE(run(4, {9, 1, 5, 2}).output.preempted);
+  const Outcome outcome = run(0, {5, 3, 5, 2, 0});
+  EXPECT_EQ(outcome.state.best_global_step, 1);
+  const auto best = load_file(folder / "out/checkpoint-6/model.safetensors").tensors;
+  EXPECT_TRUE(at::equal(outcome.weights[0], best.at("0.weight")));
+}
+
+TEST(BestModel, NeedsAnEvaluationAtEachCheckpointOfFractions) {
+  const TemporaryFolder folder;
+  TrainingArguments args = best_at_end(folder);
+  args.eval_strategy = IntervalStrategy::steps, args.save_strategy = SaveStrategy::steps;
+  args.eval_steps = Duration(0.1), args.save_steps = Duration(0.2), args.max_steps = 25;
+  EXPECT_THROWS(train_best_first(args, 0), UsageError, "of 25 steps", "every 5 steps", "every 3 steps");
+  args.max_steps = 20;
+  EXPECT_EQ(train_best_first(args, 0).output.global_step, 20);
+}
+
 /// An earlier run has left the checkpoint of the step that is the best one now, which this run does not save.
 TEST(BestModel, IsNeverOneOfAnotherRunInTheSameFolder) {
   const TemporaryFolder folder;
