@@ -163,6 +163,11 @@ TEST_F(Cifar, AKilledTrainingResumesAsIfUninterrupted) {
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_EQ(count_lines_with(resumed.out, "resumed from "), 1) << resumed.out;
   EXPECT_EQ(read_file(file("whole/model.safetensors")) == read_file(file("killed/model.safetensors")), true);
+  // As many others are not the images of the checkpoint.
+  write("data_batch_1.bin", cifar_records(100, 7));
+  const Finished others = start_alone(resumable + Words{"--epochs", "3"})->wait();
+  EXPECT_EQ(others.status, 1) << others.out;
+  EXPECT_TRUE(contains_all(others.err, {"data set", "200 images", "pixels"}));
 }
 
 TEST_F(Cifar, WithoutATestBatchAPartOfTheImagesIsTestedOn) {

@@ -49,12 +49,43 @@ std::array<std::int64_t, 3> part_sizes(std::int64_t count, bool own_test, const 
       train, validation, own_test ? "" : fmt::format(" and {} for the test", test)));
 }
 
-/// Keeps bytes as bytes until a batch is normalized: a quarter of the memory.
+/// Images in memory, which a training that is resumed must find again: as many others are other ones.
+class ImagesInMemory final : public Dataset {
+ public:
+  /// Keeps bytes as bytes until a batch is normalized: a quarter of the memory.
+  ImagesInMemory(const Batch& batch, std::int64_t white)
+      : tensors_(Batch{{"image", scaled(batch["image"], white)}, {"label", batch["label"]}}),
+        fingerprint_(fmt::format("{} images (pixels {}, labels {})", batch.size(), sum_of(batch["image"]),
+                                 sum_of(batch["label"]))) {}
+
+  std::int64_t size() const override { return tensors_.size(); }
+  lockstep::Example get(std::int64_t index, const lockstep::SampleContext& context) const override {
+    return tensors_.get(index, context);
+  }
+  Batch get_batch(std::span<const std::int64_t> indices,
+                  std::span<const lockstep::SampleContext> contexts) const override {
+    return tensors_.get_batch(indices, contexts);
+  }
+  std::string fingerprint() const override { return fingerprint_; }
+
+ private:
+  static at::Tensor scaled(const at::Tensor& images, std::int64_t white) {
+    constexpr std::int64_t kLargestByte = 255;
+    return white == kLargestByte ? images : images.to(torch::kFloat) / white;
+  }
+
+  /// Of whole numbers, each row with its place as its weight.
+  static std::int64_t sum_of(const at::Tensor& rows) {
+    const at::Tensor sums = rows.reshape({rows.size(0), -1}).sum(1, /*keepdim=*/false, torch::kLong);
+    return (sums * torch::arange(1, rows.size(0) + 1)).sum().item<std::int64_t>();
+  }
+
+  lockstep::TensorDataset tensors_;
+  std::string fingerprint_;
+};
+
 std::shared_ptr<const Dataset> dataset_of(const Batch& batch, std::int64_t white) {
-  constexpr std::int64_t kLargestByte = 255;
-  at::Tensor images = batch["image"];
-  if (white != kLargestByte) images = images.to(torch::kFloat) / white;
-  return std::make_shared<lockstep::TensorDataset>(Batch{{"image", images}, {"label", batch["label"]}});
+  return std::make_shared<ImagesInMemory>(batch, white);
 }
 
 fs::path data_folder(const Options& options) {
