@@ -1,11 +1,12 @@
 // What a step and its memory cost where weights, gradients and optimizer state are sharded, beside
-// DistributedDataParallel: fully_shard_benchmark [LAYERS [WIDTH [checkpoint]]]
+// DistributedDataParallel: fully_shard_benchmark [LAYERS [WIDTH [checkpoint | times]]]
 //
 //     lockstep run --nproc-per-node 2 build/tests/fully_shard_benchmark 12 256
 //
 // The kinds take turns in the same processes; memory is what the heap's live blocks (mallinfo2) and the
-// resident shared memory are at most. "checkpoint": all with activation checkpointing. The allocator is tuned
-// as an Accelerator tunes it.
+// resident shared memory are at most. "checkpoint": all with activation checkpointing. "times": the
+// milliseconds of each step instead, also of steps without communication. The allocator is tuned as an
+// Accelerator tunes it.
 
 #include <malloc.h>
 #include <torch/types.h>
@@ -103,7 +104,8 @@ std::function<void()> step_of(std::shared_ptr<Wrapped> model, int rank) {
 int run(int argc, char** argv) {
   const std::int64_t layers = argc > 1 ? std::stoll(argv[1]) : 12;
   const std::int64_t width = argc > 2 ? std::stoll(argv[2]) : 256;
-  const bool checkpoint = argc > 3 && std::string(argv[3]) == "checkpoint";
+  const std::string how = argc > 3 ? argv[3] : "";
+  const bool checkpoint = how == "checkpoint";
   lockstep::tune_malloc(lockstep::process_environment());
   const auto group = lockstep::ProcessGroup::init(lockstep::World::from_environment());
   std::vector<Kind> kinds;
@@ -130,6 +132,16 @@ int run(int argc, char** argv) {
                      group.rank());
     });
   }
+  if (how == "times") {
+    add("alone", [&] {
+      auto model = std::make_shared<Ddp>(make_model(layers, width, false), group);
+      auto step = step_of(model, group.rank());
+      return [model, step] {
+        const auto alone = model->no_sync();
+        step();
+      };
+    });
+  }
   for (int round = 0; round < kRounds; ++round) {
     for (auto& kind : kinds) {
       group.barrier();
@@ -141,6 +153,12 @@ int run(int argc, char** argv) {
     }
   }
   if (group.rank() > 0) return 0;
+  if (how == "times") {
+    for (const auto& kind : kinds) {
+      for (const double time : kind.times) std::cout << kind.name << ": " << time << '\n';
+    }
+    return 0;
+  }
   const auto median = [](std::vector<double> values) {
     std::nth_element(values.begin(), values.begin() + kRounds / 2, values.end());
     return values[kRounds / 2];

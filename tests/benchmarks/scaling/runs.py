@@ -18,6 +18,9 @@ from scaling import step
 MODELS = {  # Bytes of the gradients of each layer in the order of forward, as tests/benchmarks/ddp_models.cpp makes them.
     "mlp": (4 * (1024 * 1024 + 1024),) * 8,
 }
+# FSDP: a GPT-2 of fully_shard.cpp, of which the embeddings and the last norm are the root, and each block is a unit.
+BLOCKS, WIDTH, VOCABULARY, PLACES = 12, 256, 1000, 64
+MODELS["gpt2"] = (4 * WIDTH * (VOCABULARY + PLACES + 2), *[4 * (12 * WIDTH**2 + 13 * WIDTH)] * BLOCKS)
 ROUNDS, STEPS = 2, 10
 OPTIMIZER_SHARE = 0.15  # Of a step that computes alone; forward is a third of the rest.
 RATE = "1gbit"
@@ -41,6 +44,8 @@ def between(points):
 
 def computed(run):
     """The step's seconds, of the model."""
+    if run["model"] == "gpt2":
+        return computed_fsdp(run)
     if run["hosts"] == 1:
         cluster = step.Cluster(run["ranks"], step.Link(0, 1e12), step.Link(0, 1e12), overlaps=False)
         cost = between([tuple(point) for point in run["collectives"]]) if run["ranks"] > 1 else None
@@ -51,16 +56,46 @@ def computed(run):
     return max(step.finish_times(tasks).values())
 
 
+def computed_fsdp(run):
+    """Each rank steps its own part of the weights."""
+    work = work_of(run)
+    work = step.Work(work.forward, work.backward, work.optimizer / run["ranks"], work.layers)
+    cluster, cost = step.Cluster(run["ranks"], step.Link(0, 1e12), step.Link(0, 1e12), overlaps=False), None
+    if run["hosts"] > 1:
+        cable = step.Link(run["latency"], RATES[run["rate"]] * PAYLOAD)
+        cluster = step.Cluster(1, cable, cable)
+    elif run["ranks"] > 1:
+        measured = {what: between([tuple(point) for point in run["collectives"][what]]) for what in ("gather", "scatter")}
+
+        def cost(what, size):
+            return measured[what](size)
+    return max(step.finish_times(step.fsdp(work, cluster, run["ranks"], "ring", cost=cost, keeps_first=True)).values())
+
+
 def steps(prefix, build, ranks, flags, model, nodes=("",)):
     """Seconds of each step, as rank 0 prints them."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "LOCKSTEP_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}
     program = [str(build / "tests/ddp_step"), "--model", model, "--steps", str(STEPS), "--warmup", "4", *flags]
+    return [float(line.split()[-1]) / 1000 for line in output_of(prefix, build, ranks, program, nodes).splitlines()]
+
+
+def fsdp_steps(prefix, build, ranks, nodes=("",)):
+    """{"alone" or "full shard": seconds of each step}. The kinds take turns in one run."""
+    program, found = [str(build / "tests/fully_shard_benchmark"), str(BLOCKS), str(WIDTH), "times"], {}
+    for line in output_of(prefix, build, ranks, program, nodes).splitlines():
+        kind, milliseconds = line.rsplit(": ", 1)
+        found.setdefault(kind, []).append(float(milliseconds) / 1000)
+    return found
+
+
+def output_of(prefix, build, ranks, program, nodes):
+    """What the first node's launcher prints."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "LOCKSTEP_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}
     jobs = [subprocess.Popen([*prefix(number), str(build / "bin/lockstep"), "run", "--nproc-per-node", str(ranks), *words_of(number, len(nodes)), *program],
                              env=environment, text=True, stdout=subprocess.PIPE) for number in range(len(nodes))]
     texts = [job.communicate(timeout=300)[0] for job in jobs]
     if any(job.returncode for job in jobs):
         raise RuntimeError(f"a job of {len(nodes)} launchers ended with {[job.returncode for job in jobs]}")
-    return [float(line.split()[-1]) / 1000 for line in texts[0].splitlines()]
+    return texts[0]
 
 
 def words_of(number, nodes):
@@ -69,11 +104,11 @@ def words_of(number, nodes):
     return ["--nnodes", str(nodes), "--node-rank", str(number), "--master-addr", "10.78.0.1"]
 
 
-def collectives(build, ranks):
-    """Measured (bytes, seconds) of all-reduces."""
+def collectives(build, ranks, name="all_reduce"):
+    """Measured (bytes, seconds) of one kind."""
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "table.json")
-        subprocess.run([str(build / "bin/lockstep"), "run", "--nproc-per-node", str(ranks), str(build / "bin/lockstep-bench"), "--min-bytes", "1M",
+        subprocess.run([str(build / "bin/lockstep"), "run", "--nproc-per-node", str(ranks), str(build / "bin/lockstep-bench"), "--collective", name, "--min-bytes", "1M",
                         "--max-bytes", "64M", "--step-factor", "4", "--iterations", "8", "--json", output],
                        check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, timeout=300)
         with open(output, encoding="utf-8") as file:
@@ -96,9 +131,24 @@ def on_one_host(build, model, ranks):
         whole += steps(lambda _: [], build, ranks, ["--view"], model)
         if ranks > 1:
             points.append(collectives(build, ranks))
-    medians = [(column[0][0], statistics.median(seconds for _, seconds in column)) for column in zip(*points)]
     return {"what": f"{model}, {ranks} rank{'s' * (ranks > 1)} on one host", "model": model, "hosts": 1, "ranks": ranks,
-            "alone": statistics.median(alone), "collectives": medians, **summary(whole)}
+            "alone": statistics.median(alone), "collectives": medians_of(points), **summary(whole)}
+
+
+def medians_of(points):
+    return [(column[0][0], statistics.median(seconds for _, seconds in column)) for column in zip(*points)]
+
+
+def sharded_on_one_host(build, ranks):
+    whole, alone, points = [], [], {"gather": [], "scatter": []}
+    for _ in range(ROUNDS):
+        found = fsdp_steps(lambda _: [], build, ranks)
+        alone += found["alone"]
+        whole += found["full shard"]
+        for what, name in (("gather", "all_gather"), ("scatter", "reduce_scatter")):
+            points[what].append(collectives(build, ranks, name) if ranks > 1 else [])
+    return {"what": f"FSDP of gpt2, {ranks} rank{'s' * (ranks > 1)} on one host", "model": "gpt2", "hosts": 1, "ranks": ranks,
+            "alone": statistics.median(alone), "collectives": {what: medians_of(rounds) for what, rounds in points.items()}, **summary(whole)}
 
 
 ECHO = """import socket
@@ -155,11 +205,28 @@ def on_two_hosts(build, model):
         hosts.end()
 
 
+def sharded_on_two_hosts(build):
+    hosts = Hosts()
+    try:
+        latency, whole, alone = hosts.latency(), [], []
+        for _ in range(ROUNDS):
+            found = fsdp_steps(hosts.enter, build, 1, nodes=("a", "b"))
+            alone += found["alone"]
+            whole += found["full shard"]
+        return {"what": f"FSDP of gpt2, one rank on each of two hosts, {RATE[0]} Gbit/s", "model": "gpt2", "hosts": 2, "ranks": 2, "rate": RATE,
+                "latency": latency, "alone": statistics.median(alone), **summary(whole)}
+    finally:
+        hosts.end()
+
+
 def measured(build):
     """What results/scaling.json holds."""
     watch = machine.Watch()
-    two = [on_two_hosts(build, "mlp")] if os.geteuid() == 0 else []
-    found = [on_one_host(build, "mlp", ranks) for ranks in (1, 2, 4)] + two
+    may_make_hosts = os.geteuid() == 0
+    found = [on_one_host(build, "mlp", ranks) for ranks in (1, 2, 4)]
+    found += [on_two_hosts(build, "mlp")] if may_make_hosts else []
+    found += [sharded_on_one_host(build, ranks) for ranks in (1, 2, 4)]
+    found += [sharded_on_two_hosts(build)] if may_make_hosts else []
     described = machine.describe()
     return {"sentence": sentence(described, watch.others()), "runs": found}
 

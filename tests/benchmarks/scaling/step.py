@@ -140,16 +140,19 @@ def ddp(work, cluster, ranks, shape, slow=1.0, cost=None, first=MEBIBYTE, most=2
     return tasks + [Task("optimizer", "processor", work.optimizer * slow, (last, *reduced))]
 
 
-def fsdp(work, cluster, ranks, shape, slow=1.0):
+def fsdp(work, cluster, ranks, shape, slow=1.0, cost=None, keeps_first=False):
     """Weights divided among all ranks: each layer is gathered before its forward and again before its backward, one layer
-    ahead, and its gradients are reduce-scattered. `work.layers` has the bytes of the weights; gradients are as large."""
+    ahead, and its gradients are reduce-scattered. `work.layers` has the bytes of the weights; gradients are as large.
+    `cost("gather" or "scatter", bytes)` replaces the formula. `keeps_first`: the first layer is not gathered again, as the root
+    of a model."""
     network = "network" if cluster.overlaps else "processor"
     count, whole = len(work.layers), sum(work.layers)
-    cost = [half(cluster, ranks, size, shape) for size in work.layers]
+    cost = cost or (lambda _, size: half(cluster, ranks, size, shape))
     tasks = []
 
     def gather(what, layer, after):
-        tasks.append(Task(f"{what} {layer}", network, cost[layer], after))
+        kept = what == "again" and layer == 0 and keeps_first
+        tasks.append(Task(f"{what} {layer}", network, 0.0 if kept else cost("gather", work.layers[layer]), after))
 
     gather("gather", 0, ())
     for layer, size in enumerate(work.layers):
@@ -164,7 +167,7 @@ def fsdp(work, cluster, ranks, shape, slow=1.0):
             gather("again", layer - 1, (f"backward {layer + 1}",) if layer + 1 < count else ())
         before = (f"backward {layer + 1}",) if layer + 1 < count else (f"forward {count - 1}",)
         tasks.append(Task(f"backward {layer}", "processor", work.backward * slow * work.layers[layer] / whole, (f"again {layer}", *before)))
-        tasks.append(Task(f"scatter {layer}", network, cost[layer], (f"backward {layer}",)))
+        tasks.append(Task(f"scatter {layer}", network, cost("scatter", work.layers[layer]), (f"backward {layer}",)))
     return tasks + [Task("optimizer", "processor", work.optimizer * slow, ("backward 0", "scatter 0"))]
 
 

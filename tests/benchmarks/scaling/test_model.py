@@ -60,6 +60,13 @@ class Steps(unittest.TestCase):
         self.assertEqual(step.buckets((4.0,) * 8, 1, 25), [4.0, 28.0])
         self.assertEqual(step.buckets((4.0,) * 9, 1, 25), [4.0, 28.0, 4.0])
 
+    def test_fsdp_without_overlap_gathers_all_twice_but_a_first_layer_that_is_kept(self):
+        cluster = step.Cluster(8, FAST, SLOW, overlaps=False)
+        price = {"gather": 1.0, "scatter": 10.0}
+        for kept in (False, True):
+            tasks = step.fsdp(WORK, cluster, 16, "ring", cost=lambda what, _: price[what], keeps_first=kept)
+            self.assertAlmostEqual(seconds(tasks), WORK.computes() + 20 - kept + 100)
+
     def test_fsdp_is_bound_by_the_larger_of_network_and_processor(self):
         slow_network = step.Cluster(8, FAST, step.Link(0, 1e8))
         tasks = step.fsdp(WORK, slow_network, 16, "ring")
