@@ -122,18 +122,23 @@ def overview(rows, note):
     return drawing.svg()
 
 
+def scaled(ratio):
+    """Twice as long is as far from the middle as half as long."""
+    return math.log(max(ratio, 1e-6))
+
+
 def changes(rows, note):
     """A point for each row: the second build's time relative to the first's."""
     drawing = Drawing("The second build relative to the first (right of the line: worse)", wrapped(note))
     left = MARGIN + max(width_of(row["what"]) for row in rows) + 12
-    reach = max(0.05, *(abs(edge - 1) for _, ratio in rows_with_changes(rows) for edge in (ratio["p10"], ratio["p90"])))
+    reach = max(0.05, *(abs(scaled(edge)) for _, ratio in rows_with_changes(rows) for edge in (ratio["p10"], ratio["p90"])))
     top = drawing.y
     bottom = top + LINE * len(rows) + 4
 
     def place(value):
-        return left + PLOT * (value - 1 + reach) / (2 * reach)
+        return left + PLOT * (scaled(value) + reach) / (2 * reach)
 
-    for tick in (1 - reach, 1, 1 + reach):
+    for tick in (math.exp(-reach), 1, math.exp(reach)):
         drawing.line(place(tick), top, place(tick), bottom, "one" if tick == 1 else "grid")
         drawing.text(place(tick), bottom + 16, f"{tick:.2f}", "small", 12, "middle")
     for row, ratio in rows_with_changes(rows):
