@@ -96,6 +96,7 @@ void Agent::run_round(const Assignment& assignment) {
     report_ended_ranks();
     round_->start_replacements();
   }
+  round_->kill_spares();
   // The ranks' output is shown before anything is reported about their end.
   forwarder_.flush();
   held_stop_.reset();
@@ -218,14 +219,14 @@ void Agent::on_child_ended() {
 /// The coordinator decides what becomes of them.
 void Agent::report_ended_ranks() {
   if (!round_ || !replaces_ranks()) return;
-  for (const auto& [process, record] : round_->take_ended())
-    send(RankEnded{spec_.assignment.round, process, record});
+  for (const auto& ended : round_->take_ended()) send(ended);
 }
 
 void Agent::on_replace(const ReplaceRank& replace) {
   if (!round_ || replace.round != spec_.assignment.round || round_->is_stopping()) return;
-  spec_.processes[replace.rank - spec_.assignment.first_rank] = replace.process;
   round_->replace(replace);
+  if (replace.is_spare) return;
+  spec_.processes[replace.rank - spec_.assignment.first_rank] = replace.process;
   if (metrics_ != nullptr) metrics_->count_recovery();
 }
 

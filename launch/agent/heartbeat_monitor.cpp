@@ -29,24 +29,31 @@ milliseconds since(std::int64_t beat_time) {
 HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& assignment, int ranks,
                                    std::string node)
     : folder_(fmt::format("{}/heartbeats_{}", folder, assignment.round)),
-      ranks_(ranks),
       first_rank_(assignment.first_rank),
       node_(std::move(node)) {
   std::error_code ignored;  // The first file gives a better error.
   std::filesystem::create_directories(folder_, ignored);
-  for (int rank = 0; rank < ranks; ++rank) make_heartbeat_file(file(rank));
+  for (int rank = 0; rank < ranks; ++rank) {
+    files_.push_back(fmt::format("{}/{}", folder_, rank));
+    make_heartbeat_file(file(rank));
+  }
 }
 
 HeartbeatMonitor::~HeartbeatMonitor() {
-  for (int rank = 0; rank < ranks_; ++rank) {
-    unlink(file(rank).c_str());
-    unlink(stacks_file(file(rank)).c_str());
+  for (const auto& file : files_) {
+    unlink(file.c_str());
+    unlink(stacks_file(file).c_str());
   }
 }
 
 void HeartbeatMonitor::renew_file(int local_rank) const {
   unlink(file(local_rank).c_str());
   make_heartbeat_file(file(local_rank));
+}
+
+void HeartbeatMonitor::use_file_of_spare(int local_rank, int process) {
+  unlink(file(local_rank).c_str());
+  files_[static_cast<std::size_t>(local_rank)] = file_of_spare(local_rank, process);
 }
 
 std::vector<StackTarget> HeartbeatMonitor::stack_targets(const std::vector<Worker>& workers) const {
@@ -80,8 +87,8 @@ std::vector<RankStatus> HeartbeatMonitor::statuses(const std::vector<Worker>& wo
 
 std::optional<std::uint64_t> HeartbeatMonitor::best_step() const {
   std::optional<std::uint64_t> best;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const auto record = read_heartbeat(file(rank));
+  for (const auto& file : files_) {
+    const auto record = read_heartbeat(file);
     if (record) best = std::max(best.value_or(0), record->step);
   }
   return best;

@@ -27,11 +27,17 @@ class HeartbeatMonitor {
   HeartbeatMonitor& operator=(const HeartbeatMonitor&) = delete;
 
   /// The value of LOCKSTEP_HEARTBEAT_FILE for the rank.
-  std::string file(int local_rank) const { return folder_ + "/" + std::to_string(local_rank); }
+  const std::string& file(int local_rank) const { return files_[static_cast<std::size_t>(local_rank)]; }
+  /// That of a spare, which is not read until the spare takes its rank's place.
+  std::string file_of_spare(int local_rank, int process) const {
+    return folder_ + "/" + std::to_string(local_rank) + "." + std::to_string(process);
+  }
 
   /// Before another process of the rank is started: the beats of the one before are not its own. Throws
   /// lockstep::Error.
   void renew_file(int local_rank) const;
+  /// The spare has taken its rank's place.
+  void use_file_of_spare(int local_rank, int process);
 
   /// The current status of the ranks, for the coordinator.
   std::vector<RankStatus> statuses(const std::vector<Worker>& workers) const;
@@ -44,7 +50,8 @@ class HeartbeatMonitor {
 
  private:
   std::string folder_;
-  int ranks_;
+  /// By local rank.
+  std::vector<std::string> files_;
   int first_rank_;
   std::string node_;
 };

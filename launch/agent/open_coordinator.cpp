@@ -140,9 +140,10 @@ CoordinatorOptions coordinator_options(const LaunchConfig& config, const net::Ho
           .close_timeout = config.times.close_timeout,
           .heartbeat_timeout = config.heartbeat_timeout,
           .how_to_join = how_to_join(config, endpoint),
-          .recovery = {.max_recoveries = config.options.max_recoveries,
-                       .park_timeout =
-                           std::chrono::milliseconds(std::llround(config.options.recovery_timeout * 1000))}};
+          .recovery = {
+              .max_recoveries = config.options.max_recoveries,
+              .park_timeout = std::chrono::milliseconds(std::llround(config.options.recovery_timeout * 1000)),
+              .spares = config.options.spares}};
 }
 
 std::unique_ptr<CoordinatorClient> host_coordinator(const LaunchConfig& config, net::FileDescriptor listener,

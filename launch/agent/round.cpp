@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "core/elastic/recovery_messages.hpp"
 #include "core/file_system.hpp"
 #include "core/host_name.hpp"
 #include "core/runtime/process_handle.hpp"
@@ -91,6 +90,7 @@ Round::~Round() {
     reap();
   }
   for (const auto& worker : workers_) supervisor_.reaper.release(worker.pid);
+  for (const auto& spare : spares_) supervisor_.reaper.release(spare.pid);
 }
 
 void Round::prepare() {
@@ -107,7 +107,9 @@ bool Round::start_next() {
   if (rank == static_cast<std::size_t>(config_.local_world_size) || stage_ != Stage::running) return false;
   workers_.push_back({.local_rank = static_cast<int>(rank)});
   try {
-    spawn(rank, "");
+    starting_ = rank;
+    starts_spare_ = false;
+    spawn(workers_.back(), monitor_->file(static_cast<int>(rank)), "");
   } catch (...) {
     workers_.pop_back();
     throw;
@@ -115,72 +117,12 @@ bool Round::start_next() {
   return true;
 }
 
-void Round::spawn(std::size_t index, const std::string& replaces) {
-  const int rank = workers_[index].local_rank;
-  file_system::make_folders(rank_folder(spec_, rank));
-  const ScopedBinding bound(config_.bindings.empty() ? CpuBinding{}
-                                                     : config_.bindings[static_cast<std::size_t>(rank)]);
-  Environment environment = worker_environment(config_, spec_, rank, environment_);
-  environment["LOCKSTEP_HEARTBEAT_FILE"] = monitor_->file(rank);
-  if (!replaces.empty()) environment[elastic::kReplacesVariable] = replaces;
-  const WorkerOutput output = open_output(config_, spec_, rank, forwarder_);
-  spawned_.emplace(worker_command(config_, rank), environment, [&] {
-    output.apply();
-    supervisor_.signals.restore_in_child();
-  });
-  workers_[index].pid = spawned_->pid();
-  starting_ = index;
-  supervisor_.reaper.guard(spawned_->pid());
-}
-
-std::vector<std::pair<int, ProcessFailure>> Round::take_ended() {
-  std::vector<std::pair<int, ProcessFailure>> result;
-  const auto kills = new_oom_kills();
-  for (const std::size_t rank : std::exchange(ended_, {}))
-    result.emplace_back(workers_[rank].process, record(workers_[rank], kills));
-  return result;
-}
-
-void Round::replace(const ReplaceRank& rank) { replacements_.push_back(rank); }
-
-void Round::start_replacements() {
-  while (!is_starting() && !replacements_.empty()) {
-    const ReplaceRank next = replacements_.front();
-    replacements_.erase(replacements_.begin());
-    const auto index = static_cast<std::size_t>(next.rank - spec_.assignment.first_rank);
-    Worker& worker = workers_.at(index);
-    // What it has left behind must not disturb its successor.
-    if (worker.left_processes) {
-      if (!config_.options.keep_daemons) killpg(worker.pid, SIGKILL);
-      replaced_.push_back(worker.pid);
-    }
-    if (first_failure_ == index) first_failure_.reset();
-    worker = {.local_rank = worker.local_rank, .process = next.process};
-    try {
-      monitor_->renew_file(worker.local_rank);
-      spawn(index, next.replaces);
-    } catch (const std::exception& error) {
-      forwarder_.console().say("rank {} cannot be started again: {}", next.rank, error.what());
-      worker.status = 1 << 8;
-      ended_.push_back(index);
-      return;
-    }
-  }
-}
-
-void Round::kill_rank(const KillRank& rank) {
-  Worker& worker = workers_.at(static_cast<std::size_t>(rank.rank - spec_.assignment.first_rank));
-  if (worker.process != rank.process || worker.status || worker.pid <= 0) return;
-  worker.killed = true;
-  killpg(worker.pid, SIGKILL);
-}
-
 bool Round::is_starting() {
   // Long enough for nearly every start, so that no extra turn of the event loop is needed.
   constexpr std::chrono::milliseconds kUsual{20};
   if (!spawned_) return false;
   // If it was stopped meanwhile, waitpid tells what became of it.
-  Worker& worker = workers_[starting_];
+  Worker& worker = starting();
   if (!worker.stopped) {
     try {
       if (!spawned_->has_begun(kUsual)) return true;
@@ -190,8 +132,7 @@ bool Round::is_starting() {
       if (worker.process > 0) {
         forwarder_.console().say("rank {} cannot be started again: {}",
                                  spec_.assignment.first_rank + worker.local_rank, error.what());
-        worker.status = error.exit_code() << 8;
-        ended_.push_back(starting_);
+        end_unstarted(worker, error.exit_code() << 8);
         return false;
       }
       workers_.pop_back();
@@ -209,6 +150,13 @@ bool Round::reap() {
   for (pid_t pid = 0; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
     asked_.erase(pid);
     const auto is_ended = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
+    if (const auto spare = std::ranges::find_if(spares_, is_ended); spare != spares_.end()) {
+      spare->status = status;
+      spare->ended = std::time(nullptr);
+      killpg(pid, SIGKILL);
+      supervisor_.reaper.release(pid);
+      continue;
+    }
     const auto found = std::ranges::find_if(workers_, is_ended);
     if (found == workers_.end()) continue;
     found->status = status;
@@ -303,6 +251,7 @@ void Round::begin_stopping() {
   if (stage_ != Stage::running) return;
   stage_ = Stage::stopping;
   replacements_.clear();
+  kill_spares();
   shutdown_deadline_ = net::Clock::now() + config_.shutdown_timeout;
 }
 
@@ -310,6 +259,7 @@ void Round::kill() {
   if (stage_ != Stage::killing) shutdown_deadline_ = net::Clock::now() + kKillTime;
   stage_ = Stage::killing;
   signal(SIGKILL, true);
+  kill_spares();
   if (!has_children()) return;
   for (const pid_t pid : orphans()) ::kill(pid, SIGKILL);
 }
@@ -330,7 +280,7 @@ std::vector<pid_t> Round::orphans() const {
   std::erase_if(result, [this](pid_t pid) {
     if (process_stat(pid).parent != getpid() || pid == supervisor_.reaper.pid()) return true;
     const auto is_rank = [&](const Worker& worker) { return worker.pid == pid && !worker.status; };
-    return std::ranges::any_of(workers_, is_rank) || !is_of_job(pid);
+    return std::ranges::any_of(workers_, is_rank) || std::ranges::any_of(spares_, is_rank) || !is_of_job(pid);
   });
   return result;
 }
@@ -454,7 +404,8 @@ std::optional<std::int64_t> Round::new_oom_kills() const {
 }
 
 ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> kills) const {
-  const std::string file = error_file(spec_, worker.local_rank);
+  const WorkerSpec spec = spec_of(worker);
+  const std::string file = error_file(spec, worker.local_rank);
   ProcessFailure result = record_for(worker.local_rank);
   result.pid = worker.pid;
   result.status = worker.status;
@@ -472,11 +423,11 @@ ProcessFailure Round::record(const Worker& worker, std::optional<std::int64_t> k
     const std::string lost = lost_peers(statuses(), result.rank);
     if (!lost.empty()) result.message += "\n" + lost;
   }
-  if (!hang_text_.empty() && &worker == &workers_[*first_failure_]) {
+  if (!hang_text_.empty() && first_failure_ && &worker == &workers_[*first_failure_]) {
     result.hung = true;
     result.message = hang_text_;
   }
-  add_stderr_tail(result, config_, spec_, forwarder_);
+  add_stderr_tail(result, config_, spec, forwarder_);
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -48,15 +49,18 @@ class Round {
 
   /// Reaps all children that have ended. Returns whether one of them is the round's first failure.
   bool reap();
-  /// Those ranks whose processes have ended since the last call: the number of the process, and its record.
-  std::vector<std::pair<int, ProcessFailure>> take_ended();
+  /// Those ranks and spares whose processes have ended since the last call.
+  std::vector<RankEnded> take_ended();
   /// Another process takes the place of the rank's, which has ended; what that left behind is killed. It is
-  /// started by start_replacements(), to be called after each event. If the program cannot be started, the
-  /// process is among the next ended ones.
+  /// started by start_replacements(), to be called after each event, unless it is a spare that was started
+  /// before. If the program cannot be started, the process is among the next ended ones. A spare is started
+  /// beside the rank.
   void replace(const ReplaceRank& rank);
   void start_replacements();
-  /// Kills that process, if it runs.
+  /// Kills that process, or that spare, if it runs.
   void kill_rank(const KillRank& rank);
+  /// No rank needs them any more.
+  void kill_spares();
   /// Forwards a signal that does not end ranks. SIGUSR1 and SIGUSR2 go to those processes of a rank that
   /// handle them, once there is one: they would end a program that is not ready yet.
   void pass_on(int signal_number);
@@ -82,7 +86,7 @@ class Round {
   std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }
 
   /// False also if they cannot be killed.
-  bool ranks_run() const { return (any_rank_runs() || !replacements_.empty()) && !abandoned_; }
+  bool ranks_run() const { return (any_rank_runs() || is_replacing()) && !abandoned_; }
   /// Asks processes that outlived the ranks to end. False if none is left, or if they cannot be killed.
   bool end_orphans();
 
@@ -106,7 +110,20 @@ class Round {
     bool reported = false;
   };
 
-  void spawn(std::size_t rank, const std::string& replaces);
+  /// `replaces`: see ReplaceRank; empty for the first process of a rank.
+  void spawn(Worker& worker, const std::string& heartbeat_file, const std::string& replaces);
+  /// The process that was started last.
+  Worker& starting();
+  bool is_replacing() const;
+  void start_spare(const ReplaceRank& rank);
+  /// Whether the rank has had a spare of that number, which now has its place, or has ended.
+  bool call_spare(const ReplaceRank& rank);
+  /// What the rank's last process has left behind must not disturb its successor.
+  void clear_place(std::size_t index);
+  /// A process that could not be started ends with this status.
+  void end_unstarted(Worker& worker, int status);
+  /// That of the worker's process.
+  WorkerSpec spec_of(const Worker& worker) const;
   /// Sends a signal to the process group of every running rank. `stopping`: it asks the ranks to end.
   void signal(int number, bool stopping);
   bool any_rank_runs() const;
@@ -137,6 +154,10 @@ class Round {
   /// The rank that was started last, until its program has begun, and its index.
   std::optional<SpawnedProcess> spawned_;
   std::size_t starting_ = 0;
+  bool starts_spare_ = false;
+  /// Those that wait, or have ended and are to be reported; and the ranks and numbers of those that were.
+  std::list<Worker> spares_;
+  std::set<std::pair<int, int>> ended_spares_;
   /// The ranks, by index, that have ended since take_ended(); processes to be started; and the groups of
   /// those that were replaced.
   std::vector<std::size_t> ended_;

@@ -339,6 +339,10 @@ LaunchConfig make_config(const Parsed& parsed, const Environment& environment) {
   config.shutdown_timeout = milliseconds_of(shutdown_seconds(parsed, environment));
   config.bindings = cpu_bindings(options, config.local_world_size, environment);
   config.heartbeat_timeout = milliseconds_of(options.heartbeat_timeout);
+  if (options.spares > 0 && options.max_recoveries == 0)
+    throw formatted<UsageError>(
+        "--spares {}: a spare replaces a lost rank, which --max-recoveries N allows: give both, or none.",
+        options.spares);
   config.restart_backoff = milliseconds_of(options.restart_backoff);
   config.metrics = metrics_address(options);
   config.end_signals = parse_signals(options.signals_to_handle, config.notices);

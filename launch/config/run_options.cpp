@@ -139,6 +139,10 @@ void add_host_options(Table& table) {
            "Seconds that a rank has to leave its training after another one was lost; then it is killed and "
            "replaced too.",
            metavar("SECONDS"), between(0.1, 3600), full_name_only())
+      .add("spares", &RunOptions::spares,
+           "With --max-recoveries: how many ranks of each node, its first ones, have a process that has done "
+           "their set-up already and waits, so that it replaces them at once. It needs a rank's memory.",
+           metavar("N"), at_least(0), full_name_only())
       .add("metrics-port", &RunOptions::metrics_port,
            "Serve Prometheus's metrics of this node's ranks by HTTP at this port, path /metrics. 0: a free "
            "port, which is printed.",

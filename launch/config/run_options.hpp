@@ -61,6 +61,7 @@ struct RunOptions {
   double restart_backoff = 1.0;
   int max_recoveries = 0;
   double recovery_timeout = 10.0;
+  int spares = 0;
   /// nullopt: no metrics are served.
   std::optional<int> metrics_port;
   std::string metrics_address = "127.0.0.1";

@@ -71,7 +71,7 @@ class SpawnedProcess {
 struct Worker {
   int local_rank = 0;
   pid_t pid = 0;
-  /// The number of the rank's process: how often it was replaced.
+  /// The number of the rank's process, 0 for the first; spares are counted too.
   int process = 0;
   /// The wait status; nullopt while it runs.
   std::optional<int> status = {};

@@ -290,11 +290,14 @@ void Coordinator::detect_hangs(Time now) {
   next_look_ = now + kLookInterval;
   const auto found = hang_detector_.look(ranks);
   if (!found) return;
+  const auto rank = choose_hung_rank(found->hang, ranks);
+  const bool is_known = rank && std::ranges::count(found->hang.stuck, *rank) > 0;
+  if (found->ends_job && is_known && recovery_ && recovery_->on_hang(*rank, found->hang.text)) return;
   broadcast(HangFound{.round = round_,
                       .text = found->hang.text,
                       .ends_job = found->ends_job,
                       .limit = options_.heartbeat_timeout,
-                      .rank = choose_hung_rank(found->hang, ranks),
+                      .rank = rank,
                       .stuck = found->hang.stuck});
 }
 

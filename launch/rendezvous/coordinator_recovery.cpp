@@ -53,6 +53,14 @@ void Coordinator::on_rank_report(const std::string& text, Time now) {
 
 void Coordinator::on_rank_ended(const Node& node, const RankEnded& ended, Time now) {
   ProcessFailure failure = ended.failure;
+  if (ended.is_spare) {
+    if (phase_ != Phase::running || !recovery_) return;
+    if (recovery_->is_recovering()) lost_.push_back(failure);
+    std::string how = failure.status ? describe_exit(*failure.status) : "could not be started";
+    if (!failure.message.empty()) how += ": " + failure.message.substr(0, failure.message.find('\n'));
+    recovery_->on_spare_ended({.rank = failure.rank, .process = ended.process}, how, now);
+    return stop_if_given_up();
+  }
   const bool in_order = failure.status == 0 || failure.status == kPreemptedExitCode << 8;
   if (phase_ != Phase::running || !recovery_) {
     if (!in_order) on_rank_failed(node, {ended.round, failure});

@@ -202,8 +202,8 @@ void visit_fields(auto& form, RankStatus& message) {
 LOCKSTEP_FIELDS(ProcessFailure, rank, local_rank, pid, node, host, time, program, status, stopped, killed,
                 message, error, error_file, oom_kills, peak_memory, hung, is_secondary, log_file, last_lines);
 LOCKSTEP_FIELDS(RankFailed, round, failure);
-LOCKSTEP_FIELDS(RankEnded, round, process, failure);
-LOCKSTEP_FIELDS(ReplaceRank, round, rank, process, replaces);
+LOCKSTEP_FIELDS(RankEnded, round, process, failure, is_spare);
+LOCKSTEP_FIELDS(ReplaceRank, round, rank, process, replaces, is_spare);
 LOCKSTEP_FIELDS(KillRank, round, rank, process);
 LOCKSTEP_FIELDS(RoundEnded, round, ok, preempted, step, failures);
 LOCKSTEP_FIELDS(StatusReport, round, ranks);

@@ -66,6 +66,8 @@ struct RankEnded {
   /// The number of the rank's process: how often it was replaced before.
   int process = 0;
   ProcessFailure failure = {};
+  /// It was a spare that had not taken its rank's place.
+  bool is_spare = false;
 };
 
 /// No process of that round is left on the node.
@@ -149,7 +151,7 @@ struct StopRound {
   bool stacks_first = false;
 };
 
-/// Starts another process of a rank, whose process has ended.
+/// Starts another process of a rank, whose process has ended; a spare of that number takes its place instead.
 struct ReplaceRank {
   static constexpr const char* kType = "replace_rank";
   int round = 0;
@@ -157,6 +159,8 @@ struct ReplaceRank {
   int process = 0;
   /// The value of LOCKSTEP_REPLACES for it.
   std::string replaces = {};
+  /// It waits beside the rank's process, which has not ended.
+  bool is_spare = false;
 };
 
 /// Kills that process of a rank.

@@ -33,6 +33,7 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
     return actions_.say(error.what());
   }
   if (report.process.rank < 0 || report.process.rank >= ranks_) return;
+  if (!is_same_program(report)) return;
   switch (report.what) {
     case RankReport::What::begun:
       begun_.insert(report.process.rank);
@@ -42,10 +43,17 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
           kLongestSetUp * std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
       planner_.emplace(options_, std::vector<int>(static_cast<std::size_t>(ranks_), 0));
       for (const auto& rank : finished_) act(planner_->on_finished(1, rank), now);
+      if (is_on()) act(planner_->start_spares(), now);
       return;
-    case RankReport::What::refused:
-      return stop(fmt::format("{} has an error that a new process would repeat: {}",
-                              elastic::describe(report.process), report.why));
+    case RankReport::What::refused: {
+      const std::string why = fmt::format("{} has an error that a new process would repeat: {}",
+                                          elastic::describe(report.process), report.why);
+      // The ranks train on, and nobody else would say it.
+      if (report.generation == 0) actions_.say("lost ranks will not be replaced any more: " + why);
+      return stop(why);
+    }
+    case RankReport::What::ready:
+      return;
     case RankReport::What::suspect:
       if (planner_) act(planner_->on_suspect(report.generation, report.process, report.why, now), now);
       // Before all have begun, nobody can be the source of a state.
@@ -53,7 +61,7 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
         stop("not all ranks had begun their training");
       return;
     case RankReport::What::parked:
-      if (planner_) act(planner_->on_parked(report.generation, report.process, report.parked, now), now);
+      if (planner_) act(planner_->on_parked(report.generation, report.process, report.held, now), now);
       return;
     case RankReport::What::finished:
       // A training may have nothing to do, and end on one rank before another has begun it.
@@ -76,6 +84,33 @@ bool RoundRecovery::on_rank_ended(const elastic::RankProcess& process, const std
   return is_on();
 }
 
+void RoundRecovery::on_spare_ended(const elastic::RankProcess& process, const std::string& how, Time now) {
+  if (is_on()) act(planner_->on_lost(process, how, now), now);
+}
+
+bool RoundRecovery::on_hang(int rank, const std::string& text) {
+  if (!is_on()) return false;
+  // Then the planner has its own limits.
+  if (planner_->is_recovering()) return true;
+  actions_.say(fmt::format("{}: killing rank {} (--heartbeat-timeout)", text, rank));
+  actions_.kill({.round = round_, .rank = rank, .process = processes_[rank]});
+  return true;
+}
+
+/// A new process must be what the first one was: the same files, arguments and prepared objects.
+bool RoundRecovery::is_same_program(const RankReport& report) {
+  if (report.program.empty()) return true;
+  const auto [first, is_new] = programs_.emplace(report.process.rank, report.program);
+  if (is_new) return true;
+  const std::string difference = elastic::difference_of_programs(first->second, report.program);
+  if (difference.empty()) return true;
+  const std::string why = fmt::format("{} is not the program that the rank began with: {}",
+                                      elastic::describe(report.process), difference);
+  actions_.say("lost ranks will not be replaced any more: " + why);
+  stop(why);
+  return false;
+}
+
 void RoundRecovery::on_timer(Time now) {
   if (is_on()) act(planner_->on_timer(now), now);
 }
@@ -87,6 +122,10 @@ void RoundRecovery::stop(const std::string& why) {
   if (is_over_) return;
   if (why_not_.empty()) why_not_ = why;
   write_over(why);
+  if (planner_) {
+    for (const auto& spare : planner_->spares())
+      actions_.kill({.round = round_, .rank = spare.rank, .process = spare.process});
+  }
   planner_.reset();
 }
 
@@ -117,11 +156,28 @@ void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
               actions_.kill({.round = round_, .rank = kill.process.rank, .process = kill.process.process});
             },
             [&](const elastic::Replace& replace) {
+              processes_[replace.process.rank] = replace.process.process;
               actions_.replace({.round = round_,
                                 .rank = replace.process.rank,
                                 .process = replace.process.process,
                                 .replaces = elastic::text_of(
                                     elastic::Replacement{replace.process.process, replace.generation})});
+            },
+            [&](const elastic::StartSpare& spare) {
+              const elastic::RankProcess& process = spare.process;
+              actions_.replace({.round = round_,
+                                .rank = process.rank,
+                                .process = process.process,
+                                .replaces = elastic::text_of(elastic::Replacement{process.process, 0}),
+                                .is_spare = true});
+            },
+            [&](const elastic::CallSpare& call) {
+              processes_[call.process.rank] = call.process.process;
+              actions_.write(elastic::call_key(call.process), std::to_string(call.generation));
+              actions_.replace({.round = round_, .rank = call.process.rank, .process = call.process.process});
+            },
+            [&](const elastic::TellOfSpare& tell) {
+              actions_.say(fmt::format("the spare {} {}", elastic::describe(tell.process), tell.text));
             },
             [&](const elastic::Publish& publish) {
               actions_.write(elastic::decision_key(publish.plan.generation),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -39,6 +40,11 @@ class RoundRecovery {
   void on_report(const std::string& text, Time now);
   /// The process of a rank has ended. True: the recovery deals with it. `how` completes "rank 1 ".
   bool on_rank_ended(const elastic::RankProcess& process, const std::string& how, Time now);
+  /// A spare has ended, which may have been called meanwhile. That is no failure of the job.
+  void on_spare_ended(const elastic::RankProcess& process, const std::string& how, Time now);
+  /// The job has made no progress for --heartbeat-timeout, because of that rank. True: the recovery deals
+  /// with it; the rank is killed, and replaced when it has ended. `text`: what is known of the hang.
+  bool on_hang(int rank, const std::string& text);
   /// The ranks are stopped, or the job ends.
   void stop(const std::string& why);
   void on_timer(Time now);
@@ -55,12 +61,17 @@ class RoundRecovery {
  private:
   void act(const elastic::PlannerActions& actions, Time now);
   void write_over(const std::string& why);
+  bool is_same_program(const elastic::RankReport& report);
 
   elastic::RecoveryOptions options_;
   int round_;
   int ranks_;
   Actions actions_;
   std::set<int> begun_;
+  /// By rank: what its first process has reported.
+  std::map<int, std::string> programs_;
+  /// By rank, for those that were replaced: the number of the process.
+  std::map<int, int> processes_;
   std::vector<elastic::RankProcess> finished_;
   std::optional<elastic::RecoveryPlanner> planner_;
   /// The ranks were told that nobody is replaced any more.

@@ -31,6 +31,10 @@ std::string PlannerLink::await(const std::string& key) {
   return store_->get(key);
 }
 
+elastic::Generation PlannerLink::await_call() {
+  return parse_number<elastic::Generation>(await(elastic::call_key(self_))).value_or(2);
+}
+
 elastic::Decision PlannerLink::await_decision(elastic::Generation generation) {
   return elastic::decision_from(await(elastic::decision_key(generation)));
 }

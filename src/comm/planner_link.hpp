@@ -22,6 +22,8 @@ class PlannerLink {
   const elastic::RankProcess& self() const noexcept { return self_; }
 
   void report(const elastic::RankReport& report);
+  /// A spare's wait for the generation for which it parks.
+  elastic::Generation await_call();
   /// What happens in `generation`, for which this rank has reported that it is parked.
   elastic::Decision await_decision(elastic::Generation generation);
   /// True: all ranks have finished `generation`. False: it was revoked, and others need this one.

@@ -114,7 +114,8 @@ ProcessGroup ProcessGroup::init(const World& world, const ProcessGroupOptions& o
   if (world.world_size == 1) return ProcessGroup(world.rank, world.world_size, Store::in_memory(), options);
   const auto [store, is_first] = next_job_store(world, options.join_timeout);
   if (const auto replacement = comm::replacement_of_this_process(); replacement && is_first)
-    return comm::join_generation(world.rank, world.world_size, store, replacement->generation, options);
+    return comm::join_generation(world.rank, world.world_size, store,
+                                 std::max<std::uint64_t>(replacement->generation, 2), options);
   return ProcessGroup(world.rank, world.world_size, store, options);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/group_observer.hpp"
+#include "comm/planner_link.hpp"
 #include "core/atomic_directory.hpp"
 #include "core/lease.hpp"
 #include "core/runtime/stop_signals.hpp"
@@ -93,7 +94,9 @@ Checkpoints::State::State(const Accelerator& the_accelerator, CheckpointOptions 
     } else {
       signals.emplace(std::initializer_list<int>{SIGUSR1});
     }
-    accelerator.on_main_process([this] { take_folder(); });
+    // A spare has a folder when it has a rank: the one before it may be writing there.
+    const auto replaced = comm::replacement_of_this_process();
+    if (!replaced || !replaced->is_spare()) accelerator.on_main_process([this] { take_folder(); });
   }
   accelerator.state_->elastic_parts.push_back(this);
 }
@@ -108,6 +111,7 @@ void Checkpoints::State::take_elastic_state(const nlohmann::json& state) {
   step = state.at("step").get<std::int64_t>();
   saved_step = state.at("saved_step").get<std::int64_t>();
   started_from = state.at("started_from").get<std::string>();
+  if (is_on() && !lease && accelerator.is_main_process()) take_folder();
 }
 
 void Checkpoints::State::take_folder() {

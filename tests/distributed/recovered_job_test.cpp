@@ -98,6 +98,40 @@ TEST_P(ALostRankIsReplaced, AndTheOthersKeepTheirProcessesAndAllBits) {
   EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), losses) << job.err;
 }
 
+class ASpareTakesALostRanksPlace : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Over, ASpareTakesALostRanksPlace, ::testing::Values("shm", "gloo"));
+
+TEST_P(ASpareTakesALostRanksPlace, AndTheOthersKeepTheirProcessesAndAllBits) {
+  const TemporaryFolder folder;
+  // So slow that a new spare is there at the next loss.
+  const Finished job = run_in(folder, 2,
+                              {"--losses", "3", "--ways", "k", "--losses-until", "90", "--backend",
+                               GetParam(), "--step-time", "60", "--seed", "2"},
+                              kRecover + Words{"--spares", "2"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  Trace found = trace_of(folder / "out", 2);
+  for (const int rank : {0, 1}) found = with_lost_lines(found, undisturbed(2, GetParam()), rank, 3);
+  EXPECT_TRUE(same_training(undisturbed(2, GetParam()), found));
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), 3) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "the spare "), 0) << job.err;
+  const auto processes = processes_in(folder / "out", 2);
+  // Those that trained, and as many spares that wait at the end as can be there.
+  EXPECT_GE(processes[0] + processes[1], 5U + 1U) << job.err;
+  EXPECT_LE(processes[0] + processes[1], 5U + 2U) << job.err;
+  EXPECT_EQ(count_files(folder / "checkpoints", ".tmp"), 0U);
+}
+
+/// What a new process cannot do in its set-up is found when the job begins, not at its first loss.
+TEST(ASpareOfAProgramThatMisusesRunElastic, IsNamedWithoutALoss) {
+  const TemporaryFolder folder;
+  const Finished job =
+      run_in(folder, 2, {"--misuse", "collective", "--step-time", "30"}, kRecover + Words{"--spares", "1"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_TRUE(contains_all(job.err, {"lost ranks will not be replaced any more: rank 0 (process 2)",
+                                     "its all_reduce before", "Move it into the body"}))
+      << job.err;
+}
+
 /// Kind and size of each operation of a rank.
 std::vector<std::string> operations_in(const fs::path& folder, int rank) {
   std::ifstream file(folder / fmt::format("trace-rank-{}.json", rank));
@@ -140,17 +174,17 @@ struct Misuse {
 };
 
 class AMisuseOfRunElastic : public ::testing::TestWithParam<Misuse> {};
-INSTANTIATE_TEST_SUITE_P(Of, AMisuseOfRunElastic,
-                         ::testing::Values(Misuse{"collective",
-                                                  {"rank 1 of 2 replaces a lost process",
-                                                   "its all_reduce before", "Move it into the body"}},
-                                           Misuse{"objects",
-                                                  {"rank 1 has 2 objects for checkpoints, but rank 0 has 1",
-                                                   "make the same on every rank before run_elastic()"}},
-                                           Misuse{"swallow",
-                                                  {"run_elastic() goes on after step",
-                                                   "do not catch CommunicationError in it"}}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Of, AMisuseOfRunElastic,
+    ::testing::Values(
+        Misuse{"collective",
+               {"rank 1 of 2 replaces a lost process", "its all_reduce before", "Move it into the body"}},
+        Misuse{"objects",
+               {"rank 1 (process 2) is not the program that the rank began "
+                "with",
+                "objects for checkpoints: 1 before, 2 now"}},
+        Misuse{"swallow", {"run_elastic() goes on after step", "do not catch CommunicationError in it"}}),
+    [](const auto& test) { return test.param.name; });
 
 /// Rank 1 is lost once. Another process would do the same again, so none is started.
 TEST_P(AMisuseOfRunElastic, EndsTheJobWithAMessageThatNamesIt) {

@@ -1,12 +1,13 @@
 """Loses ranks of a training in every way and compares its end with that of an undisturbed run, bit for bit.
 
-    python3 tests/faults/recover.py BUILD [--losses 200] [--ranks 2] [--backend auto] [--ways kbxe2] [--every 3] [--seed 1]
+    python3 tests/faults/recover.py BUILD [--losses 200] [--ranks 2] [--backend auto] [--ways kbxe2] [--every 3] [--seed 1] [--spares 0]
 
 BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Each job loses ten
 ranks, which the launcher replaces while the others keep their processes: by SIGKILL at random moments, in backward and of a
 new process in its set-up, by exceptions and by exit(0). Prints a line for each job and how long the survivors stood
 still, and ends with 1 at the first difference. With a `p` in --ways ranks are stopped (SIGSTOP), too: the others notice it
-after --timeout seconds, and it is killed --recovery-timeout later.
+after --timeout seconds in an operation, and it is killed --recovery-timeout later; where they wait without a limit, as at a
+checkpoint, the launcher notices it after twice --timeout.
 """
 import argparse
 import pathlib
@@ -35,6 +36,7 @@ def arguments():
     parser.add_argument("--timeout", type=int, default=40)
     parser.add_argument("--recovery-timeout", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--spares", type=int, default=0, help="As of lockstep run.")
     return parser.parse_args()
 
 
@@ -42,10 +44,12 @@ def run_job(options, folder, losses, seed):
     (folder / "out").mkdir()
     steps = 4 * 100 // options.ranks
     command = [options.build / "bin/lockstep", "run", "--nproc-per-node", str(options.ranks), "--max-recoveries",
-               "1000", "--recovery-timeout", str(options.recovery_timeout), options.build / "tests/checkpoint_probe", "--out",
+               "1000", "--recovery-timeout", str(options.recovery_timeout), "--spares", str(options.spares), options.build / "tests/checkpoint_probe", "--out",
                folder / "out", "--folder", folder / "checkpoints", "--every", str(options.every), "--step-time", "2", "--losses", str(losses),
                "--losses-until", str(steps - 20), "--ways", options.ways, "--seed", str(seed), "--backend",
                options.backend, "--evaluate-every", "11", "--timeout", str(options.timeout)]
+    if "p" in options.ways:
+        command[2:2] = ["--heartbeat-timeout", str(2 * options.timeout)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_JOB, check=False)
 
 
@@ -73,7 +77,8 @@ def disturbed(options, wanted, losses, seed, standstills):
         marks = [path.name for path in (folder / "out").iterdir() if path.name.startswith("lost.")]
         assert is_same(trace_in(folder, options.ranks), wanted, len(marks), options.ranks), f"seed {seed}: ended differently\n{job.stderr}"
         processes = sum(len(path.read_text().split()) for path in (folder / "out").glob("pids.*"))
-        assert processes == options.ranks + len(marks), \
+        needed = options.ranks + len(marks)
+        assert needed <= processes <= needed + options.spares, \
             f"seed {seed}: {processes} processes for {len(marks)} losses: survivors were replaced\n{job.stderr}"
         left = left_behind(folder)
         assert not left, f"seed {seed}: left behind: {left}"

@@ -18,8 +18,8 @@ struct ScheduleCounts {
   std::uint64_t recoveries = 0;
   std::uint64_t succeeded = 0;
   std::uint64_t given_up = 0;
-  /// Recoveries whose state came from a checkpoint.
-  std::uint64_t fallbacks = 0;
+  /// Lost processes whose place a spare took.
+  std::uint64_t called = 0;
   /// Rounds of the coordinator beyond the first.
   std::uint64_t restarts = 0;
   /// The first violation with its seed and everything that happened; empty: there was none.

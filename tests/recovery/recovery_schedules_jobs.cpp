@@ -230,7 +230,7 @@ class SimulatedJob : public launch::CoordinatorActions {
   void end_world() {
     if (!world_) return;
     counts_.recoveries += static_cast<std::uint64_t>(world_->planner().recoveries());
-    counts_.fallbacks += static_cast<std::uint64_t>(world_->fallbacks());
+    counts_.called += static_cast<std::uint64_t>(world_->called());
     checkpoint_ = std::max(checkpoint_, world_->newest_checkpoint());
     succeeded_ = world_->has_succeeded() && !world_->verdict();
     world_.reset();

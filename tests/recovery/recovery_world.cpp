@@ -48,10 +48,10 @@ World::World(WorldOptions options)
   groups_[1].plan = first;
   groups_[1].transfers.resize(options_.nodes.size());
   nodes_.resize(static_cast<std::size_t>(*std::ranges::max_element(options_.nodes)) + 1);
-  if (options_.first_step > 0) {
-    checkpoint_ = options_.first_step;
-    checkpoints_[options_.first_step] = state;
-  }
+  if (options_.first_step > 0) checkpoint_ = options_.first_step;
+  for (int rank = 0; rank < size(); ++rank)
+    carry_out(rank, processes_[static_cast<std::size_t>(rank)].member.begin_step());
+  carry_out(planner_.start_spares());
 }
 
 void World::violate(const std::string& invariant, const std::string& details) {
@@ -115,6 +115,8 @@ bool World::can_run(const Process& process) const {
       return static_cast<int>(group(process).joined.size()) == size();
     case Position::receive:
       return group(process).transfers[static_cast<std::size_t>(process.member.self().rank)].has_value();
+    case Position::spare:
+      return !is_waiting_spare(process);
     case Position::idle:
       return false;
     default:
@@ -178,6 +180,8 @@ bool World::is_local(const Process& process) const {
     case Position::optimizer:
     case Position::commit:
       return true;
+    case Position::spare:
+      return !is_waiting_spare(process);
     case Position::enter:
     case Position::enter_again:
     case Position::join:
@@ -206,9 +210,10 @@ void World::drop_stale() {
                      [&](const Finished& f) { return f.generation < member.generation(); }},
           notice);
     });
-    const bool is_replaced =
-        std::any_of(processes_.begin() + static_cast<std::ptrdiff_t>(i) + 1, processes_.end(),
-                    [&](const Process& later) { return later.member.self().rank == member.self().rank; });
+    const bool is_replaced = std::any_of(
+        processes_.begin() + static_cast<std::ptrdiff_t>(i) + 1, processes_.end(), [&](const Process& later) {
+          return later.member.self().rank == member.self().rank && !is_waiting_spare(later);
+        });
     std::erase_if(process.reports, [&](const Report& report) {
       return is_replaced ||
              std::visit(
@@ -267,8 +272,9 @@ void World::apply_one(const Choice& choice) {
     case event: {
       const RankProcess process = nodes_[index].ended.front();
       nodes_[index].ended.erase(nodes_[index].ended.begin());
+      const bool is_spare = is_waiting_spare(processes_[static_cast<std::size_t>(current(process))]);
       // A failure after the training is not recovered: others may have left already.
-      if (finish_confirmed_ && !verdict_)
+      if (finish_confirmed_ && !verdict_ && !is_spare)
         verdict_ = elastic::describe(process) + " failed after the training";
       return carry_out(planner_.on_lost(process, "was killed by SIGKILL", now_));
     }

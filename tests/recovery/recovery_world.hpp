@@ -47,7 +47,7 @@ struct WorldOptions {
   /// survivors.
   bool reduces_before_commit = false;
   bool stages_transfers = true;
-  /// Rank 0 writes a checkpoint after so many steps; 0: never.
+  /// Rank 0 writes a checkpoint after so many steps, from which a restart goes on; 0: never.
   std::uint64_t checkpoint_every = 0;
   std::uint64_t first_step = 0;
   /// For a search: join to one what a process does between two operations that others can see, let agents
@@ -98,7 +98,8 @@ struct Violation {
 /// The model of training keeps what bit equality depends on. The weights are a hash chain: step k + 1 hashes
 /// the weights of step k and the contribution of each rank in rank order, which depends on its sample (its
 /// loader's position) and its random numbers (step and rank). A rank that repeats a step with another sample,
-/// resumes with another state or misses a restored position leaves the chain of the undisturbed run.
+/// resumes with another state or misses a restored position leaves the chain of the undisturbed run. What
+/// follows the last commit moves the loader too, as the end of an epoch does.
 ///
 /// Checked after everything that happens:
 ///   group       all contributions to a collective come from the same members, step and weights
@@ -106,9 +107,10 @@ struct Violation {
 ///   plan        one plan for each generation, and generations without a gap
 ///   bits        a committed step has the weights of the undisturbed run
 ///   skew        clean states of live processes differ by one step at most
-///   undone      no process falls behind a step that it has committed, except to a checkpoint when nobody is
-///   left fence       a process is started only when no other one of its rank is alive survivors   a process
-///   is killed only after it did not park in time stuck       something can happen, or the training has ended
+///   undone      no process falls behind a step that it has committed
+///   fence       a process is started, or a spare called, only when no other one of its rank is alive
+///   survivors   a process is killed only after it did not park in time
+///   stuck       something can happen, or the training has ended
 class World {
  public:
   explicit World(WorldOptions options);
@@ -125,8 +127,8 @@ class World {
   const std::optional<Violation>& violation() const { return violation_; }
   const RecoveryPlanner& planner() const { return planner_; }
   int crashes() const { return crashes_; }
-  /// How often a plan took the state from a checkpoint.
-  int fallbacks() const { return fallbacks_; }
+  /// How often a spare took the place of a lost process.
+  int called() const { return static_cast<int>(calls_.size()); }
   std::uint64_t newest_checkpoint() const { return checkpoint_.value_or(0); }
   int started() const { return static_cast<int>(processes_.size()); }
   /// Ends the node's processes, as its agent does when the coordinator stops the round.
@@ -148,9 +150,10 @@ class World {
   };
   using PlanNotice = std::variant<RecoveryPlan, Finished>;
   using Report = std::variant<ReportSuspect, ReportParked, ReportFinished>;
-  using Command = std::variant<Kill, Replace>;
+  using Command = std::variant<Kill, Replace, StartSpare>;
   enum class Position {
     set_up,
+    spare,
     begin,
     enter,
     wait,
@@ -161,8 +164,7 @@ class World {
     idle,
     join,
     joined,
-    receive,
-    load
+    receive
   };
   struct State {
     std::uint64_t weights = 0;
@@ -171,6 +173,7 @@ class World {
   struct Process {
     Member member;
     int node = 0;
+    bool is_spare = false;
     bool alive = true;
     bool paused = false;
     Position position = Position::begin;
@@ -215,6 +218,11 @@ class World {
   bool has_lost_peer(const Process& process) const;
   bool can_run(const Process& process) const;
   bool is_local(const Process& process) const;
+  /// A spare that has no part in the training yet.
+  bool is_waiting_spare(const Process& process) const {
+    return process.is_spare && !calls_.contains(process.member.self());
+  }
+  void start(const RankProcess& self, int node, std::optional<Generation> generation);
   void drop_stale();
   void apply_one(const Choice& choice);
   void run(int index);
@@ -235,12 +243,12 @@ class World {
   std::map<Generation, Group> groups_;
   /// The weights of the undisturbed run after each step.
   std::vector<std::uint64_t> reference_;
-  std::map<std::uint64_t, State> checkpoints_;
   std::optional<std::uint64_t> checkpoint_;
+  /// The keys by which spares hear of their generation.
+  std::map<RankProcess, Generation> calls_;
   std::optional<std::string> verdict_;
   std::optional<Violation> violation_;
   int crashes_ = 0;
-  int fallbacks_ = 0;
   bool hurried_ = false;
   bool finish_confirmed_ = false;
 };

@@ -35,15 +35,27 @@ void World::run(int index) {
   Member& member = process.member;
   switch (process.position) {
     case Position::set_up:
+      if (process.is_spare) {
+        process.position = Position::spare;
+        return;
+      }
       process.position = Position::idle;
       return carry_out(index, member.on_ready());
+    case Position::spare: {
+      const RankProcess self = member.self();
+      member = Member::replacement(self, calls_.at(self));
+      member.stage_transfers(options_.stages_transfers);
+      process.position = Position::idle;
+      return carry_out(index, member.on_ready());
+    }
     case Position::begin:
       if (member.held().step == options_.steps) {
+        // What a program does at the end of an epoch belongs to no step.
+        process.state.loader += options_.steps;
         process.position = Position::idle;
         return carry_out(index, member.on_body_returned());
       }
-      carry_out(index, member.begin_step());
-      ++processes_[static_cast<std::size_t>(index)].state.loader;
+      ++process.state.loader;
       process.position = Position::enter;
       return;
     case Position::enter:
@@ -78,8 +90,9 @@ void World::run(int index) {
       return;
     case Position::commit:
       carry_out(index, member.commit());
+      carry_out(index, member.begin_step());
       process.position = Position::begin;
-      return check_commit(processes_[static_cast<std::size_t>(index)]);
+      return check_commit(process);
     case Position::join:
       group(process).joined.push_back(index);
       process.position = Position::joined;
@@ -89,10 +102,6 @@ void World::run(int index) {
       return carry_out(index, member.on_group_ready());
     case Position::receive:
       process.state = *group(process).transfers[static_cast<std::size_t>(member.self().rank)];
-      return carry_out(index, member.on_state_ready());
-    case Position::load:
-      process.state = checkpoints_.at(group(process).plan.step);
-      process.committed = group(process).plan.step;
       return carry_out(index, member.on_state_ready());
     case Position::idle:
       return;
@@ -120,10 +129,8 @@ void World::check_commit(Process& process) {
                                   elastic::describe(other.member.self()), held.step));
   }
   if (process.member.self().rank == 0 && options_.checkpoint_every > 0 &&
-      step % options_.checkpoint_every == 0) {
-    checkpoints_[step] = process.state;
+      step % options_.checkpoint_every == 0)
     checkpoint_ = std::max(checkpoint_.value_or(0), step);
-  }
 }
 
 void World::carry_out(int index, const MemberActions& actions) {
@@ -147,7 +154,6 @@ void World::carry_out(int index, const MemberActions& actions) {
                        group(process).transfers[static_cast<std::size_t>(receiver)] = process.state;
                    },
                    [&](const ReceiveState&) { process.position = Position::receive; },
-                   [&](const LoadCheckpoint&) { process.position = Position::load; },
                    [&](const Enter& enter) {
                      process.position = Position::begin;
                      const std::string who = elastic::describe(process.member.self());
@@ -158,6 +164,7 @@ void World::carry_out(int index, const MemberActions& actions) {
                        violate("undone", fmt::format("{} has committed step {} and goes on with step {}", who,
                                                      process.committed, enter.step));
                      process.committed = std::max(process.committed, enter.step);
+                     carry_out(index, process.member.begin_step());
                    },
                    [&](const ReportFinished& report) { process.reports.emplace_back(report); },
                    [&](const Leave& leave) {
@@ -176,9 +183,7 @@ void World::hear_report(int index) {
   const RankProcess self = process.member.self();
   carry_out(std::visit(
       Overloaded{[&](const ReportSuspect& r) { return planner_.on_suspect(r.generation, self, r.why, now_); },
-                 [&](const ReportParked& r) {
-                   return planner_.on_parked(r.generation, self, {r.held, checkpoint_}, now_);
-                 },
+                 [&](const ReportParked& r) { return planner_.on_parked(r.generation, self, r.held, now_); },
                  [&](const ReportFinished& r) { return planner_.on_finished(r.generation, self); }},
       report));
 }
@@ -186,7 +191,7 @@ void World::hear_report(int index) {
 void World::carry_out(const PlannerActions& actions) {
   const auto tell_all = [&](const auto& tell) {
     for (Process& process : processes_) {
-      if (process.alive) tell(process);
+      if (process.alive && !is_waiting_spare(process)) tell(process);
     }
   };
   for (const PlannerAction& action : actions) {
@@ -207,19 +212,25 @@ void World::carry_out(const PlannerActions& actions) {
             [&](const Replace& replace) {
               nodes_[static_cast<std::size_t>(replace.node)].commands.emplace_back(replace);
             },
+            [&](const StartSpare& spare) {
+              nodes_[static_cast<std::size_t>(spare.node)].commands.emplace_back(spare);
+            },
+            [&](const CallSpare& call) {
+              if (!calls_.emplace(call.process, call.generation).second)
+                violate("fence", elastic::describe(call.process) + " is called twice");
+              for (const Process& process : processes_) {
+                const RankProcess& other = process.member.self();
+                if (process.alive && other.rank == call.process.rank && other != call.process)
+                  violate("fence", fmt::format("{} is called beside {}", elastic::describe(call.process),
+                                               elastic::describe(other)));
+              }
+            },
+            [](const TellOfSpare&) {},
             [&](const Publish& publish) {
               const RecoveryPlan& plan = publish.plan;
               if (groups_.contains(plan.generation) || !groups_.contains(plan.generation - 1))
                 violate("plan", fmt::format("generation {} is planned after {}", plan.generation,
                                             groups_.rbegin()->first));
-              if (plan.from == RecoveryPlan::From::checkpoint) {
-                ++fallbacks_;
-                for (const Process& process : processes_) {
-                  if (process.alive && process.member.held().kind == HeldState::Kind::clean)
-                    violate("undone", elastic::describe(process.member.self()) +
-                                          " holds a clean state, but a checkpoint is loaded");
-                }
-              }
               groups_[plan.generation].plan = plan;
               groups_[plan.generation].transfers.resize(options_.nodes.size());
               if (groups_.size() > 3) groups_.erase(groups_.begin());
@@ -247,14 +258,21 @@ void World::execute_command(int node) {
     if (processes_[static_cast<std::size_t>(index)].alive) end(index);
     return;
   }
+  if (const auto* spare = std::get_if<StartSpare>(&command)) return start(spare->process, node, std::nullopt);
   const Replace& replace = std::get<Replace>(command);
   for (const Process& process : processes_) {
     if (process.alive && process.member.self().rank == replace.process.rank)
       violate("fence", fmt::format("{} is started beside {}", elastic::describe(replace.process),
                                    elastic::describe(process.member.self())));
   }
-  processes_.push_back({.member = Member::replacement(replace.process, replace.generation),
+  start(replace.process, node, replace.generation);
+}
+
+/// Without a generation: a spare. Its Member is made when it is called.
+void World::start(const RankProcess& self, int node, std::optional<Generation> generation) {
+  processes_.push_back({.member = Member::replacement(self, generation.value_or(2)),
                         .node = node,
+                        .is_spare = !generation,
                         .position = Position::set_up});
   processes_.back().member.stage_transfers(options_.stages_transfers);
 }

@@ -23,7 +23,8 @@ std::string World::key() const {
     if (process.alive) oldest = std::min(oldest, process.member.generation());
     text += process.member.describe_state();
     put(process.alive, process.paused, process.position, process.state.weights, process.state.loader,
-        process.collective, process.next_object, process.committed);
+        process.collective, process.next_object, process.committed, process.is_spare,
+        is_waiting_spare(process));
     for (const auto& notice : process.revoked) put('r', notice.generation);
     for (const auto& notice : process.plans)
       put('p', notice.index(), std::visit([](const auto& n) { return n.generation; }, notice));
@@ -40,7 +41,7 @@ std::string World::key() const {
   }
   for (const auto& [generation, group] : groups_) {
     if (generation < oldest) continue;  // No live process can use it.
-    put('g', generation, group.plan.step, group.plan.from, group.plan.source, group.joined.size());
+    put('g', generation, group.plan.step, group.plan.source, group.joined.size());
     for (const int joined : group.joined) put(joined);
     // A collective is over for all when the next but one begins.
     const std::size_t count = group.collectives.size();

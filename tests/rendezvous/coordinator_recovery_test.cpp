@@ -39,10 +39,7 @@ class TwoRanks : public CoordinatorHarness {
   void park(RankProcess process, elastic::Generation generation, std::optional<std::uint64_t> step) {
     elastic::HeldState held;
     if (step) held = {.kind = Kind::clean, .step = *step};
-    report({.what = RankReport::What::parked,
-            .process = process,
-            .generation = generation,
-            .parked = {.held = held}});
+    report({.what = RankReport::What::parked, .process = process, .generation = generation, .held = held});
   }
   void rank_ends(RankProcess process, int status) {
     ProcessFailure failure;
@@ -92,6 +89,101 @@ TEST(CoordinatorRecovery, ReplacesTheLostRankAndPublishesThePlan) {
   job.ended(0, 1, true);
   ASSERT_FALSE(job.got<Finish>(0).empty());
   EXPECT_EQ(job.got<Finish>(0).back().exit_code, 0);
+}
+
+CoordinatorOptions options_with_spares() {
+  CoordinatorOptions options = options_of(5);
+  options.recovery.spares = 2;
+  return options;
+}
+
+TEST(CoordinatorRecovery, ASpareIsStartedWhenAllTrainAndCalledWhenItsRankIsLost) {
+  TwoRanks job(options_with_spares());
+  ASSERT_EQ(job.got<ReplaceRank>(0).size(), 2U);
+  for (const auto& spare : job.got<ReplaceRank>(0)) {
+    EXPECT_TRUE(spare.is_spare);
+    EXPECT_EQ(spare.replaces, "1:spare");
+  }
+  job.rank_ends({1, 0}, SIGKILL);
+  ASSERT_EQ(job.got<ReplaceRank>(0).size(), 3U);
+  EXPECT_FALSE(job.got<ReplaceRank>(0).back().is_spare);
+  EXPECT_EQ(job.got<ReplaceRank>(0).back().process, 1);
+  EXPECT_EQ(job.key(elastic::call_key({1, 1})), "2");
+  EXPECT_EQ(job.key(elastic::call_key({0, 1})), "");
+  job.park({0, 0}, 2, 7);
+  job.park({1, 1}, 2, std::nullopt);
+  EXPECT_TRUE(elastic::decision_from(job.key(elastic::decision_key(2))).plan.has_value());
+  // The next one.
+  ASSERT_EQ(job.got<ReplaceRank>(0).size(), 4U);
+  EXPECT_TRUE(job.got<ReplaceRank>(0).back().is_spare);
+  EXPECT_EQ(job.got<ReplaceRank>(0).back().process, 2);
+}
+
+TEST(CoordinatorRecovery, ASpareThatEndsIsNoFailure) {
+  TwoRanks job(options_with_spares());
+  ProcessFailure failure;
+  failure.rank = 1;
+  failure.status = 1 << 8;
+  failure.message = "no such file\nmore";
+  job.receive(0, RankEnded{job.coordinator_round(), 1, failure, true});
+  EXPECT_TRUE(job.got<StopRound>(0).empty());
+  EXPECT_EQ(job.got<ReplaceRank>(0).size(), 3U);
+  EXPECT_NE(job.words(0).find("the spare rank 1 (process 2) exited with code 1: no such file"),
+            std::string::npos)
+      << job.words(0);
+}
+
+TEST(CoordinatorRecovery, AnotherProgramInASpareIsNamedAndEndsTheReplacementOfRanks) {
+  TwoRanks job(options_with_spares(), false);
+  for (const int rank : {0, 1}) {
+    job.report({.what = RankReport::What::begun,
+                .process = {rank},
+                .program = R"({"arguments":["a","b"],"files":{"/a":"inode 1","/b":"inode 2"}})"});
+  }
+  job.report({.what = RankReport::What::ready,
+              .process = {0, 1},
+              .generation = 0,
+              .program = R"({"arguments":["a","b"],"files":{"/a":"inode 1","/c":"inode 3"}})"});
+  EXPECT_EQ(job.words(0).find("is not the program"), std::string::npos) << job.words(0);
+  job.report({.what = RankReport::What::ready,
+              .process = {1, 1},
+              .generation = 0,
+              .program = R"({"arguments":["a","b"],"files":{"/a":"inode 1","/b":"inode 4"}})"});
+  EXPECT_NE(job.words(0).find("rank 1 (process 2) is not the program that the rank began with: files /b: "
+                              "\"inode 2\" before, \"inode 4\" now"),
+            std::string::npos)
+      << job.words(0);
+  EXPECT_EQ(job.got<KillRank>(0).size(), 2U);
+  job.rank_ends({1, 0}, SIGKILL);
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+}
+
+RankStatus still(int rank, Activity activity, std::chrono::seconds time) {
+  RankStatus status;
+  status.rank = rank;
+  status.process = "pid 1";
+  status.beat = HeartbeatRecord{};
+  status.beat->activity = activity;
+  status.still = time;
+  return status;
+}
+
+/// A rank that is stopped in a checkpoint holds the others up without any time limit of theirs.
+TEST(CoordinatorRecovery, ARankThatHangsIsKilledInsteadOfTheJob) {
+  CoordinatorOptions options = options_of(5);
+  options.heartbeat_timeout = std::chrono::seconds(20);
+  TwoRanks job(options);
+  for (int second = 0; second < 3; ++second) {
+    job.pass(std::chrono::seconds(1));
+    const std::chrono::seconds time(25 + second);
+    job.receive(0, StatusReport{job.coordinator_round(),
+                                {still(0, Activity::working, time), still(1, Activity::waiting, time)}});
+  }
+  ASSERT_EQ(job.got<KillRank>(0).size(), 1U) << job.words(0);
+  EXPECT_EQ(job.got<KillRank>(0).back().rank, 0);
+  EXPECT_TRUE(job.got<HangFound>(0).empty());
+  job.rank_ends({0, 0}, SIGKILL);
+  EXPECT_EQ(job.got<ReplaceRank>(0).size(), 1U);
 }
 
 TEST(CoordinatorRecovery, ARankThatEndsWithSuccessInItsTrainingIsLost) {

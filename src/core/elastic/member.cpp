@@ -61,8 +61,7 @@ MemberActions Member::on_body_returned() {
                     "optimizers",
                     self_.rank, held_.step));
   MemberActions actions;
-  if (in_step_) actions.emplace_back(DropKept{});
-  in_step_ = false;
+  // What was kept stays: what the program has done since the last commit is undone if the others need help.
   if (revoked_) {
     park(actions);
     return actions;
@@ -128,11 +127,6 @@ MemberActions Member::on_plan(const RecoveryPlan& plan) {
 MemberActions Member::on_group_ready() {
   if (phase_ != Phase::joining) refuse("on_group_ready");
   MemberActions actions;
-  if (plan_->from == RecoveryPlan::From::checkpoint) {
-    held_ = {};
-    actions.emplace_back(LoadCheckpoint{plan_->step});
-    return actions;
-  }
   if (std::ranges::count(plan_->receivers, self_.rank) > 0) {
     // A torn state is of no use to anybody.
     if (!stages_ || held_.kind == Kind::torn) held_ = {};
@@ -163,7 +157,8 @@ void Member::enter(MemberActions& actions) {
 MemberActions Member::on_finish_confirmed(Generation generation) {
   if (phase_ != Phase::finished || generation != generation_) return {};
   phase_ = Phase::left;
-  return {Leave{}};
+  in_step_ = false;
+  return {DropKept{}, Leave{}};
 }
 
 std::string Member::describe_state() const {

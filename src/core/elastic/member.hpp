@@ -47,10 +47,6 @@ struct SendState {
 struct ReceiveState {
   int source = -1;
 };
-/// Load the checkpoint of that step. Then call `on_state_ready`.
-struct LoadCheckpoint {
-  std::uint64_t step = 0;
-};
 /// Enter the program's training loop, which goes on with that step.
 struct Enter {
   Generation generation = 0;
@@ -63,9 +59,8 @@ struct ReportFinished {
 struct Leave {
   std::string why;
 };
-using MemberAction =
-    std::variant<KeepAside, DropKept, AbortGroup, ReportSuspect, DiscardStep, ReportParked, Reform, SendState,
-                 ReceiveState, LoadCheckpoint, Enter, ReportFinished, Leave>;
+using MemberAction = std::variant<KeepAside, DropKept, AbortGroup, ReportSuspect, DiscardStep, ReportParked,
+                                  Reform, SendState, ReceiveState, Enter, ReportFinished, Leave>;
 using MemberActions = std::vector<MemberAction>;
 
 /// One rank's side of a recovery: what state it holds, what it may do, and what it reports. A state machine
@@ -79,16 +74,17 @@ using MemberActions = std::vector<MemberAction>;
 ///               on_optimizer_step                      - (the state is torn)                      training
 ///               commit                                 DropKept (the state is clean)              training
 ///               on_body_returned                       ReportFinished                             finished
+///                 ... and it was revoked               DiscardStep, ReportParked                  parked
 ///               on_revoked                             AbortGroup                                 training
 ///               on_unwound                             ReportSuspect unless it was revoked,       parked
 ///                                                      DiscardStep, ReportParked
-///     finished  on_finish_confirmed                    Leave                                      left
-///               on_revoked                             AbortGroup, ReportParked                   parked
+///     finished  on_finish_confirmed                    DropKept, Leave                            left
+///               on_revoked                             AbortGroup, DiscardStep, ReportParked      parked
 ///     parked    on_plan with this process              Reform                                     joining
 ///               on_plan without it                     Leave, with an error                       left
 ///               on_revoked (the plan was missed)       ReportParked for the generation after      parked
-///     joining   on_group_ready                         SendState, ReceiveState, LoadCheckpoint,   training,
-///                                                      Enter                                      joining
+///     joining   on_group_ready                         SendState, ReceiveState, Enter             training,
+///                                                                                                 joining
 ///               on_state_ready                         DropKept, Enter                            training
 ///               on_revoked                             AbortGroup                                 joining
 ///               on_unwound                             as in training                             parked

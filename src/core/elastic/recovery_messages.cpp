@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kSpare = "spare";
+
 json json_of(const RankProcess& process) { return json::array({process.rank, process.process}); }
 
 RankProcess process_from(const json& value) {
@@ -52,6 +54,9 @@ std::string wake_key(Generation generation, int rank) {
   return fmt::format("{}/generation/{}/wake/{}", kWatchPrefix, generation, rank);
 }
 std::string decision_key(Generation generation) { return fmt::format("elastic/decision/{}", generation); }
+std::string call_key(const RankProcess& spare) {
+  return fmt::format("elastic/call/{}/{}", spare.rank, spare.process);
+}
 std::string end_key(Generation generation) { return fmt::format("elastic/end/{}", generation); }
 
 std::string key_of(const RankReport& report) {
@@ -63,21 +68,42 @@ std::string text_of(const RankReport& report) {
   json message{{"what", static_cast<int>(report.what)},
                {"process", json_of(report.process)},
                {"generation", report.generation},
-               {"held", json_of(report.parked.held)},
-               {"why", report.why}};
-  if (report.parked.checkpoint) message["checkpoint"] = *report.parked.checkpoint;
+               {"held", json_of(report.held)},
+               {"why", report.why},
+               {"program", report.program}};
   return json_text(message);
 }
 
 RankReport report_from(const std::string& text) {
   return read_message(text, [](const json& message) {
-    RankReport report{.what = enum_from(message.at("what"), RankReport::What::refused),
+    RankReport report{.what = enum_from(message.at("what"), RankReport::What::ready),
                       .process = process_from(message.at("process")),
                       .generation = message.at("generation").get<Generation>(),
-                      .parked = {.held = held_from(message.at("held"))},
-                      .why = message.at("why").get<std::string>()};
-    if (message.contains("checkpoint")) report.parked.checkpoint = message["checkpoint"].get<std::uint64_t>();
+                      .held = held_from(message.at("held")),
+                      .why = message.at("why").get<std::string>(),
+                      .program = message.at("program").get<std::string>()};
     return report;
+  });
+}
+
+std::string difference_of_programs(const std::string& before, const std::string& now) {
+  if (before == now) return "";
+  return read_message(before, [&](const json& first) -> std::string {
+    const json second = json::parse(now);
+    const auto describe = [](const std::string& what, const json& old_value, const json& new_value) {
+      return fmt::format("{}: {} before, {} now", what, json_text(old_value), json_text(new_value));
+    };
+    for (const auto& [name, value] : first.items()) {
+      const json other = second.value(name, json());
+      if (!value.is_object() || !other.is_object()) {
+        if (value != other) return describe(name, value, other);
+        continue;
+      }
+      for (const auto& [key, entry] : value.items()) {
+        if (other.contains(key) && other[key] != entry) return describe(name + " " + key, entry, other[key]);
+      }
+    }
+    return "";
   });
 }
 
@@ -87,9 +113,11 @@ std::string text_of(const Decision& decision) {
     const RecoveryPlan& plan = *decision.plan;
     json members = json::array();
     for (const auto& member : plan.members) members.push_back(json_of(member));
-    message["plan"] = {{"generation", plan.generation},       {"members", members},
-                       {"from", static_cast<int>(plan.from)}, {"source", plan.source},
-                       {"receivers", plan.receivers},         {"step", plan.step}};
+    message["plan"] = {{"generation", plan.generation},
+                       {"members", members},
+                       {"source", plan.source},
+                       {"receivers", plan.receivers},
+                       {"step", plan.step}};
   }
   return json_text(message);
 }
@@ -101,7 +129,6 @@ Decision decision_from(const std::string& text) {
     const json& given = message["plan"];
     RecoveryPlan plan;
     plan.generation = given.at("generation").get<Generation>();
-    plan.from = enum_from(given.at("from"), RecoveryPlan::From::checkpoint);
     plan.source = given.at("source").get<int>();
     plan.receivers = given.at("receivers").get<std::vector<int>>();
     plan.step = given.at("step").get<std::uint64_t>();
@@ -112,6 +139,7 @@ Decision decision_from(const std::string& text) {
 }
 
 std::string text_of(const Replacement& replacement) {
+  if (replacement.is_spare()) return fmt::format("{}:{}", replacement.process, kSpare);
   return fmt::format("{}:{}", replacement.process, replacement.generation);
 }
 
@@ -121,10 +149,11 @@ std::optional<Replacement> replacement_from(const std::string& text) {
   const std::string number = colon == std::string::npos ? "" : text.substr(colon + 1);
   const int process = parse_number<int>(text.substr(0, colon)).value_or(0);
   const Generation generation = parse_number<Generation>(number).value_or(0);
+  if (process >= 1 && number == kSpare) return Replacement{.process = process, .generation = 0};
   if (process < 1 || generation < 2)
     throw UsageError(
         fmt::format("{}='{}': only the launcher sets it, to the numbers of a process and of a "
-                    "generation, as in 1:2",
+                    "generation, as in 1:2, or to 1:spare",
                     kReplacesVariable, text));
   return Replacement{.process = process, .generation = generation};
 }

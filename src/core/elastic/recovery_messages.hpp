@@ -23,6 +23,9 @@ std::string decision_key(Generation generation);
 /// For ranks that have nothing more to train: whether that generation was revoked, or they may leave.
 std::string end_key(Generation generation);
 
+/// The generation for which the spare parks, as number: it takes the place of its rank's process.
+std::string call_key(const RankProcess& spare);
+
 /// Values of end_key().
 inline constexpr const char* kMayLeave = "leave";
 inline constexpr const char* kMustHelp = "revoked";
@@ -35,12 +38,16 @@ struct RankReport {
     parked,    // It waits for the decision on `generation`.
     finished,  // It has nothing more to train in `generation`.
     refused,   // Its program has a mistake that a new process would repeat.
+    ready,     // It is a spare that has done its set-up, and waits for its call.
   };
   What what = What::begun;
   RankProcess process;
   Generation generation = 1;
-  ParkedReport parked = {};
+  HeldState held = {};
   std::string why = {};
+  /// begun, ready, and parked of a new process: what the program is and has prepared, a JSON object. All
+  /// processes of a rank have the same.
+  std::string program = {};
 };
 
 /// The key of a report; each report has its own.
@@ -48,6 +55,10 @@ std::string key_of(const RankReport& report);
 std::string text_of(const RankReport& report);
 /// Throws DataError for a text that is no report.
 RankReport report_from(const std::string& text);
+
+/// In what two programs (RankReport::program) differ: "arguments: [...] before, [...] now"; "" if they are
+/// the same. Of objects, what one of them lacks is no difference: libraries are loaded when they are needed.
+std::string difference_of_programs(const std::string& before, const std::string& now);
 
 /// The next generation's plan, or none, and why.
 struct Decision {
@@ -59,10 +70,13 @@ std::string text_of(const Decision& decision);
 Decision decision_from(const std::string& text);
 
 /// What a new process reads in its environment (LOCKSTEP_REPLACES): that it replaces another one of its rank,
-/// and waits for the decision on `generation`. "2:3" is the rank's process number 2, for generation 3.
+/// and waits for the decision on `generation`. "2:3" is the rank's process number 2, for generation 3;
+/// "2:spare" hears of its generation by call_key().
 struct Replacement {
   int process = 1;
+  /// 0: a spare.
   Generation generation = 2;
+  bool is_spare() const noexcept { return generation == 0; }
 };
 inline constexpr const char* kReplacesVariable = "LOCKSTEP_REPLACES";
 /// How many recoveries the launcher allows; unset or 0: none.

@@ -2,7 +2,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,25 +35,13 @@ struct HeldState {
   bool operator==(const HeldState&) const = default;
 };
 
-/// What a rank reports when it has left the training and waits for a plan.
-struct ParkedReport {
-  HeldState held;
-  /// The step of the newest checkpoint that this rank could load.
-  std::optional<std::uint64_t> checkpoint = {};
-};
-
 /// The next generation: who its members are, and how all of them get the same state. A plan is published once
 /// and never changed. If it fails, another generation follows.
 struct RecoveryPlan {
-  enum class From {
-    peer,        // `source` sends its state to `receivers`; all others have the same already.
-    checkpoint,  // Nobody has a state any more: all ranks load the checkpoint of `step`, in place.
-  };
   Generation generation = 0;
   /// By rank.
   std::vector<RankProcess> members;
-  From from = From::peer;
-  /// A rank; -1 if the state comes from a checkpoint.
+  /// The rank that sends its state to `receivers`; all others have the same already.
   int source = -1;
   /// Ascending.
   std::vector<int> receivers;

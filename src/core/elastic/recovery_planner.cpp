@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "core/time.hpp"
@@ -45,7 +46,7 @@ RecoveryPlanner::Member* RecoveryPlanner::find(const RankProcess& process) {
 PlannerActions RecoveryPlanner::on_lost(const RankProcess& process, const std::string& why, Time now) {
   PlannerActions actions;
   Member* const member = find(process);
-  if (is_over() || member == nullptr) return actions;
+  if (is_over() || lose_spare(process, why, actions) || member == nullptr) return actions;
   const std::string text = describe(process) + " " + why;
   if (phase_ == Phase::training) begin(text, now, actions);
   if (!is_over()) replace(*member, text, now, actions);
@@ -74,14 +75,14 @@ PlannerActions RecoveryPlanner::on_suspect(Generation generation, const RankProc
 }
 
 PlannerActions RecoveryPlanner::on_parked(Generation generation, const RankProcess& process,
-                                          const ParkedReport& report, Time now) {
+                                          const HeldState& held, Time now) {
   PlannerActions actions;
   Member* const member = find(process);
   if (is_over() || member == nullptr || generation != generation_ + 1) return actions;
   if (phase_ == Phase::training) begin(describe(process) + " left the training", now, actions);
   if (is_over() || (member->status != Status::running && member->status != Status::starting)) return actions;
   member->status = Status::parked;
-  member->report = report;
+  member->held = held;
   member->deadline = Time::max();
   publish_if_complete(actions);
   return actions;
@@ -112,7 +113,7 @@ void RecoveryPlanner::begin(const std::string& why, Time now, PlannerActions& ac
   actions.emplace_back(Revoke{generation_, why});
   for (Member& member : members_) {
     member.status = Status::running;
-    member.report = {};
+    member.held = {};
     member.deadline = now + options_.park_timeout;
     member.ended = 0;
   }
@@ -124,12 +125,14 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
     cause_ = why;
     return give_up(fmt::format("{} processes of this rank ended during one recovery", member.ended), actions);
   }
-  ++member.process.process;
+  const std::optional<int> spare = std::exchange(member.spare, std::nullopt);
+  if (spare) member.spares_ended = 0;
+  member.process.process = spare ? *spare : ++member.last_process;
   member.status = Status::starting;
-  member.report = {};
+  member.held = {};
   member.deadline = now + options_.replacement_timeout;
   const bool survivors = std::ranges::any_of(members_, [](const Member& m) {
-    return m.status == Status::running || (m.status == Status::parked && m.report.held.kind != Kind::none);
+    return m.status == Status::running || (m.status == Status::parked && m.held.kind != Kind::none);
   });
   if (!survivors) {
     cause_ = why;
@@ -137,7 +140,51 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
   }
   count_repeats(actions);
   if (is_over()) return;
-  actions.emplace_back(Replace{member.process, member.node, generation_ + 1});
+  if (spare)
+    actions.emplace_back(CallSpare{member.process, member.node, generation_ + 1});
+  else
+    actions.emplace_back(Replace{member.process, member.node, generation_ + 1});
+}
+
+PlannerActions RecoveryPlanner::start_spares() {
+  PlannerActions actions;
+  add_spares(actions);
+  return actions;
+}
+
+/// Each rank that should have a spare and has none gets one.
+void RecoveryPlanner::add_spares(PlannerActions& actions) {
+  std::map<int, int> of_node;
+  for (Member& member : members_) {
+    if (of_node[member.node]++ >= options_.spares || member.spare || member.spares_ended >= kMostProcesses)
+      continue;
+    member.spare = ++member.last_process;
+    actions.emplace_back(StartSpare{{.rank = member.process.rank, .process = *member.spare}, member.node});
+  }
+}
+
+std::vector<RankProcess> RecoveryPlanner::spares() const {
+  std::vector<RankProcess> result;
+  for (const Member& member : members_) {
+    if (member.spare) result.push_back({.rank = member.process.rank, .process = *member.spare});
+  }
+  return result;
+}
+
+/// Whether the process is a spare that was not called, and has ended.
+bool RecoveryPlanner::lose_spare(const RankProcess& process, const std::string& why,
+                                 PlannerActions& actions) {
+  const auto found = std::ranges::find_if(members_, [&](const Member& member) {
+    return member.process.rank == process.rank && member.spare == process.process;
+  });
+  if (found == members_.end()) return false;
+  found->spare.reset();
+  const bool is_last = ++found->spares_ended >= kMostProcesses;
+  actions.emplace_back(
+      TellOfSpare{process, why + (is_last ? ", as those before it: the rank gets no other" : "")});
+  // Nothing disturbs a recovery under way.
+  if (phase_ == Phase::training) add_spares(actions);
+  return true;
 }
 
 PlannerActions RecoveryPlanner::on_timer(Time now) {
@@ -175,7 +222,7 @@ PlannerActions RecoveryPlanner::on_timer(Time now) {
 /// Whether a rank has parked with a state that the others can take.
 bool RecoveryPlanner::has_source() const {
   return std::ranges::any_of(members_, [](const Member& member) {
-    return member.status == Status::parked && member.report.held.kind == Kind::clean;
+    return member.status == Status::parked && member.held.kind == Kind::clean;
   });
 }
 
@@ -193,12 +240,12 @@ void RecoveryPlanner::count_repeats(PlannerActions& actions) {
   const Member* newest = nullptr;
   for (const Member& member : members_) {
     if (member.status == Status::running || member.status == Status::killed) return;
-    if (member.status != Status::parked || member.report.held.kind != Kind::clean) continue;
-    if (newest == nullptr || member.report.held.step > newest->report.held.step) newest = &member;
+    if (member.status != Status::parked || member.held.kind != Kind::clean) continue;
+    if (newest == nullptr || member.held.step > newest->held.step) newest = &member;
   }
   if (newest == nullptr) return;
   is_counted_ = true;
-  repeats_ = best_step_ && newest->report.held.step <= *best_step_ ? repeats_ + 1 : 1;
+  repeats_ = best_step_ && newest->held.step <= *best_step_ ? repeats_ + 1 : 1;
   if (repeats_ < kMostRepeats) return;
   give_up(fmt::format("{} losses in a row without a new step, the last in step {}", repeats_, *best_step_),
           actions);
@@ -219,9 +266,10 @@ void RecoveryPlanner::publish_if_complete(PlannerActions& actions) {
     member.status = Status::running;
   }
   actions.emplace_back(Publish{std::move(*plan)});
+  add_spares(actions);
 }
 
-/// From whom the state comes: the newest clean state, or a checkpoint. Everybody who does not hold that state
+/// From whom the state comes: the newest clean state. Everybody who does not hold that state
 /// receives it. A torn state is never taken, not even if every optimizer has stepped: what the program does
 /// between the last of them and the commit (an average of weights, a count, a line of a log) is not known to
 /// have happened.
@@ -230,41 +278,35 @@ std::optional<RecoveryPlan> RecoveryPlanner::choose_state(std::string& reason) c
   const Member* oldest = nullptr;
   const Member* torn = nullptr;
   for (const Member& member : members_) {
-    const HeldState& held = member.report.held;
+    const HeldState& held = member.held;
     if (held.kind == Kind::clean) {
-      if (newest == nullptr || held.step > newest->report.held.step) newest = &member;
-      if (oldest == nullptr || held.step < oldest->report.held.step) oldest = &member;
+      if (newest == nullptr || held.step > newest->held.step) newest = &member;
+      if (oldest == nullptr || held.step < oldest->held.step) oldest = &member;
     } else if (held.kind == Kind::torn) {
       if (torn == nullptr) torn = &member;
     }
   }
   RecoveryPlan plan;
   if (newest != nullptr) {
-    if (newest->report.held.step - oldest->report.held.step > 1) {
-      reason =
-          fmt::format("{} is at step {}, but {} at step {}: each step must contain a collective of all ranks",
-                      describe(newest->process), newest->report.held.step, describe(oldest->process),
-                      oldest->report.held.step);
+    if (newest->held.step - oldest->held.step > 1) {
+      reason = fmt::format(
+          "{} is at step {}, but {} at step {}: each step must contain a collective of all ranks",
+          describe(newest->process), newest->held.step, describe(oldest->process), oldest->held.step);
       return std::nullopt;
     }
     plan.source = newest->process.rank;
-    plan.step = newest->report.held.step;
-  } else if (const auto& checkpoint = members_.front().report.checkpoint) {
-    plan.from = RecoveryPlan::From::checkpoint;
-    plan.step = *checkpoint;
-    return plan;
+    plan.step = newest->held.step;
   } else {
-    reason = torn == nullptr
-                 ? std::string("no rank holds the whole state, and there is no checkpoint")
-                 : fmt::format(
-                       "{} was {}, no other rank holds a whole state, and there is no checkpoint: "
-                       "commit a step before anything else that communicates",
-                       describe(torn->process), describe(torn->report.held));
+    reason = torn == nullptr ? std::string("no rank holds the whole state")
+                             : fmt::format(
+                                   "{} was {}, and no other rank holds a whole state: commit a step before "
+                                   "anything else that communicates",
+                                   describe(torn->process), describe(torn->held));
     return std::nullopt;
   }
-  const HeldState& wanted = members_[static_cast<std::size_t>(plan.source)].report.held;
+  const HeldState& wanted = members_[static_cast<std::size_t>(plan.source)].held;
   for (const Member& member : members_) {
-    if (member.report.held != wanted) plan.receivers.push_back(member.process.rank);
+    if (member.held != wanted) plan.receivers.push_back(member.process.rank);
   }
   return plan;
 }
@@ -298,7 +340,9 @@ std::string RecoveryPlanner::describe_state() const {
                   recoveries_, repeats_);
   for (const Member& member : members_) {
     text += fmt::format("; {} {}", describe(member.process), status_text(member.status));
-    if (member.status == Status::parked) text += " " + describe(member.report.held);
+    if (member.status == Status::parked) text += " " + describe(member.held);
+    if (member.spare) text += fmt::format(", spare {}", *member.spare);
+    if (member.spares_ended > 0) text += fmt::format(", {} spares ended", member.spares_ended);
     if (member.ended > 0) text += fmt::format(", {} of its processes ended", member.ended);
   }
   return text;

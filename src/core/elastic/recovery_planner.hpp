@@ -23,6 +23,9 @@ struct RecoveryOptions {
   Milliseconds kill_timeout = std::chrono::seconds(30);
   /// How long a new process may take for its set-up, until it reaches its training.
   Milliseconds replacement_timeout = std::chrono::minutes(10);
+  /// So many ranks of each node, its first ones, have a spare: a process that has done its set-up as that
+  /// rank, and waits until the rank's own one is lost.
+  int spares = 0;
 };
 
 /// The actions of the planner.
@@ -44,6 +47,18 @@ struct Replace {
   int node = 0;
   Generation generation = 0;
 };
+/// Start that process on its node, beside the rank's own one. It does the rank's set-up and waits.
+struct StartSpare {
+  RankProcess process;
+  int node = 0;
+};
+/// That spare takes the place of its rank's process, which has ended. It parks for `generation`, as soon as
+/// its set-up is done. It may have ended: then its end was reported, or will be.
+struct CallSpare {
+  RankProcess process;
+  int node = 0;
+  Generation generation = 0;
+};
 /// Write the plan, once.
 struct Publish {
   RecoveryPlan plan;
@@ -56,7 +71,13 @@ struct ConfirmFinish {
 struct GiveUp {
   std::string reason;
 };
-using PlannerAction = std::variant<Revoke, Kill, Replace, Publish, ConfirmFinish, GiveUp>;
+/// Tell the user about a spare. Completes the sentence "rank 1 (process 2) ".
+struct TellOfSpare {
+  RankProcess process;
+  std::string text;
+};
+using PlannerAction =
+    std::variant<Revoke, Kill, Replace, StartSpare, CallSpare, Publish, ConfirmFinish, GiveUp, TellOfSpare>;
 using PlannerActions = std::vector<PlannerAction>;
 
 /// Decides how a round survives the loss of ranks: who is lost, who replaces them, from whom the state comes
@@ -75,23 +96,29 @@ using PlannerActions = std::vector<PlannerAction>;
 ///
 ///     phase      event                                   action                               next phase
 ///     ---------  --------------------------------------  -----------------------------------  ----------
-///     training   a process ended                         Revoke; Replace it                   parking
+///     training   a process ended                         Revoke; CallSpare or Replace it      parking
 ///                a rank suspects another, or parks       Revoke                               parking
 ///                all ranks have finished                 ConfirmFinish                        over
 ///                a node is lost, or no recovery is left  GiveUp                               over
-///     parking    a process ended                         Replace it, three times at most      parking
+///                a spare ended                           StartSpare, three times at most      training
+///     parking    a process ended                         CallSpare, or Replace it,            parking
+///                                                        three times at most
 ///                a process did not park in time          Kill                                 parking
 ///                  ... and nobody else has a state       GiveUp                               over
 ///                a killed process does not end           GiveUp                               over
 ///                the third loss without a new step       GiveUp                               over
-///                all ranks have parked                   Publish the plan                     training
-///                  ... and nobody has a state            Publish a plan from the checkpoint   training
-///                  ... nor a checkpoint                  GiveUp                               over
+///                a spare ended                           - (a new one is started afterwards)  parking
+///                all ranks have parked                   Publish the plan; StartSpare         training
+///                  ... and nobody has a state            GiveUp                               over
 ///                a node is lost                          GiveUp                               over
 ///
 /// What arrives late changes nothing: reports of an older generation, and those of a process that was
 /// replaced. Revoke and ConfirmFinish of one generation exclude each other. So no rank leaves a finished
 /// training while another one still needs it as the source of its state.
+///
+/// A spare belongs to one rank, and is what a new process of that rank would be, started earlier: what a
+/// program does in its set-up with its rank, environment and device needs no second thought. Its number is
+/// the rank's next one. It has no part in a recovery until it is called, so its death costs nothing.
 class RecoveryPlanner {
  public:
   using Time = RunningClock::time_point;
@@ -99,8 +126,10 @@ class RecoveryPlanner {
   /// `nodes[r]` is the node of rank r. All ranks are training, in generation 1.
   RecoveryPlanner(RecoveryOptions options, const std::vector<int>& nodes);
 
-  /// The process has ended, for whatever reason, and its exit status was collected. `why` completes the
-  /// sentence "rank 1 ": "was killed by SIGKILL".
+  /// Begins the training's spares. Call it once, at first.
+  [[nodiscard]] PlannerActions start_spares();
+  /// The process, or the spare, has ended, for whatever reason, and its exit status was collected. `why`
+  /// completes the sentence "rank 1 ": "was killed by SIGKILL".
   [[nodiscard]] PlannerActions on_lost(const RankProcess& process, const std::string& why, Time now);
   /// All processes of the node are out of reach. `why` completes the sentence "node 1 ".
   [[nodiscard]] PlannerActions on_node_lost(int node, const std::string& why);
@@ -109,9 +138,11 @@ class RecoveryPlanner {
                                           const std::string& why, Time now);
   /// The rank waits for the plan of `generation`.
   [[nodiscard]] PlannerActions on_parked(Generation generation, const RankProcess& process,
-                                         const ParkedReport& report, Time now);
+                                         const HeldState& held, Time now);
   /// The rank has no more to train in `generation`, and waits until it may leave or must help the others.
   [[nodiscard]] PlannerActions on_finished(Generation generation, const RankProcess& process);
+  /// Those that were started, or are to be, and have not been called.
+  std::vector<RankProcess> spares() const;
   /// To be called at `deadline()`.
   [[nodiscard]] PlannerActions on_timer(Time now);
   /// Time::max(): never.
@@ -135,8 +166,13 @@ class RecoveryPlanner {
     RankProcess process;
     int node = 0;
     Status status = Status::running;
-    ParkedReport report = {};
+    HeldState held = {};
     Time deadline = Time::max();
+    /// The number of its last process, spares included.
+    int last_process = 0;
+    std::optional<int> spare = {};
+    /// Spares that ended in a row without having been called.
+    int spares_ended = 0;
     /// The processes of this rank that ended during this recovery.
     int ended = 0;
     bool operator==(const RankProcess& other) const { return process == other; }
@@ -145,6 +181,8 @@ class RecoveryPlanner {
   Member* find(const RankProcess& process);
   void begin(const std::string& why, Time now, PlannerActions& actions);
   void replace(Member& member, const std::string& why, Time now, PlannerActions& actions);
+  bool lose_spare(const RankProcess& process, const std::string& why, PlannerActions& actions);
+  void add_spares(PlannerActions& actions);
   void count_repeats(PlannerActions& actions);
   void publish_if_complete(PlannerActions& actions);
   bool has_source() const;

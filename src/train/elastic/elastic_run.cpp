@@ -15,6 +15,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "train/accumulation_window.hpp"
+#include "train/elastic/program_text.hpp"
 #include "train/prepared_objects.hpp"
 #include "train/training_scope.hpp"
 
@@ -158,8 +159,10 @@ void ElasticRun::begin(std::uint64_t step) {
   comm::observe(accelerator_.process_group(), notice_of_losses_);
   training_.begin(step);
   begin_step();
-  link_.report(
-      {.what = RankReport::What::begun, .process = link_.self(), .parked = {.held = member_->held()}});
+  link_.report({.what = RankReport::What::begun,
+                .process = link_.self(),
+                .held = member_->held(),
+                .program = program_text(accelerator_)});
 }
 
 void ElasticRun::begin_step() {
@@ -178,9 +181,20 @@ void ElasticRun::commit() {
   begin_step();
 }
 
+/// A spare's set-up is done. Returns when the process of its rank has ended.
+elastic::Generation ElasticRun::await_call() {
+  link_.report({.what = RankReport::What::ready,
+                .process = link_.self(),
+                .generation = 0,
+                .program = program_text(accelerator_)});
+  const Heartbeat::Waiting beat(process_heartbeat(), "a call to take the place of its rank", 0);
+  return link_.await_call();
+}
+
 /// A process that replaces another one, whose set-up is done: like the others, it waits for the plan.
 void ElasticRun::join() {
-  member_ = elastic::Member::replacement(link_.self(), replacement_->generation);
+  const elastic::Generation generation = replacement_->is_spare() ? await_call() : replacement_->generation;
+  member_ = elastic::Member::replacement(link_.self(), generation);
   member_->stage_transfers(false);
   notice_of_losses_ = std::make_shared<NoticeOfLosses>();
   comm::observe(accelerator_.process_group(), notice_of_losses_);
@@ -208,8 +222,6 @@ bool ElasticRun::finish() {
   if (!member_->is_revoked()) demand_success("has returned");
   in_step_ = false;
   report(member_->on_body_returned());
-  // What the body has done since the last commit is done again if it is entered again.
-  undo_is_due_ = true;
   if (member_->is_parked()) {
     accelerator_.process_group().abort("a rank was lost");
     recover(nullptr);
@@ -219,7 +231,6 @@ bool ElasticRun::finish() {
   const elastic::Generation generation = member_->generation();
   if (link_.await_end(generation)) {
     static_cast<void>(member_->on_finish_confirmed(generation));
-    undo_is_due_ = false;
     return true;
   }
   report(member_->on_revoked(generation, "a rank was lost at the end of its training"));
@@ -244,10 +255,14 @@ void ElasticRun::report(const MemberActions& actions) {
                     .generation = suspect->generation,
                     .why = suspect->why});
     } else if (const auto* parked = std::get_if<elastic::ReportParked>(&action)) {
-      link_.report({.what = RankReport::What::parked,
-                    .process = link_.self(),
-                    .generation = parked->generation,
-                    .parked = {.held = parked->held}});
+      link_.report(
+          {.what = RankReport::What::parked,
+           .process = link_.self(),
+           .generation = parked->generation,
+           .held = parked->held,
+           .program = parked->held.kind == HeldState::Kind::none && replacement_ && !replacement_->is_spare()
+                          ? program_text(accelerator_)
+                          : ""});
     } else if (const auto* finished = std::get_if<elastic::ReportFinished>(&action)) {
       link_.report(
           {.what = RankReport::What::finished, .process = link_.self(), .generation = finished->generation});

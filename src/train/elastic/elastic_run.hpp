@@ -48,6 +48,7 @@ class ElasticRun {
   void enter(const std::function<void(ElasticState&)>& body);
   void refuse(const std::string& why);
   void begin(std::uint64_t step);
+  elastic::Generation await_call();
   void join();
   /// True: all ranks have finished, and this one may leave. False: it is parked.
   bool finish();

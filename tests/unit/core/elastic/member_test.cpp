@@ -124,6 +124,20 @@ TEST(Member, FinishedRankParksAgainWhenOthersNeedIt) {
   EXPECT_EQ(find<Leave>(end)->why, "");
 }
 
+/// A program moves its loaders and schedules at the end of an epoch, after the last commit.
+TEST(Member, FinishedRankThatIsNeededUndoesWhatFollowedItsLastCommit) {
+  Member member({0, 0}, 4);
+  static_cast<void>(member.begin_step());
+  EXPECT_EQ(find<DropKept>(member.on_body_returned()), nullptr);
+  const MemberActions actions = member.on_revoked(1, "rank 1 was killed");
+  ASSERT_NE(find<DiscardStep>(actions), nullptr);
+  EXPECT_TRUE(find<DiscardStep>(actions)->restore);
+  Member other({0, 0}, 4);
+  static_cast<void>(other.begin_step());
+  static_cast<void>(other.on_body_returned());
+  EXPECT_NE(find<DropKept>(other.on_finish_confirmed(1)), nullptr);
+}
+
 TEST(Member, ReplacementParksWithoutStateForItsGeneration) {
   Member member = Member::replacement({1, 1}, 2);
   const MemberActions actions = member.on_ready();

@@ -21,12 +21,12 @@ std::vector<Action> select(const PlannerActions& actions) {
 
 RecoveryPlanner three_ranks(int recoveries = 10) { return {{.max_recoveries = recoveries}, {0, 0, 1}}; }
 
-ParkedReport clean(std::uint64_t step) { return {.held = {.kind = Kind::clean, .step = step}}; }
-ParkedReport torn(std::uint64_t step) { return {.held = {.kind = Kind::torn, .step = step}}; }
-ParkedReport none() { return {}; }
+HeldState clean(std::uint64_t step) { return {.kind = Kind::clean, .step = step}; }
+HeldState torn(std::uint64_t step) { return {.kind = Kind::torn, .step = step}; }
+HeldState none() { return {}; }
 
 /// Rank 2 is lost, its successor is there, and the others park with these reports.
-PlannerActions recover(RecoveryPlanner& planner, const ParkedReport& zero, const ParkedReport& one,
+PlannerActions recover(RecoveryPlanner& planner, const HeldState& zero, const HeldState& one,
                        int process = 1) {
   const Generation next = planner.generation() + 1;
   PlannerActions all = planner.on_lost({2, process - 1}, "was killed by SIGKILL", kStart);
@@ -73,20 +73,12 @@ TEST(RecoveryPlanner, TransientFailureRecoversWithoutAnyNewProcess) {
   EXPECT_EQ(planner.deadline(), RecoveryPlanner::Time::max());
 }
 
-TEST(RecoveryPlanner, TornStatesNeedACheckpointOrEndWithAReason) {
+TEST(RecoveryPlanner, TornStatesEndWithAReason) {
   RecoveryPlanner planner = three_ranks();
   EXPECT_EQ(
       reason(recover(planner, torn(4), torn(4))),
       "rank 2 was killed by SIGKILL; the ranks are not recovered: rank 0 was in the middle of the update of "
-      "step 4, no other rank holds a whole state, and there is no checkpoint: commit a step before anything "
-      "else that communicates");
-  RecoveryPlanner other = three_ranks();
-  ParkedReport zero = torn(4);
-  zero.checkpoint = 2;
-  const auto plans = select<Publish>(recover(other, zero, torn(4)));
-  ASSERT_EQ(plans.size(), 1U);
-  EXPECT_EQ(plans.front().plan.from, RecoveryPlan::From::checkpoint);
-  EXPECT_EQ(plans.front().plan.step, 2U);
+      "step 4, and no other rank holds a whole state: commit a step before anything else that communicates");
 }
 
 TEST(RecoveryPlanner, StatesOfTwoStepsApartAreRefused) {
@@ -210,6 +202,59 @@ TEST(RecoveryPlanner, NewProcessThatEndsInItsSetUpIsStartedThreeTimesAtMost) {
       reason(planner.on_lost({2, 3}, "exited with 1", kStart)),
       "rank 2 (process 4) exited with 1; the ranks are not recovered: 4 processes of this rank ended during "
       "one recovery");
+}
+
+TEST(RecoveryPlanner, ASpareTakesThePlaceOfItsRankAndAnotherIsStartedAfterwards) {
+  RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0, 1});
+  const auto first = select<StartSpare>(planner.start_spares());
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(first.front().process, (RankProcess{0, 1}));
+  EXPECT_EQ(first.back().process, (RankProcess{2, 1}));
+  EXPECT_EQ(first.back().node, 1);
+  const auto lost = planner.on_lost({2, 0}, "was killed by SIGKILL", kStart);
+  EXPECT_TRUE(select<Replace>(lost).empty());
+  const auto calls = select<CallSpare>(lost);
+  ASSERT_EQ(calls.size(), 1U);
+  EXPECT_EQ(calls.front().process, (RankProcess{2, 1}));
+  EXPECT_EQ(calls.front().generation, 2U);
+  EXPECT_TRUE(planner.on_parked(2, {0, 0}, clean(3), kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {1, 0}, clean(3), kStart).empty());
+  const auto end = planner.on_parked(2, {2, 1}, none(), kStart);
+  EXPECT_EQ(select<Publish>(end).size(), 1U);
+  const auto next = select<StartSpare>(end);
+  ASSERT_EQ(next.size(), 1U);
+  EXPECT_EQ(next.front().process, (RankProcess{2, 2}));
+  // Rank 1 has none.
+  EXPECT_EQ(select<Replace>(planner.on_lost({1, 0}, "exited with 1", kStart)).size(), 1U);
+}
+
+TEST(RecoveryPlanner, ASpareThatEndsCostsNothingAndIsStartedThreeTimesAtMost) {
+  RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0});
+  static_cast<void>(planner.start_spares());
+  for (int process = 1; process <= 2; ++process) {
+    const auto actions = planner.on_lost({0, process}, "exited with 1", kStart);
+    EXPECT_EQ(select<StartSpare>(actions).size(), 1U);
+    EXPECT_TRUE(select<Revoke>(actions).empty());
+  }
+  const auto last = planner.on_lost({0, 3}, "exited with 1", kStart);
+  EXPECT_TRUE(select<StartSpare>(last).empty());
+  ASSERT_EQ(select<TellOfSpare>(last).size(), 1U);
+  EXPECT_EQ(select<TellOfSpare>(last).front().text,
+            "exited with 1, as those before it: the rank gets no other");
+  EXPECT_EQ(planner.recoveries(), 0);
+  // Numbers are not used twice.
+  const auto replaced = select<Replace>(planner.on_lost({0, 0}, "exited with 1", kStart));
+  ASSERT_EQ(replaced.size(), 1U);
+  EXPECT_EQ(replaced.front().process, (RankProcess{0, 4}));
+}
+
+TEST(RecoveryPlanner, ASpareThatWasCalledAndEndsIsReplacedLikeAnyProcess) {
+  RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0});
+  static_cast<void>(planner.start_spares());
+  EXPECT_EQ(select<CallSpare>(planner.on_lost({0, 0}, "exited with 1", kStart)).size(), 1U);
+  const auto replaced = select<Replace>(planner.on_lost({0, 1}, "was killed by SIGKILL", kStart));
+  ASSERT_EQ(replaced.size(), 1U);
+  EXPECT_EQ(replaced.front().process, (RankProcess{0, 2}));
 }
 
 TEST(RecoveryPlanner, LimitsAndLostNodesEndTheRoundWithTheirReason) {
