@@ -4,6 +4,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
+#include "comm/cuda/graph_recorder.hpp"
 #include "lockstep/optim/adam.hpp"
 #include "lockstep/train/graphed_step.hpp"
 #include "support/graph_tape.hpp"
@@ -30,6 +31,8 @@ std::vector<at::Tensor> looped(std::int64_t accumulation, bool graphed, bool cle
   auto [model, optimizer, batches] = accelerator.prepare(net, adam, loader);
   const auto micro_batch = [&, &model = model,
                             &optimizer = optimizer](const std::vector<at::Tensor>& inputs) {
+    // In each phase, so that models do the same in all.
+    EXPECT_EQ(comm::RecordableWork::is_here(), graphed);
     if (clears_first) optimizer.zero_grad();
     const at::Tensor sum = (model(inputs[0]) - inputs[1]).square().sum();
     accelerator.backward(sum, inputs[1].abs().sum());
@@ -52,6 +55,7 @@ std::vector<at::Tensor> looped(std::int64_t accumulation, bool graphed, bool cle
     }
   }
   EXPECT_EQ(replays > 20, graphed);
+  EXPECT_FALSE(comm::RecordableWork::is_here());
   for (const auto& parameter : net->parameters()) results.push_back(parameter.detach().clone());
   return results;
 }
