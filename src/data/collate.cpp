@@ -159,7 +159,9 @@ Example completed(const Example& example, const PaddingCollateOptions& options, 
   for (const auto& [name, texts] : example.text_items()) renamed.set_texts(name, texts);
   renamed.indices = example.indices;
   if (causal && !renamed.contains("labels")) renamed.insert("labels", input_ids_of(renamed));
-  if (renamed.contains("input_ids") && !renamed.contains("attention_mask")) {
+  // Packed texts are kept apart by their positions, and see no padding behind them.
+  const bool is_packed = causal && renamed.contains("position_ids") && options.side == Side::right;
+  if (renamed.contains("input_ids") && !renamed.contains("attention_mask") && !is_packed) {
     renamed.insert("attention_mask", at::ones_like(renamed["input_ids"]));
   }
   return renamed;
@@ -187,16 +189,36 @@ at::Tensor padded(const at::Tensor& sequence, std::int64_t length, std::int64_t 
   return at::constant_pad_nd(sequence, {before, missing - before}, fill);
 }
 
+/// Of such a batch, a training would learn nothing, and an evaluation would have a loss of 0.
+void check_trained(const char* collate, const Batch& batch, std::int64_t ignored) {
+  const at::Tensor& labels = batch["labels"];
+  if (labels.dim() != 2 || labels.ne(ignored).any().item<bool>()) return;
+  const std::string numbers =
+      batch.indices.empty() ? "" : fmt::format(" (number {})", fmt::join(batch.indices, ", "));
+  throw DataError(fmt::format(
+      "{}: none of the samples of a batch{} has a token to train on: all labels are {}. Leave such samples "
+      "out, or check what marks the tokens that are trained on: a mask of the assistant's tokens, a prompt "
+      "that fills max_length.",
+      collate, numbers, ignored));
+}
+
 Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions& options, bool causal) {
   for (auto& example : examples) example = completed(example, options, causal);
   const auto length = longest(examples, options);
   for (auto& example : examples) {
     for (const auto& name : options.names) {
       if (!is_sequence(example, name)) continue;
-      example.set(name, padded(example[name], length, fill_of(name, options), options.side));
+      at::Tensor values = padded(example[name], length, fill_of(name, options), options.side);
+      // Of packed texts, the padding is one more text.
+      const auto own = example[name].size(0);
+      if (causal && name == "position_ids" && options.side == Side::right && own < length)
+        values.narrow(0, own, length - own).copy_(at::arange(length - own));
+      example.set(name, values);
     }
   }
-  return default_collate(std::move(examples));
+  Batch batch = default_collate(std::move(examples));
+  if (causal) check_trained("causal_lm_collate", batch, options.label_pad_token_id);
+  return batch;
 }
 
 CollateFunction padding_collate(PaddingCollateOptions options, bool causal) {
@@ -274,6 +296,7 @@ CollateFunction flatten_collate(FlatteningOptions options) {
     if (options.return_seq_idx) batch.insert("seq_idx", at::cat(numbers).unsqueeze(0));
     for (const auto& example : examples)
       batch.indices.insert(batch.indices.end(), example.indices.begin(), example.indices.end());
+    check_trained("flatten_collate", batch, options.separator_id);
     return batch;
   };
 }

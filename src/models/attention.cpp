@@ -23,6 +23,23 @@ std::optional<kernels::Gate> fused_gate(const std::string& name) {
   return std::nullopt;
 }
 
+/// As same_text_mask(), of the tokens that `attention_mask` shows alone: padding between two tokens begins no
+/// text, and is not seen. On the CPU undefined if each row is one text.
+at::Tensor same_text_without_padding(const at::Tensor& position_ids, const at::Tensor& attention_mask) {
+  const at::Tensor shown = attention_mask.ne(0);
+  const auto length = position_ids.size(1);
+  const at::Tensor places =
+      at::arange(length, position_ids.options().dtype(at::kLong)).expand_as(position_ids);
+  // The last token that is shown, up to each place and before it.
+  const at::Tensor last = std::get<0>(places.masked_fill(shown.logical_not(), -1).cummax(1));
+  const at::Tensor before = at::constant_pad_nd(last, {1, -1}, -1);
+  const at::Tensor follows = position_ids.eq(position_ids.gather(1, before.clamp_min(0)) + 1);
+  const at::Tensor begins = shown.logical_and(before.ge(0)).logical_and(follows.logical_not());
+  if (begins.is_cpu() && !begins.any().item<bool>()) return {};
+  const at::Tensor text = begins.cumsum(1);
+  return text.unsqueeze(2).eq(text.unsqueeze(1)).unsqueeze(1).logical_and(padding_mask(attention_mask));
+}
+
 }  // namespace
 
 at::Tensor split_heads(const at::Tensor& states, std::int64_t heads) {
@@ -61,6 +78,9 @@ AttentionMask causal_mask_of_texts(const at::Tensor& position_ids) {
 AttentionMask causal_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
                                const at::Tensor& weight, const AttentionHeads& heads) {
   if (attention_mask.defined()) {
+    const at::Tensor same =
+        position_ids.defined() ? same_text_without_padding(position_ids, attention_mask) : at::Tensor();
+    if (same.defined()) return {.mask = same.logical_and(at::ones_like(same[0][0]).tril())};
     auto texts = unpadded_texts(attention_mask, weight, heads);
     return texts ? AttentionMask{.texts = causal_texts(*texts)} : causal_mask(attention_mask);
   }
@@ -72,6 +92,9 @@ AttentionMask causal_attention(const at::Tensor& position_ids, const at::Tensor&
 AttentionMask full_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
                              const at::Tensor& weight, const AttentionHeads& heads) {
   if (attention_mask.defined()) {
+    const at::Tensor same =
+        position_ids.defined() ? same_text_without_padding(position_ids, attention_mask) : at::Tensor();
+    if (same.defined()) return {.mask = same};
     auto texts = unpadded_texts(attention_mask, weight, heads);
     if (texts) return {.texts = std::move(texts)};
     return {.mask = padding_mask(attention_mask)};

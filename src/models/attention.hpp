@@ -43,9 +43,9 @@ AttentionMask causal_mask(const at::Tensor& attention_mask);
 /// Tokens attend to earlier ones of their own text: see same_text_mask().
 AttentionMask causal_mask_of_texts(const at::Tensor& position_ids);
 
-/// What the tokens of a batch attend to: those of their own text by `position_ids`, or, with an
-/// `attention_mask`, those that are not padding; either may be undefined. Texts are packed where that is
-/// faster (see packed_texts()), otherwise there is a mask. `weight` is one of the model, for device and
+/// What the tokens of a batch attend to: those of their own text by `position_ids`, and, with an
+/// `attention_mask`, those that are not padding; either may be undefined. With one of them, texts are packed
+/// where that is faster (see packed_texts()), otherwise there is a mask. `weight` is one of the model, for device and
 /// dtype.
 AttentionMask causal_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
                                const at::Tensor& weight, const AttentionHeads& heads);

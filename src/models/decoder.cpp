@@ -156,12 +156,11 @@ at::Tensor DecoderForCausalLMImpl::states(const at::Tensor& input_ids, const at:
                                           const at::Tensor& position_ids) {
   check_tokens(config_.model_type.c_str(), input_ids, position_ids, kAnyLength);
   const bool has_positions = position_ids.defined();
+  AttentionMask mask = causal_attention(position_ids, attention_mask, model_->embedding->weight,
+                                        {config_.num_attention_heads, config_.head_dim});
   // Caps have no fused kernel.
-  const bool has_mask = config_.attention_softcap > 0;
-  const bool has_texts = has_positions && !attention_mask.defined();
-  const auto mask = has_mask ? has_texts ? causal_mask_of_texts(position_ids) : causal_mask(attention_mask)
-                             : causal_attention(position_ids, attention_mask, model_->embedding->weight,
-                                                {config_.num_attention_heads, config_.head_dim});
+  if (mask.texts && config_.attention_softcap > 0)
+    mask = attention_mask.defined() ? causal_mask(attention_mask) : causal_mask_of_texts(position_ids);
   return model_->forward(input_ids, has_positions ? position_ids : positions_after(0, input_ids, {}, 0),
                          mask);
 }

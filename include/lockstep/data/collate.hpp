@@ -53,10 +53,11 @@ struct PaddingCollateOptions {
 CollateFunction pad_collate(PaddingCollateOptions options = {});
 
 /// pad_collate() for causal language models. Samples without `labels` get a copy of their `input_ids`, padded
-/// with `label_pad_token_id`; samples with labels keep them, so that a prompt may be -100. Leaves out
-/// `special_tokens_mask`. Like Hugging Face's DataCollatorForLanguageModeling(mlm=False), except that a pad
-/// token inside a text counts: models that end a text with their pad token learn to end it. *Local*. Errors
-/// as pad_collate; the function throws DataError for a sample without input_ids.
+/// with `label_pad_token_id`; samples with labels keep them. Leaves out `special_tokens_mask`, and adds no
+/// `attention_mask` to packed texts, which have `position_ids`: padding behind them is one more text. Unlike
+/// with DataCollatorForLanguageModeling, a pad token inside a text counts, so that models learn to end it.
+/// *Local*. Errors as pad_collate; the function throws DataError for a sample without input_ids, and for a
+/// batch of which no token is trained on, whose labels are all `label_pad_token_id`.
 CollateFunction causal_lm_collate(PaddingCollateOptions options = {});
 
 /// What flatten_collate() adds to its single row; names and defaults of transformers'
@@ -73,8 +74,8 @@ struct FlatteningOptions {
 /// for a model that separates the texts by their `position_ids`, which restart at each sample. The batch has
 /// `input_ids` and `labels` (the samples' own, or a copy of input_ids), int64. Empty samples and other
 /// tensors are left out. The counterpart of transformers' DataCollatorWithFlattening. *Local*. The function
-/// throws DataError for a sample without input_ids, or with labels of another length, and if all samples are
-/// empty.
+/// throws DataError for a sample without input_ids, or with labels of another length, if all samples are
+/// empty, and if all labels are `separator_id`: of such a batch, no token is trained on.
 CollateFunction flatten_collate(FlatteningOptions options = {});
 
 }  // namespace lockstep

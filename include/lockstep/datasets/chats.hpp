@@ -71,7 +71,8 @@ enum class ChatPacking {
 
 /// Packs the rows of tokenize_chats() into rows of at most `max_length` tokens, as trl does, 1000 rows at a
 /// time. Adds `position_ids`, the positions of each token in its text, unless they are wrapped: texts of a
-/// row do not see each other then, and the label of their first token is kNotTrained. Cached, *Collective*
+/// row do not see each other then, and the label of their first token is kNotTrained. Rows that are left
+/// without a label, such as the middle of a long prompt, are left out; trl keeps them. Cached, *Collective*
 /// and errors as tokenize(); UsageError for a length below 1, and if no row has a label.
 ArrowDataset pack_chats(const ArrowDataset& tokens, std::int64_t max_length,
                         ChatPacking packing = ChatPacking::bfd, MapOptions map = {});

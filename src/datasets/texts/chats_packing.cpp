@@ -66,6 +66,10 @@ std::vector<std::vector<std::size_t>> best_fits(const std::vector<Fragment>& fra
   return rows;
 }
 
+bool is_trained(Tokens labels) {
+  return std::any_of(labels.begin(), labels.end(), [](auto label) { return label != kNotTrained; });
+}
+
 Columns packed_columns(const MapBatch& batch, std::size_t longest, bool splits) {
   const auto fragments = fragments_of(batch, longest, splits);
   ColumnBuilder ids(DataType::list(DataType(TypeKind::int64)));
@@ -81,6 +85,7 @@ Columns packed_columns(const MapBatch& batch, std::size_t longest, bool splits) 
       all_labels.insert(all_labels.end(), own_labels.begin() + 1, own_labels.end());
       for (std::size_t i = 0; i < own_ids.size(); ++i) all_positions.push_back(static_cast<std::int64_t>(i));
     }
+    if (!is_trained(all_labels)) continue;
     ids.append(all_ids);
     labels.append(all_labels);
     positions.append(all_positions);
@@ -98,19 +103,12 @@ Columns wrapped_columns(const MapBatch& batch, std::size_t longest) {
   ColumnBuilder labels(DataType::list(DataType(TypeKind::int64)));
   for (std::size_t begin = 0; begin < all_ids.size(); begin += longest) {
     const auto length = std::min(longest, all_ids.size() - begin);
+    const Tokens row = Tokens(all_labels).subspan(begin, length);
+    if (!is_trained(row)) continue;
     ids.append_list(Tokens(all_ids).subspan(begin, length));
-    labels.append_list(Tokens(all_labels).subspan(begin, length));
+    labels.append_list(row);
   }
   return {{"input_ids", ids.finish()}, {"labels", labels.finish()}};
-}
-
-bool has_trained_token(const ArrowDataset& packed) {
-  const auto labels = packed.column<Tokens>("labels");
-  for (std::int64_t row = 0; row < packed.num_rows(); ++row) {
-    const auto list = labels[row];
-    if (std::any_of(list.begin(), list.end(), [](auto label) { return label != kNotTrained; })) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -134,7 +132,7 @@ ArrowDataset pack_chats(const ArrowDataset& tokens, std::int64_t max_length, Cha
         return packed_columns(batch, longest, packing == ChatPacking::bfd_split);
       },
       options);
-  if (has_trained_token(packed)) return packed;
+  if (packed.num_rows() > 0) return packed;
   throw UsageError(fmt::format(
       "pack_chats: none of the {} rows has a token to train on within its first {} tokens: raise max_length.",
       tokens.num_rows(), max_length));

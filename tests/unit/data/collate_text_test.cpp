@@ -127,6 +127,31 @@ TEST(CausalLmCollate, KeepsLabelsOfItsOwnAndPadTokensInTexts) {
   EXPECT_THROWS(collate({{{"ids", tensor({1})}}}), DataError, "'input_ids'");
 }
 
+/// A loss of nothing, which trl and transformers train on in silence (huggingface/trl 4879).
+TEST(CausalLmCollate, ABatchWithoutATrainedTokenIsRefused) {
+  Example prompt{{"input_ids", tensor({5, 6})}, {"labels", tensor({-100, -100})}};
+  const Example text{{"input_ids", tensor({7, 8, 9})}, {"labels", tensor({-100, -100, 9})}};
+  EXPECT_NO_THROW(causal_lm_collate()({prompt, text}));
+  EXPECT_NO_THROW(flatten_collate()({prompt, text}));
+  prompt.indices = {12};
+  EXPECT_THROWS(causal_lm_collate()({prompt, prompt}), DataError, "causal_lm_collate", "(number 12, 12)",
+                "has a token to train on", "all labels are -100");
+  EXPECT_THROWS(flatten_collate()({prompt}), DataError, "flatten_collate", "(number 12)");
+  // Of a text of one token, nothing is predicted.
+  EXPECT_THROWS(flatten_collate()({{{"input_ids", tensor({5})}}}), DataError, "flatten_collate");
+  EXPECT_NO_THROW(causal_lm_collate({.label_pad_token_id = -1})({prompt}));
+}
+
+/// Packed texts: their positions say what belongs together, and padding is a text of its own.
+TEST(CausalLmCollate, PackedTextsHaveNoMask) {
+  const Example row{{"input_ids", tensor({5, 6, 7})}, {"position_ids", tensor({0, 1, 0})}};
+  const Example short_row{{"input_ids", tensor({8})}, {"position_ids", tensor({0})}};
+  const Batch batch = causal_lm_collate()({row, short_row});
+  EXPECT_EQ(batch.names(), (std::vector<std::string>{"input_ids", "position_ids", "labels"}));
+  EXPECT_TRUE(at::equal(batch["position_ids"], tensor({0, 1, 0, 0, 0, 1}).view({2, 3})));
+  EXPECT_TRUE(at::equal(batch["labels"], tensor({5, 6, 7, 8, -100, -100}).view({2, 3})));
+}
+
 /// As transformers' collator; "label" is not the labels of tokens.
 TEST(CausalLmCollate, LeavesOutTheMaskOfSpecialTokens) {
   const Batch batch = causal_lm_collate()({{{"input_ids", tensor({5, 6})},

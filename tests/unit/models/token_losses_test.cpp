@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/core/error.hpp"
+#include "lockstep/data/collate.hpp"
 #include "lockstep/models/bart.hpp"
 #include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
@@ -22,6 +23,7 @@
 #include "lockstep/models/trainer_model.hpp"
 #include "lockstep/train/mixed_precision.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "support/accelerators.hpp"
 #include "support/peak_bytes.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -233,6 +235,42 @@ TEST(TokenLossesOf, AnEvaluationKeepsNoLogits) {
   const auto peak = testing::PeakBytes::of([&] { values = trainer.evaluate(); });
   EXPECT_NEAR(values.at(0).second, std::log(static_cast<double>(kMany)), 0.1) << values.at(0).first;
   EXPECT_LT(peak, 4 * kMany * kTokensOfBatch * 4);
+}
+
+/// On the second of two ranks, the second batch has no labels.
+class LabelsOfOneRank final : public Dataset {
+ public:
+  std::int64_t size() const override { return 8; }
+  Example get(std::int64_t index, const SampleContext&) const override {
+    Example example;
+    example.set("input_ids", at::arange(6) + index);
+    example.set("labels", index == 3 ? at::full({6}, kNoLabel) : at::arange(6) + index);
+    example.indices = {index};
+    return example;
+  }
+};
+
+/// It is named on its rank, and the other one does not wait for it.
+TEST(LanguageModels, ABatchWithoutATrainedTokenEndsTheTraining) {
+  const testing::TemporaryFolder folder;
+  testing::run_accelerators(2, [&](Accelerator& accelerator) {
+    Gpt2LMHeadModel model(
+        Gpt2Config{.vocab_size = 50, .n_positions = 8, .n_embd = 8, .n_layer = 1, .n_head = 1});
+    TrainingArguments args{.output_dir = (folder.path() / "out").string(), .report_to = {"none"}};
+    args.per_device_train_batch_size = 1;
+    args.train_sampling_strategy = SamplingStrategy::sequential;
+    args.save_strategy = SaveStrategy::no;
+    args.disable_tqdm = true;
+    Trainer trainer(accelerator, args,
+                    {.model = trainer_model(as_causal(model)),
+                     .train_dataset = std::make_shared<LabelsOfOneRank>(),
+                     .data_collator = causal_lm_collate()});
+    if (accelerator.process_index() == 1) {
+      EXPECT_THROWS(trainer.train(), DataError, "(number 3)", "has a token to train on");
+    } else {
+      EXPECT_THROWS(trainer.train(), Error, "rank 1");
+    }
+  });
 }
 
 /// Every language model. True if a bit of losses in parts differs: of small models all may be equal, on some

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
@@ -24,10 +25,21 @@ class Chats : public testing::ChatFiles {
     made.keep_end = given.value("truncation_mode", "keep_start") == "keep_end";
     return made;
   }
+
+  /// The rows that have a label, of which `labels` are the labels.
+  static Lists with_label(const Lists& all, const Lists& labels) {
+    Lists kept;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (std::ranges::any_of(labels[i], [](auto label) { return label != kNotTrained; }))
+        kept.push_back(all[i]);
+    }
+    return kept;
+  }
 };
 
-/// Token for token what trl's SFTTrainer prepares.
+/// Token for token what trl's SFTTrainer prepares, but for rows without a label.
 TEST_F(Chats, AreThoseOfTrl) {
+  int dropped = 0;
   for (const auto& made : data_.at("sft")) {
     SCOPED_TRACE(made.at("rows").dump() + made.at("options").dump());
     const auto& given = made.at("options");
@@ -39,12 +51,16 @@ TEST_F(Chats, AreThoseOfTrl) {
                                                  : ChatPacking::bfd_split;
       tokens = pack_chats(tokens, given.at("max_length"), packing, map());
     }
-    EXPECT_EQ(lists(tokens, "input_ids"), made.at("ids").get<Lists>());
-    EXPECT_EQ(lists(tokens, "labels"), made.at("labels").get<Lists>());
+    const auto labels = made.at("labels").get<Lists>();
+    const auto expected = [&](const char* name) { return with_label(made.at(name).get<Lists>(), labels); };
+    EXPECT_EQ(lists(tokens, "input_ids"), expected("ids"));
+    EXPECT_EQ(lists(tokens, "labels"), expected("labels"));
     if (made.contains("positions")) {
-      EXPECT_EQ(lists(tokens, "position_ids"), made.at("positions").get<Lists>());
+      EXPECT_EQ(lists(tokens, "position_ids"), expected("positions"));
     }
+    dropped += static_cast<int>(labels.size()) - static_cast<int>(tokens.num_rows());
   }
+  EXPECT_EQ(dropped, 4);
 }
 
 TEST_F(Chats, NameTheRowAndWhatToDo) {
