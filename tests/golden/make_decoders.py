@@ -35,7 +35,10 @@ CASES = {
     "llama_biases": case("llama", head_dim=10, num_key_value_heads=None, attention_bias=True, mlp_bias=True, hidden_act="gelu",
                          pad_token_id=1, **TIED),
     "llama_linear": case("llama", rope_theta=100, rope_scaling={"type": "linear", "factor": 4.0}, **TIED),
+    "llama_linear_v5": case("llama", rope_parameters={"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}, **TIED),
     "llama_dynamic": case("llama", max_position_embeddings=8, rope_scaling={"rope_type": "dynamic", "factor": 3.0}, **TIED),
+    "llama_dynamic_v5": case("llama", max_position_embeddings=8, rope_parameters={
+        "rope_type": "dynamic", "rope_theta": 1000.0, "factor": 3.0}, **TIED),
     "llama_yarn": case("llama", head_dim=16, rope_theta=50.0, rope_scaling={"rope_type": "yarn", "factor": 4.0,
                                                                              "original_max_position_embeddings": 8}, **TIED),
     "llama_yarn_v5": case("llama", head_dim=16, rope_parameters={

@@ -8,10 +8,8 @@
 
 #include "lockstep/models/encoder.hpp"
 #include "lockstep/models/token_loss_model.hpp"
-#include "lockstep/parallel/distributed_data_parallel.hpp"
-#include "lockstep/parallel/fully_shard.hpp"
 #include "unit/models/golden_models.hpp"
-#include "unit/parallel/sharded_net.hpp"
+#include "unit/models/parallel_bits.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -49,37 +47,6 @@ const auto masked_loss = [](auto& model, int rank, int step) {
   return losses.loss_sum / losses.loss_weight;
 };
 
-template <class Wrapped>
-std::vector<at::Tensor> trained_values(Wrapped& wrapped, TokenLossModel model, const auto& whole,
-                                       const std::function<int()>& data) {
-  testing::losses_of(
-      wrapped, model->parameters(), [&](auto& net, int step) { return masked_loss(net, data(), step); }, 2);
-  [[maybe_unused]] const auto parameters = whole();
-  std::vector<at::Tensor> values;
-  for (const auto& parameter : model->parameters()) values.push_back(parameter.detach().clone());
-  return values;
-}
-
-std::vector<at::Tensor> values_of_ddp(const ProcessGroup& group, const std::string& type, bool same_data) {
-  auto model = masked_model(type);
-  DistributedDataParallel<TokenLossModel> wrapped(model, group);
-  return trained_values(
-      wrapped, model, [] { return 0; }, [&] { return same_data ? 0 : group.rank(); });
-}
-
-std::vector<at::Tensor> values_of_fsdp(const ProcessGroup& group, const std::string& type, bool same_data) {
-  auto model = masked_model(type);
-  auto wrapped = fully_shard(model, group);
-  return trained_values(
-      wrapped, model, [&] { return wrapped.full_parameters(); },
-      [&] { return same_data ? 0 : group.rank(); });
-}
-
-void expect_same_values(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
-  ASSERT_EQ(some.size(), others.size());
-  for (std::size_t i = 0; i < some.size(); ++i) EXPECT_TRUE(at::equal(some[i], others[i])) << i;
-}
-
 class EncoderInParallel : public ::testing::TestWithParam<std::string> {};
 
 std::vector<std::string> masked_models() {
@@ -96,16 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Families, EncoderInParallel, ::testing::ValuesIn(masked
                          });
 
 TEST_P(EncoderInParallel, DdpFsdpAndOneRankTrainTheSameBits) {
-  const auto& type = GetParam();
-  std::vector<at::Tensor> alone;
-  testing::run_group(1, [&](const ProcessGroup& group) { alone = values_of_ddp(group, type, true); });
-  const auto untrained = masked_model(type)->parameters();
-  EXPECT_FALSE(at::equal(alone.front(), untrained.front()));
-  testing::run_group(2, [&](const ProcessGroup& group) {
-    expect_same_values(values_of_ddp(group, type, true), alone);
-    expect_same_values(values_of_fsdp(group, type, true), alone);
-    expect_same_values(values_of_fsdp(group, type, false), values_of_ddp(group, type, false));
-  });
+  expect_parallel_bits([] { return masked_model(GetParam()); }, masked_loss);
 }
 
 }  // namespace
