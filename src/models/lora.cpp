@@ -160,7 +160,8 @@ std::vector<NamedModule> saved_modules(const std::vector<NamedModule>& modules, 
   for (const auto& name : config.modules_to_save) {
     const auto before = found.size();
     for (const auto& entry : modules) {
-      if (!ends_with_name(entry.name, name)) continue;
+      // As in PEFT, "norm" means input_layernorm too, and "classifier" DistilBERT's pre_classifier.
+      if (!entry.name.ends_with(name)) continue;
       // PEFT trains a copy, beside a head that keeps the old values.
       if (entry.module->as<torch::nn::EmbeddingImpl>() != nullptr && !has_head)
         throw UsageError(

@@ -1,12 +1,21 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
 #include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/file_system.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/lora.hpp"
 #include "lockstep/models/pretrained.hpp"
+#include "lockstep/models/pretrained_model.hpp"
+#include "lockstep/parallel/module_tensors.hpp"
 #include "lockstep/train/model_files.hpp"
+#include "train/model_content.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -43,6 +52,40 @@ class AdapterAttempt {
   std::vector<std::pair<at::Tensor, bool>> trained_;
 };
 
+/// The model's tensor of that name; undefined if there is none. A head that is tied has the embedding's.
+at::Tensor own_tensor(torch::nn::Module& module, const std::string& name) {
+  for (const auto& entry : parallel::named_parameters_of(module))
+    if (entry.name == name) return entry.tensor;
+  const auto* const model = dynamic_cast<const CausalLMImpl*>(&module);
+  return model != nullptr && name == "lm_head.weight" ? model->head().weight : at::Tensor();
+}
+
+/// Names in the file of weights that the model has itself, of embeddings and heads: PEFT writes them beside
+/// the adapter if it is asked to (save_embedding_layers), and after resize_token_embeddings(). Other values
+/// would be lost when the adapter is saved again.
+std::vector<std::string> own_weights_in(const fs::path& file, torch::nn::Module& module,
+                                        const std::vector<NamedTensor>& state) {
+  std::set<std::string> known;
+  for (const auto& entry : state) known.insert(entry.name);
+  std::vector<std::string> names;
+  const TensorSource source = open_model_file(file);
+  for (const auto& [name, form] : source.forms) {
+    if (known.contains(name) || !name.starts_with(kAdapterPrefix)) continue;
+    const at::Tensor own = own_tensor(module, name.substr(std::string(kAdapterPrefix).size()));
+    if (!own.defined()) continue;
+    if (own.sizes() != form.sizes() ||
+        !at::equal(source.get_tensor(name).to(own.scalar_type()), own.detach().cpu())) {
+      throw DataError(fmt::format(
+          "{}: '{}' {} are weights of the model itself, which are {} and not the same here: PEFT writes them "
+          "for embeddings that were resized or trained. Let PEFT make one model of both "
+          "(merge_and_unload, save_pretrained), or give the adapter the base that it was trained with",
+          file.string(), name, c10::str(form.sizes()), c10::str(own.sizes())));
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
 }  // namespace
 
 void save_adapter(torch::nn::Module& module, const fs::path& folder) {
@@ -67,7 +110,9 @@ std::shared_ptr<const LoraConfig> load_adapter(torch::nn::Module& module, const 
   auto result = add_lora(module, std::move(config));
   const fs::path pickle = folder / "adapter_model.bin";
   const bool is_old = !fs::exists(folder / kAdapterFileName) && fs::exists(pickle);
-  load_pretrained(is_old ? pickle : folder / kAdapterFileName, adapter_state(module));
+  const fs::path file = is_old ? pickle : folder / kAdapterFileName;
+  const auto state = adapter_state(module);
+  load_pretrained(file, state, {.constants = own_weights_in(file, module, state)});
   attempt.keep();
   return result;
 }

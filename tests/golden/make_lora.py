@@ -40,6 +40,8 @@ CASES = {
                           exclude_modules=["self_attn.q_proj"], task_type=CAUSAL)),
     "llama_tokens": (dict(LLAMA, tie_word_embeddings=False),
                      dict(r=3, lora_alpha=6, target_modules=["embed_tokens", "q_proj"], task_type=CAUSAL)),
+    "llama_norms": (dict(LLAMA, tie_word_embeddings=True),
+                    dict(r=2, lora_alpha=6, target_modules=["q_proj"], modules_to_save=["norm"], task_type=CAUSAL)),
     "gpt2": (GPT2, dict(r=4, lora_alpha=8, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True, task_type=CAUSAL)),
 }
 
