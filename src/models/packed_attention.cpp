@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <mutex>
 #include <numeric>
 #include <vector>
 
 #include "comm/cuda/graph_recorder.hpp"
 #include "kernels/fused_kernels.hpp"
 #include "kernels/self_check.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -153,6 +156,85 @@ at::Tensor begins_in(const at::Tensor& position_ids) {
   return begins.flatten().nonzero().squeeze(1);
 }
 
+/// The random numbers of a device are afterwards what they were before.
+class KeptRandomNumbers {
+ public:
+  explicit KeptRandomNumbers(const at::Device& device)
+      : generator_(at::globalContext().defaultGenerator(device)), state_(taken()) {}
+  ~KeptRandomNumbers() { put_back(); }
+  KeptRandomNumbers(const KeptRandomNumbers&) = delete;
+  KeptRandomNumbers& operator=(const KeptRandomNumbers&) = delete;
+
+  void put_back() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+
+ private:
+  at::Tensor taken() {
+    const std::lock_guard lock(generator_.mutex());
+    return generator_.get_state();
+  }
+
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+/// Compares `attend` with attention by a mask `shown`, of which `kept` [heads, queries, keys] are not
+/// dropped.
+void compare_with_mask(const std::function<at::Tensor(const kernels::Tensors& in)>& attend,
+                       const kernels::Tensors& inputs, const at::Tensor& shown, const at::Tensor& factors) {
+  const auto heads = inputs[0].size(1);
+  const auto turned = [&](const at::Tensor& states) {
+    return repeated_key_heads(states, heads).transpose(0, 1);
+  };
+  kernels::compare({.inputs = inputs,
+                    .fused = [&](const kernels::Tensors& in) { return kernels::Tensors{attend(in)}; },
+                    .reference =
+                        [&](const kernels::Tensors& in) {
+                          const double scale = 1 / std::sqrt(static_cast<double>(in[0].size(2)));
+                          const at::Tensor products =
+                              at::matmul(turned(in[0]), turned(in[1]).transpose(1, 2)) * scale;
+                          at::Tensor weights =
+                              products.masked_fill(shown.logical_not(), -INFINITY).softmax(-1);
+                          if (factors.defined()) weights = weights * factors;
+                          return kernels::Tensors{at::matmul(weights, turned(in[2])).transpose(0, 1)};
+                        }});
+}
+
+/// What is dropped is seen by values that are the columns of an identity; the same numbers drop it again.
+void check_dropout_of_texts(const AttentionOfTexts& attend, at::ScalarType dtype, const at::Device& device,
+                            std::int64_t head_size) {
+  constexpr std::int64_t kTokens = 11, kHeads = 4, kFirst = 3;
+  constexpr double kRate = 0.5;
+  const at::Tensor places = at::arange(kTokens, at::TensorOptions(at::kLong).device(device));
+  const at::Tensor text = places.ge(kFirst), in_text = places - text.to(at::kLong) * kFirst;
+  PackedTexts texts =
+      texts_between(at::tensor({0, 3, 3, 11}, at::TensorOptions(at::kInt)).to(device), kTokens - kFirst);
+  texts.causal = true;
+  const at::Tensor shown = text.unsqueeze(0).eq(text.unsqueeze(1)).tril();
+  const auto waves = [&](double phase) {
+    return kernels::waves({kTokens, kHeads, head_size}, dtype, device, phase);
+  };
+  const at::Tensor query = waves(0), key = waves(1);
+  const at::Tensor identity = at::one_hot(in_text, head_size).to(dtype).unsqueeze(1).expand({-1, kHeads, -1});
+  KeptRandomNumbers numbers(device);
+  const auto dropped = [&](const kernels::Tensors& in) {
+    return attend(in[0], in[1], in[2], texts, {.dropout = kRate});
+  };
+  const at::Tensor kept = dropped({query, key, identity.contiguous()})
+                              .detach()
+                              .ne(0)
+                              .transpose(0, 1)
+                              .index_select(2, in_text)
+                              .logical_and(shown);
+  const auto share = kept.sum().item<double>() / (shown.sum().item<double>() * kHeads);
+  if (!(share > kRate / 2 && share < 1.5 * kRate))
+    throw Error(fmt::format("{:.2f} of the weights are left at a dropout of {}", share, kRate));
+  numbers.put_back();
+  compare_with_mask(dropped, {query, key, waves(2)}, shown, kept.to(at::kDouble) / (1 - kRate));
+}
+
 }  // namespace
 
 at::Tensor attend_list(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -203,20 +285,8 @@ void check_attention_of_texts(const AttentionOfTexts& attend, at::ScalarType dty
     const auto waves = [&](std::int64_t heads, double phase) {
       return kernels::waves({kTokens, heads, head_size}, dtype, device, phase);
     };
-    const auto fused = [&](const kernels::Tensors& in) {
-      return kernels::Tensors{attend(in[0], in[1], in[2], texts, {})};
-    };
-    const auto reference = [&](const kernels::Tensors& in) {
-      const auto turned = [](const at::Tensor& states) {
-        return repeated_key_heads(states, kHeads).transpose(0, 1).unsqueeze(0);
-      };
-      const at::Tensor attended =
-          at::scaled_dot_product_attention(turned(in[0]), turned(in[1]), turned(in[2]), shown);
-      return kernels::Tensors{attended.squeeze(0).transpose(0, 1)};
-    };
-    kernels::compare({.inputs = {waves(kHeads, 0), waves(key_heads, 1), waves(key_heads, 2)},
-                      .fused = fused,
-                      .reference = reference});
+    const auto fused = [&](const kernels::Tensors& in) { return attend(in[0], in[1], in[2], texts, {}); };
+    compare_with_mask(fused, {waves(kHeads, 0), waves(key_heads, 1), waves(key_heads, 2)}, shown, {});
   };
   for (const bool causal : {true, false}) {
     for (const bool has_window : {true, false}) {
@@ -227,6 +297,7 @@ void check_attention_of_texts(const AttentionOfTexts& attend, at::ScalarType dty
       for (const auto key_heads : {kHeads / 2, kHeads}) check(key_heads);
     }
   }
+  check_dropout_of_texts(attend, dtype, device, head_size);
 }
 
 std::shared_ptr<const PackedTexts> packed_texts(const at::Tensor& position_ids, const at::Tensor& weight,

@@ -66,7 +66,7 @@ using AttentionOfTexts =
 
 /// Compares results and gradients with LibTorch's attention by a mask in float64: texts of 3, 0 and 70
 /// tokens, causal or not, with and without a window, of as many heads of keys as of queries and of half.
-/// Without dropout. Throws Error that says how far apart they are.
+/// Also with dropout; random numbers stay. Throws Error that says how far apart they are.
 void check_attention_of_texts(const AttentionOfTexts& attend, at::ScalarType dtype, const at::Device& device,
                               std::int64_t head_size);
 

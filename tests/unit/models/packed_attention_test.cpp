@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
+#include <torch/utils.h>
 
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comm/cuda/graph_recorder.hpp"
@@ -13,6 +15,7 @@
 #include "lockstep/models/decoder.hpp"
 #include "lockstep/models/encoder.hpp"
 #include "models/attention.hpp"
+#include "support/throws.hpp"
 #include "unit/models/golden_models.hpp"
 
 namespace lockstep::models {
@@ -148,7 +151,34 @@ TEST(PackedAttention, TheCheckOfTheKernelSeesWhatIsLeftOut) {
   EXPECT_THROW(check([](PackedTexts& texts) { texts.causal = false; }), Error);
   EXPECT_THROW(check([](PackedTexts& texts) { texts.before.reset(); }), Error);
   EXPECT_THROW(check([](PackedTexts& texts) { texts.after.reset(); }), Error);
-  EXPECT_THROW(check([](PackedTexts& texts) { texts.lengths = {73}; }), Error);
+  EXPECT_THROW(check([](PackedTexts& texts) {
+                 if (texts.longest > 8) texts.lengths = {73};
+               }),
+               Error);
+}
+
+/// Nor one that drops nothing, or other weights in backward; random numbers stay as they were.
+TEST(PackedAttention, TheCheckOfTheKernelSeesDropout) {
+  const auto check = [](const std::function<void(AttentionWeights&, bool again)>& change) {
+    bool again = false;
+    check_attention_of_texts(
+        [&](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const PackedTexts& texts,
+            const AttentionWeights& weights) {
+          AttentionWeights own = weights;
+          if (weights.dropout > 0) change(own, std::exchange(again, true));
+          return attend_list(query, key, value, texts, own);
+        },
+        at::kFloat, at::kCPU, 8);
+  };
+  torch::manual_seed(5);
+  EXPECT_NO_THROW(check([](AttentionWeights&, bool) {}));
+  const at::Tensor next = at::rand({3});
+  torch::manual_seed(5);
+  EXPECT_TRUE(at::equal(next, at::rand({3})));
+  EXPECT_THROWS(check([](AttentionWeights& weights, bool) { weights.dropout = 0; }), Error,
+                "1.00 of the weights");
+  EXPECT_THROW(check([](AttentionWeights& weights, bool again) { weights.dropout = again ? 0.4 : 0.5; }),
+               Error);
 }
 
 /// Where packing pays on a CPU, and with which boundaries; a row of padding behind it is a text, too.
