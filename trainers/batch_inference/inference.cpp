@@ -11,6 +11,7 @@
 #include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/class_names.hpp"
 #include "lockstep/models/compiled_model.hpp"
+#include "lockstep/models/lora.hpp"
 #include "lockstep/models/model_file.hpp"
 #include "lockstep/models/script_model.hpp"
 #include "lockstep/models/sentence_encoder.hpp"
@@ -30,6 +31,13 @@ template <class Model>
 Model on(Model model, const std::string& device) {
   model->to(at::Device(device));
   model->eval();
+  return model;
+}
+
+/// With the adapter of --adapter, if there is one.
+template <class Model>
+Model adapted(Model model, const Options& options) {
+  if (!options.adapter.empty()) models::load_adapter(model, options.adapter);
   return model;
 }
 
@@ -73,12 +81,13 @@ Network vectors_of(const Options& options, const std::string& device) {
 Network scores_of(const Options& options, const std::string& device) {
   if (is_program(options)) return program_of(options, device);
   models::PretrainedReport report;
-  auto classifier =
-      on(models::AutoModelForSequenceClassification::from_pretrained(options.model, {.report = &report}),
-         device);
+  auto classifier = on(
+      adapted(models::AutoModelForSequenceClassification::from_pretrained(options.model, {.report = &report}),
+              options),
+      device);
   // A layer missing in the files was initialized at random, differently on each worker: its classes are
-  // meaningless.
-  if (!report.initialized.empty()) {
+  // meaningless. An adapter has its own.
+  if (!report.initialized.empty() && options.adapter.empty()) {
     throw lockstep::DataError("the model in " + options.model + " has no '" + report.initialized.front() +
                               "': --task text-classification needs one that was trained for it");
   }
@@ -149,7 +158,7 @@ class Generation : public Inference {
   Generation(const Options& options, const std::string& device)
       : config_(generation_of(options)),
         seed_(options.seed),
-        model_(on(models::AutoModelForCausalLM::from_pretrained(options.model), device)),
+        model_(on(adapted(models::AutoModelForCausalLM::from_pretrained(options.model), options), device)),
         texts_(options, 0, device) {}
 
   lockstep::Column operator()(const lockstep::MapBatch& batch) override {
@@ -178,7 +187,7 @@ class Translation : public Inference {
   Translation(const Options& options, const std::string& device)
       : config_(generation_of(options)),
         seed_(options.seed),
-        model_(on(models::AutoModelForSeq2SeqLM::from_pretrained(options.model), device)),
+        model_(on(adapted(models::AutoModelForSeq2SeqLM::from_pretrained(options.model), options), device)),
         texts_(options, model_->model_config().pad_token_id.value_or(0), device) {
     texts::set_languages(*model_, texts_.tokenizer(), options);
   }

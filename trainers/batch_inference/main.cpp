@@ -29,6 +29,8 @@ std::string parameters_of(const Options& options) {
                             {"max_length", options.max_length},
                             {"max_new_tokens", 32},
                             {"num_beams", 1}};
+  // The folder itself is one of the input files.
+  if (!options.adapter.empty()) parameters["has_adapter"] = true;
   if (!is_generation(options)) return text_of(parameters);
   parameters["max_new_tokens"] = or_null(options.max_new_tokens);
   parameters["num_beams"] = or_null(options.num_beams);
@@ -51,7 +53,8 @@ std::string version_of(const Options& options) { return is_generation(options) ?
 
 std::vector<std::filesystem::path> input_files(const Options& options) {
   std::vector<std::filesystem::path> files = {options.model};
-  if (!options.tokenizer.empty()) files.emplace_back(options.tokenizer);
+  for (const std::string& folder : {options.tokenizer, options.adapter})
+    if (!folder.empty()) files.emplace_back(folder);
   return files;
 }
 

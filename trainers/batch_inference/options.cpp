@@ -41,6 +41,9 @@ const lockstep::OptionTable<Options>& option_table() {
                "For the first two tasks also a file from Python, TorchScript or an AOTInductor package, "
                "which takes ids and mask [rows, tokens] and returns hidden states or logits.",
                required())
+          .add("adapter", &Options::adapter,
+               "Folder of a LoRA adapter of this model: adapter_config.json and adapter_model.safetensors, "
+               "from Lockstep or PEFT.")
           .add("tokenizer", &Options::tokenizer,
                "Folder with tokenizer.json (or vocab.txt), if not in the model's folder.")
           .add("task", &Options::task, "What to compute.",
@@ -108,8 +111,12 @@ void check_options(const lockstep::OptionTable<Options>::Parsed& parsed) {
   }
   const bool generates = options.task == "text-generation" || options.task == "translation";
   constexpr const char* kTasks = "with --task text-generation or translation";
+  const bool takes_adapter = options.task != "feature-extraction" && !is_program(options);
   program_options::check_dependent_options(option_table(), parsed,
-                                           {{"max-new-tokens", generates, kTasks},
+                                           {{"adapter", takes_adapter,
+                                             "with a --task other than feature-extraction, and a folder as "
+                                             "--model"},
+                                            {"max-new-tokens", generates, kTasks},
                                             {"num-beams", generates, kTasks},
                                             {"do-sample", generates, kTasks},
                                             {"temperature", generates, kTasks},

@@ -12,6 +12,7 @@ struct Options : texts::Languages {
   std::string data;
   std::string column = "text";
   std::string model;
+  std::string adapter;
   std::string tokenizer;
   std::string task = "feature-extraction";
   std::string output = "out/inference.jsonl";
