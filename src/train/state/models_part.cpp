@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
+#include "core/json_text.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "parallel/module_agreement.hpp"
@@ -66,6 +69,25 @@ void compare_frozen(const fs::path& checkpoint, const FrozenWeights& saved, cons
                   "program's: it was written for {}; the program has {}. Load the model that the training "
                   "began with, in the same dtype",
                   checkpoint.string(), describe_frozen(saved), describe_frozen(own)));
+}
+
+/// Fields of an adapter's configuration without which its matrices mean something else.
+constexpr std::array kMeaningOfMatrices = {
+    "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out"};
+
+void compare_adapters(const fs::path& file, const std::string& own) {
+  std::ifstream stream(file, std::ios::binary);
+  const auto saved = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  const auto ours = nlohmann::json::parse(own, nullptr, /*allow_exceptions=*/false);
+  if (!saved.is_object() || !ours.is_object()) return;
+  for (const char* field : kMeaningOfMatrices) {
+    const auto before = saved.value(field, nlohmann::json()), now = ours.value(field, nlohmann::json());
+    if (before == now) continue;
+    throw DataError(fmt::format(
+        "'{}' has '{}': {}, and the program's adapter {}, with which the saved matrices mean something else. "
+        "Give the training the same, or a folder of its own",
+        file.string(), field, json_text(before), json_text(now)));
+  }
 }
 
 TensorMap by_name(const std::vector<NamedTensor>& tensors) {
@@ -191,6 +213,7 @@ void ModelsPart::prepare_reading(const Accelerator& accelerator, const Checkpoin
             "prepare()",
             file.string()));
       }
+      if (is_adapter) compare_adapters(checkpoint.path / adapter_config_file(numbers_[i]), adapter->config);
       const auto in_file = open_model_file(file).forms;
       const auto by_name = is_adapter ? by_adapter_names(parameters, *adapter) : parameters;
       found += is_adapter ? '1' : '0';

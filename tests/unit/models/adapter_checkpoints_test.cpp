@@ -34,13 +34,14 @@ using Losses = std::vector<double>;
 namespace fs = std::filesystem;
 
 /// A frozen base with adapters in float32, the same on every rank.
-DecoderForCausalLM small_adapted(at::ScalarType dtype = at::kBFloat16) {
+DecoderForCausalLM small_adapted(at::ScalarType dtype = at::kBFloat16, double alpha = 4) {
   DecoderForCausalLM model(testing::decoder_config("llama"));
   fill(*model);
   model->to(dtype);
-  add_lora(
-      model,
-      {.r = 2, .lora_alpha = 4, .target_modules = "all-linear", .base_model_name_or_path = "models/base"});
+  add_lora(model, {.r = 2,
+                   .lora_alpha = alpha,
+                   .target_modules = "all-linear",
+                   .base_model_name_or_path = "models/base"});
   const at::NoGradGuard no_grad;
   int number = 1;
   for (auto& parameter : model->parameters())
@@ -191,6 +192,11 @@ TEST(AdapterCheckpoint, RefusesAnotherBaseAndNamesBoth) {
   AdapterJob wide(one, small_adapted(at::kFloat));
   EXPECT_THROWS(one.load_state(folder / "state"), DataError, "CRC-32C", "same dtype");
   one.free_memory();
+  {
+    AdapterJob stronger(one, small_adapted(at::kBFloat16, 8));
+    EXPECT_THROWS(one.load_state(folder / "state"), DataError, "'lora_alpha': 4", "adapter 8");
+    one.free_memory();
+  }
   DecoderForCausalLM bare(testing::decoder_config("llama"));
   auto prepared = one.prepare(bare);
   EXPECT_THROWS(one.load_state(folder / "state"), DataError, "adapter", "models::add_lora");
@@ -381,12 +387,14 @@ TrainingArguments trainer_arguments(const fs::path& out, int ranks) {
   return args;
 }
 
-/// Trains an adapter and saves it at the end.
-void run_trainer(const TrainingArguments& args, int ranks, const std::function<void(Trainer&)>& after = {}) {
+/// Trains a model, by default an adapter alone, and saves it at the end.
+void run_trainer(
+    const TrainingArguments& args, int ranks, const std::function<void(Trainer&)>& after = {},
+    const std::function<DecoderForCausalLM()>& make = [] { return small_adapted(at::kFloat); }) {
   testing::run_accelerators(
       ranks,
       [&](Accelerator& accelerator) {
-        const CausalLM model(std::static_pointer_cast<CausalLMImpl>(small_adapted(at::kFloat).ptr()));
+        const CausalLM model(std::static_pointer_cast<CausalLMImpl>(make().ptr()));
         Trainer trainer(accelerator, args,
                         {.model = trainer_model(model),
                          .train_dataset = std::make_shared<TokenRows>(),
@@ -397,6 +405,31 @@ void run_trainer(const TrainingArguments& args, int ranks, const std::function<v
         if (after) after(trainer);
       },
       accelerator_options(args));
+}
+
+/// Tied heads that were lost, doubled or empty in the file (huggingface/accelerate 2155).
+TEST(ModelOfATrainer, IsWholeWhenItIsShardedWithATiedHeadOrNot) {
+  const TemporaryFolder folder;
+  for (const bool is_tied : {true, false}) {
+    const auto file_of = [&](const std::string& fsdp) {
+      auto args = trainer_arguments(folder / (fsdp + (is_tied ? "tied" : "own")), 2);
+      args.fsdp = fsdp;
+      args.max_grad_norm = 0;
+      run_trainer(args, 2, {}, [&] {
+        auto config = testing::decoder_config("llama");
+        config.tie_word_embeddings = is_tied;
+        DecoderForCausalLM model(config);
+        fill(*model);
+        return model;
+      });
+      return fs::path(args.output_dir) / "model.safetensors";
+    };
+    const auto whole = file_of(""), sharded = file_of("full_shard");
+    EXPECT_EQ(testing::read_bytes(sharded), testing::read_bytes(whole));
+    const auto tensors = load_file(sharded).tensors;
+    EXPECT_EQ(tensors.contains("lm_head.weight"), !is_tied);
+    EXPECT_EQ(tensors.at("model.embed_tokens.weight").sizes(), (at::IntArrayRef{37, 12}));
+  }
 }
 
 /// Adapters that were saved empty, or as one rank's part (huggingface/peft 1443, huggingface/accelerate
