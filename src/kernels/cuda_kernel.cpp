@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "core/first_line.hpp"
 #include "kernels/cubin_cache.hpp"
 #include "kernels/cuda_source.hpp"
 #include "kernels/nvrtc.hpp"
@@ -73,7 +74,7 @@ class Gpu final : public KernelDevice {
     std::cerr << fmt::format(
                      "lockstep: warning: the fused kernel {} cannot be used: {}. LibTorch's slower "
                      "operations are used instead; fused_kernels=off selects them without this warning\n",
-                     instance, what.substr(0, what.find('\n')))
+                     instance, first_line_of(what))
               << std::flush;
   }
 

@@ -100,17 +100,28 @@ class FusedGate : public torch::autograd::Function<FusedGate> {
   }
 };
 
+/// Of two blocks, the second of which is not full: of a gate and another tensor, and of both in one.
 void check_gate(Gate activation, at::ScalarType dtype, const at::Device& device) {
-  compare({.inputs = {waves({5, 24}, dtype, device, 1), waves({5, 24}, dtype, device, 2)},
+  constexpr std::int64_t kRows = 90, kWidth = 24;
+  const auto reference = [&](const at::Tensor& gate, const at::Tensor& up) {
+    if (activation == Gate::silu) return Tensors{at::silu(gate * 3) * up};
+    return Tensors{at::gelu(gate * 3, activation == Gate::gelu ? "none" : "tanh") * up};
+  };
+  compare({.inputs = {waves({kRows, kWidth}, dtype, device, 1), waves({kRows, kWidth}, dtype, device, 2)},
            .fused =
                [&](const Tensors& given) {
                  return Tensors{FusedGate::apply(given[0] * 3, std::optional(given[1]), activation)};
                },
+           .reference = [&](const Tensors& given) { return reference(given[0], given[1]); }});
+  compare({.inputs = {waves({kRows, 2 * kWidth}, dtype, device, 3)},
+           .fused =
+               [&](const Tensors& given) {
+                 return Tensors{FusedGate::apply(given[0] * 3, std::nullopt, activation)};
+               },
            .reference =
                [&](const Tensors& given) {
-                 const at::Tensor gate = given[0] * 3;
-                 if (activation == Gate::silu) return Tensors{at::silu(gate) * given[1]};
-                 return Tensors{at::gelu(gate, activation == Gate::gelu ? "none" : "tanh") * given[1]};
+                 const auto halves = given[0].chunk(2, -1);
+                 return reference(halves[0], halves[1] * 3);
                }});
 }
 
@@ -120,7 +131,7 @@ const char* gate_name(Gate activation) {
 
 }  // namespace
 
-bool takes_gated(const at::Tensor& gate, const at::Tensor& up, Gate activation) {
+bool takes_gate(const at::Tensor& gate, const at::Tensor& up, Gate activation) {
   const auto dtype = fused_dtype(gate);
   if (!dtype || gate.scalar_type() != *dtype || gate.dim() < 1 || gate.numel() == 0) return false;
   if (up.defined() &&
@@ -137,7 +148,7 @@ bool takes_gated(const at::Tensor& gate, const at::Tensor& up, Gate activation) 
   });
 }
 
-at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Gate activation) {
+at::Tensor activate_gate(const at::Tensor& gate, const at::Tensor& up, Gate activation) {
   return FusedGate::apply(gate, up.defined() ? std::optional(up) : std::nullopt, activation);
 }
 

@@ -2,14 +2,17 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "kernels/column_sums.hpp"
 #include "kernels/cuda_kernel.hpp"
+#include "kernels/kept_sums.hpp"
 #include "kernels/no_second_derivatives.hpp"
 #include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
@@ -38,9 +41,22 @@ at::Tensor concatenate(std::vector<at::Tensor> parts, std::int64_t dimension) {
   return parts.size() == 1 ? parts.front() : at::cat(parts, dimension);
 }
 
+/// The same of several, one after another.
+at::Tensor narrow_copies(const Tensors& parameters, std::int64_t dimension, at::ScalarType dtype) {
+  const bool are_wide = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) {
+    return parameter.scalar_type() == at::kFloat;
+  });
+  if (parameters.size() > 1 && dimension == 0 && are_wide && dtype != at::kFloat)
+    return low_precision_copy(parameters, dtype);
+  Tensors copies;
+  for (const auto& parameter : parameters) copies.push_back(narrow_copy(parameter, dtype));
+  return concatenate(std::move(copies), dimension);
+}
+
 /// A product in `dtype`: in float32 without a cast of its own on a GPU.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
   if (dtype == a.scalar_type()) return at::mm(a, b);
+  RECORD_FUNCTION("lockstep::mm_in_another_dtype", c10::ArrayRef<const c10::IValue>{});
   if (a.is_cuda() && dtype == at::kFloat) return at::mm(a, b, at::kFloat);
   return at::mm(a, b).to(dtype);
 }
@@ -115,18 +131,15 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
                             const Layer& layer) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto outputs_at = layer.options.is_turned ? 1 : 0;
-    std::vector<at::Tensor> weights, biases;
+    const auto first_bias = parameters.begin() + static_cast<std::ptrdiff_t>(layer.weights);
+    const Tensors weights(parameters.begin(), first_bias), biases(first_bias, parameters.end());
     std::vector<std::int64_t> outputs;
-    for (std::size_t i = 0; i < layer.weights; ++i) {
-      weights.push_back(narrow_copy(parameters[i], layer.dtype));
-      outputs.push_back(weights.back().size(outputs_at));
-      if (layer.has_bias) biases.push_back(narrow_copy(parameters[layer.weights + i], layer.dtype));
-    }
-    const at::Tensor weight = concatenate(std::move(weights), outputs_at);
+    for (const auto& one : weights) outputs.push_back(one.size(outputs_at));
+    const at::Tensor weight = narrow_copies(weights, outputs_at, layer.dtype);
     const at::Tensor flat = input.detach().to(layer.dtype).reshape({-1, input.size(-1)});
     const at::Tensor turned = layer.options.is_turned ? weight : weight.t();
-    const at::Tensor values =
-        layer.has_bias ? at::addmm(concatenate(std::move(biases), 0), flat, turned) : at::mm(flat, turned);
+    const at::Tensor values = layer.has_bias ? at::addmm(narrow_copies(biases, 0, layer.dtype), flat, turned)
+                                             : at::mm(flat, turned);
     const bool has_activation = layer.options.activation != Activation::none;
     const at::Tensor result = has_activation ? gelu(values, layer.options.activation) : values;
     // No more than backward needs: of a frozen layer no input lives until then.
@@ -141,6 +154,10 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
     context->saved_data["input_sizes"] = input.sizes().vec();
     context->saved_data["parameter_dtype"] = static_cast<std::int64_t>(parameters[0].scalar_type());
     context->saved_data["has_bias"] = layer.has_bias;
+    bool trains_biases = false;
+    for (std::size_t i = layer.weights; i < parameters.size(); ++i)
+      trains_biases = trains_biases || parameters[i].requires_grad();
+    context->saved_data["sums_gradient"] = trains_biases && !has_activation;
     context->saved_data["is_turned"] = layer.options.is_turned;
     context->saved_data["activation"] = static_cast<std::int64_t>(layer.options.activation);
     auto sizes = input.sizes().vec();
@@ -176,7 +193,8 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
       gradient = std::move(both.values);
       sums = std::move(both.sums);
     } else if (by_biases) {
-      sums = column_sums(gradient);
+      sums = take_column_sums(gradients[0]);
+      if (!sums.defined()) sums = column_sums(gradient);
     }
     if (context->needs_input_grad(0)) {
       const auto input_dtype = static_cast<at::ScalarType>(data["input_dtype"].toInt());
@@ -254,6 +272,13 @@ std::string name_of(at::ScalarType dtype, const LinearOptions& options) {
 }
 
 }  // namespace
+
+bool sums_its_gradient(const at::Tensor& output) {
+  auto* const node = dynamic_cast<torch::autograd::CppNode<FusedLinear>*>(output.grad_fn().get());
+  if (node == nullptr) return false;
+  const auto& data = node->ctx_.saved_data;
+  return data.at("sums_gradient").toBool();
+}
 
 at::Tensor linear(const at::Tensor& input, const std::vector<at::Tensor>& weights,
                   const std::vector<at::Tensor>& biases, at::ScalarType dtype, const LinearOptions& options) {

@@ -27,4 +27,8 @@ at::Tensor linear(const at::Tensor& input, const std::vector<at::Tensor>& weight
                   const std::vector<at::Tensor>& biases, at::ScalarType dtype,
                   const LinearOptions& options = {});
 
+/// Whether this is what linear() returned, and its backward sums the columns of the gradient for biases: then
+/// keep_column_sums() for the gradient saves it the pass.
+bool sums_its_gradient(const at::Tensor& output);
+
 }  // namespace lockstep::kernels

@@ -55,41 +55,56 @@ const CudaKernel* rms_kernel(const char* name, const at::Device& device, at::Sca
   });
 }
 
-RmsWeight argument_of(const at::Tensor& weight, double offset) {
+RmsWeight rms_weight(const at::Tensor& weight, double offset) {
   const bool is_wide = weight.scalar_type() == at::kFloat;
   return {.wide = is_wide ? weight.const_data_ptr<float>() : nullptr,
           .narrow = is_wide ? nullptr : data_of(weight),
           .offset = static_cast<float>(offset)};
 }
 
+/// How it is done, beside the tensors.
+struct RmsTask {
+  double epsilon, offset;
+  at::ScalarType dtype;
+  /// Whether a backward may follow, which reads the sum and the inverse root mean squares.
+  bool has_backward = true;
+  bool wants_sum = true;
+  /// At most so many blocks in backward; the others' rows are theirs as well. 0: as many as a device runs.
+  std::int64_t most_blocks = 0;
+};
+
 class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
  public:
-  /// The norm, and the sum if there is a branch.
+  /// The norm, and the sum if there is a branch and the sum is wanted.
   static variable_list forward(AutogradContext* context, const at::Tensor& residual,
                                const std::optional<at::Tensor>& given_branch, const at::Tensor& weight,
-                               double epsilon, double offset, at::ScalarType dtype) {
+                               const RmsTask& task) {
     const at::Tensor branch = given_branch.value_or(at::Tensor());
     const std::int64_t width = residual.size(-1), rows = residual.numel() / width;
     const RmsShape shape = *rms_shape(width);
     const auto options = residual.options().requires_grad(false);
-    const auto wide_type = residual.scalar_type();
+    const auto wide_type = residual.scalar_type(), dtype = task.dtype;
     const at::Tensor normed = at::empty(residual.sizes(), options.dtype(dtype));
     const at::Tensor read = readable(residual, wide_type), added = readable(branch, dtype),
                      scale = readable(weight, weight.scalar_type());
-    const at::Tensor sum = branch.defined() ? at::empty(residual.sizes(), options) : at::Tensor();
-    const at::Tensor inverses = at::empty({rows}, options.dtype(at::kFloat));
+    at::Tensor sum, inverses;
+    if (branch.defined() && (task.wants_sum || task.has_backward)) sum = at::empty(residual.sizes(), options);
+    if (task.has_backward) inverses = at::empty({rows}, options.dtype(at::kFloat));
     const std::int64_t of_block = shape.rows_of_block();
     rms_kernel("rms_norm", residual.device(), wide_type, dtype, shape.packs)
         ->launch({.blocks = (rows + of_block - 1) / of_block, .threads = shape.threads}, data_of(read),
-                 data_of(added), data_to(sum), data_to(normed), argument_of(scale, offset), data_to(inverses),
-                 rows, static_cast<int>(width), shape.lanes, static_cast<float>(epsilon));
-    context->save_for_backward({sum.defined() ? sum : read, scale, inverses});
+                 data_of(added), data_to(sum), data_to(normed), rms_weight(scale, task.offset),
+                 data_to(inverses), rows, static_cast<int>(width), shape.lanes,
+                 static_cast<float>(task.epsilon));
+    if (task.has_backward) context->save_for_backward({sum.defined() ? sum : read, scale, inverses});
     context->saved_data["dtype"] = static_cast<std::int64_t>(dtype);
     context->saved_data["has_branch"] = branch.defined();
-    context->saved_data["offset"] = offset;
+    context->saved_data["wants_sum"] = task.wants_sum;
+    context->saved_data["offset"] = task.offset;
+    context->saved_data["most_blocks"] = task.most_blocks;
     context->set_materialize_grads(false);
     variable_list results{normed};
-    if (sum.defined()) results.push_back(sum);
+    if (branch.defined() && task.wants_sum) results.push_back(sum);
     return results;
   }
 
@@ -103,46 +118,59 @@ class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
     const RmsShape shape = *rms_shape(width);
     const auto wide_type = values.scalar_type();
     const at::Tensor normed = readable(gradients[0], dtype);
-    const at::Tensor by_sum = has_branch ? readable(gradients[1], wide_type) : at::Tensor();
+    const bool has_sum = has_branch && context->saved_data["wants_sum"].toBool();
+    const at::Tensor by_sum = has_sum ? readable(gradients[1], wide_type) : at::Tensor();
     const bool needs_branch = has_branch && context->needs_input_grad(1);
     // Where both have the dtype, one tensor is the gradient of both.
-    const bool shares = needs_branch && wide_type == dtype;
-    // Only tensors that were given are counted.
-    const bool needs_weight = context->needs_input_grad(has_branch ? 2 : 1);
+    const bool is_one_gradient = needs_branch && wide_type == dtype;
+    // Only tensors that were given are counted. Of the sum alone, nothing depends on the weight.
+    const bool needs_weight = normed.defined() && context->needs_input_grad(has_branch ? 2 : 1);
     const auto options = values.options();
     at::Tensor by_residual, by_branch, partial;
-    if (context->needs_input_grad(0) || shares) by_residual = at::empty(values.sizes(), options);
-    if (needs_branch && !shares) by_branch = at::empty(values.sizes(), options.dtype(dtype));
+    if (context->needs_input_grad(0) || is_one_gradient) by_residual = at::empty(values.sizes(), options);
+    if (needs_branch && !is_one_gradient) by_branch = at::empty(values.sizes(), options.dtype(dtype));
     const std::int64_t of_block = shape.rows_of_block();
-    const std::int64_t blocks =
-        std::min<std::int64_t>((rows + of_block - 1) / of_block, 4 * multiprocessors(values.device()));
+    const std::int64_t limit = context->saved_data["most_blocks"].toInt();
+    const std::int64_t most = limit > 0 ? limit : 4 * multiprocessors(values.device());
+    const std::int64_t blocks = std::min((rows + of_block - 1) / of_block, most);
     if (needs_weight) partial = at::empty({blocks * of_block, width}, options.dtype(at::kFloat));
     rms_kernel("rms_norm_backward", values.device(), wide_type, dtype, shape.packs)
         ->launch({.blocks = blocks, .threads = shape.threads}, data_of(normed), data_of(by_sum),
-                 data_of(values), argument_of(weight, context->saved_data["offset"].toDouble()),
+                 data_of(values), rms_weight(weight, context->saved_data["offset"].toDouble()),
                  data_of(inverses), data_to(by_residual), data_to(by_branch), data_to(partial), rows,
                  static_cast<int>(width), shape.lanes);
     at::Tensor by_weight;
     if (partial.defined()) by_weight = column_totals(partial).to(weight.scalar_type());
-    if (shares) by_branch = by_residual;
-    return {by_residual, by_branch, by_weight, {}, {}, {}};
+    if (is_one_gradient) by_branch = by_residual;
+    return {by_residual, by_branch, by_weight, {}};
   }
 };
 
+/// Of more rows than two blocks take at a time, with a branch and without.
 void check_rms_norm(std::int64_t width, at::ScalarType residual, at::ScalarType weight, at::ScalarType dtype,
                     const at::Device& device) {
-  compare({.inputs = {waves({3, width}, residual, device, 1), waves({3, width}, dtype, device, 2),
-                      waves({width}, weight, device, 3)},
+  constexpr std::int64_t kRows = 19;
+  const RmsTask task{.epsilon = 1e-3, .offset = 1, .dtype = dtype, .most_blocks = 2};
+  const auto norm_of = [](const at::Tensor& values, const at::Tensor& scale) {
+    return values * at::rsqrt(values.square().mean(-1, /*keepdim=*/true) + 1e-3) * (scale + 1);
+  };
+  const at::Tensor states = waves({kRows, width}, residual, device, 1),
+                   scale = waves({width}, weight, device, 3);
+  compare({.inputs = {states, waves({kRows, width}, dtype, device, 2), scale},
            .fused =
                [&](const Tensors& given) {
-                 return FusedRmsNorm::apply(given[0], std::optional(given[1]), given[2], 1e-3, 1.0, dtype);
+                 return FusedRmsNorm::apply(given[0], std::optional(given[1]), given[2], task);
                },
            .reference =
                [&](const Tensors& given) {
                  const at::Tensor sum = given[0] + given[1];
-                 const at::Tensor inverse = at::rsqrt(sum.square().mean(-1, /*keepdim=*/true) + 1e-3);
-                 return Tensors{sum * inverse * (given[2] + 1), sum};
+                 return Tensors{norm_of(sum, given[2]), sum};
                }});
+  compare(
+      {.inputs = {states, scale},
+       .fused =
+           [&](const Tensors& given) { return FusedRmsNorm::apply(given[0], std::nullopt, given[1], task); },
+       .reference = [&](const Tensors& given) { return Tensors{norm_of(given[0], given[1])}; }});
 }
 
 }  // namespace
@@ -177,10 +205,20 @@ bool takes_rms_norm(const at::Tensor& residual, const at::Tensor& branch, const 
 }
 
 AddRmsNorm add_rms_norm(const at::Tensor& residual, const at::Tensor& branch, const RmsNormParameters& norm,
-                        at::ScalarType dtype) {
+                        at::ScalarType dtype, bool wants_sum) {
   const auto given = branch.defined() ? std::optional(branch) : std::nullopt;
-  const auto results = FusedRmsNorm::apply(residual, given, norm.weight, norm.epsilon, norm.offset, dtype);
-  return {.sum = branch.defined() ? results[1] : residual, .normed = results[0]};
+  const bool has_backward =
+      at::GradMode::is_enabled() &&
+      (residual.requires_grad() || (given && given->requires_grad()) || norm.weight.requires_grad());
+  const auto results = FusedRmsNorm::apply(residual, given, norm.weight,
+                                           RmsTask{.epsilon = norm.epsilon,
+                                                   .offset = norm.offset,
+                                                   .dtype = dtype,
+                                                   .has_backward = has_backward,
+                                                   .wants_sum = wants_sum});
+  AddRmsNorm result{.sum = {}, .normed = results[0]};
+  if (wants_sum) result.sum = branch.defined() ? results[1] : residual;
+  return result;
 }
 
 }  // namespace lockstep::kernels

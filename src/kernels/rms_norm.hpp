@@ -13,7 +13,7 @@ struct RmsNormParameters {
 };
 
 struct AddRmsNorm {
-  /// The residual with the branch, in the residual's dtype.
+  /// The residual with the branch, in the residual's dtype; undefined if not wanted.
   at::Tensor sum;
   /// Its norm in float16 or bfloat16.
   at::Tensor normed;
@@ -28,6 +28,6 @@ bool takes_rms_norm(const at::Tensor& residual, const at::Tensor& branch, const 
 /// The norm of residual + branch, with a graph. It is computed in float32 and rounded once. Deterministic; no
 /// second derivatives.
 AddRmsNorm add_rms_norm(const at::Tensor& residual, const at::Tensor& branch, const RmsNormParameters& norm,
-                        at::ScalarType dtype);
+                        at::ScalarType dtype, bool wants_sum = true);
 
 }  // namespace lockstep::kernels

@@ -62,11 +62,11 @@ at::Tensor heads_like(const at::Tensor& heads) {
 
 TurnedHeads turn(const at::Tensor& query, const at::Tensor& key, const at::Tensor& cos, const at::Tensor& sin,
                  float direction) {
-  const at::Tensor& some = query.defined() ? query : key;
+  const at::Tensor& given = query.defined() ? query : key;
   TurnedHeads turned{.query = heads_like(query), .key = heads_like(key)};
-  const std::int64_t rotated = cos.size(-1), size = some.size(3), tokens = some.size(2);
+  const std::int64_t rotated = cos.size(-1), size = given.size(3), tokens = given.size(2);
   const auto heads_of = [](const at::Tensor& heads) { return heads.defined() ? heads.size(1) : 0; };
-  const RopeShape shape{.rows = some.size(0),
+  const RopeShape shape{.rows = given.size(0),
                         .tokens = tokens,
                         .query = strides_of(query),
                         .key = strides_of(key),
@@ -77,9 +77,10 @@ TurnedHeads turn(const at::Tensor& query, const at::Tensor& key, const at::Tenso
                         .rotated = static_cast<int>(rotated)};
   const std::int64_t items = rotated / 2 / kRopePack + (size - rotated) / kRopePack;
   const std::int64_t count = shape.rows * tokens * (heads_of(query) + heads_of(key)) * items;
-  rope_kernel(some, cos)->launch(
-      {.blocks = (count + kRopeThreads - 1) / kRopeThreads, .threads = kRopeThreads}, data_of(query),
-      data_of(key), data_to(turned.query), data_to(turned.key), data_of(cos), data_of(sin), shape, direction);
+  rope_kernel(given, cos)
+      ->launch({.blocks = (count + kRopeThreads - 1) / kRopeThreads, .threads = kRopeThreads}, data_of(query),
+               data_of(key), data_to(turned.query), data_to(turned.key), data_of(cos), data_of(sin), shape,
+               direction);
   return turned;
 }
 
@@ -109,22 +110,35 @@ class FusedRope : public torch::autograd::Function<FusedRope> {
   }
 };
 
-/// Some heads of 40 elements, of which 32 are rotated.
+/// Heads of 40 elements, of which 32 are rotated, in two blocks: side by side, and one token after another as
+/// a product gives them; with angles for all rows, and with those of each row.
 void check_rope(at::ScalarType dtype, at::ScalarType rotation, const at::Device& device) {
-  const at::Tensor angles = waves({3, 16}, at::kDouble, device, 3).detach();
-  const at::Tensor both = at::cat({angles, angles}, -1);
-  const at::Tensor cos = both.cos().to(rotation), sin = both.sin().to(rotation);
-  const auto turned = [&](const at::Tensor& heads) {
-    const at::Tensor first = heads.narrow(-1, 0, 16), second = heads.narrow(-1, 16, 16);
-    const at::Tensor c = cos.narrow(-1, 0, 16).to(at::kDouble), s = sin.narrow(-1, 0, 16).to(at::kDouble);
-    return at::cat({first * c - second * s, second * c + first * s, heads.narrow(-1, 32, 8)}, -1);
-  };
-  compare({.inputs = {waves({2, 4, 3, 40}, dtype, device, 1), waves({2, 2, 3, 40}, dtype, device, 2)},
-           .fused = [&](const Tensors& given) { return FusedRope::apply(given[0], given[1], cos, sin); },
-           .reference =
-               [&](const Tensors& given) {
-                 return Tensors{turned(given[0]), turned(given[1])};
-               }});
+  constexpr std::int64_t kTokens = 9, kSize = 40;
+  for (const bool has_rows : {false, true}) {
+    const at::Tensor angles = has_rows ? waves({2, 1, kTokens, 16}, at::kDouble, device, 3).detach()
+                                       : waves({kTokens, 16}, at::kDouble, device, 3).detach();
+    const at::Tensor both = at::cat({angles, angles}, -1);
+    const at::Tensor cos = both.cos().to(rotation), sin = both.sin().to(rotation);
+    const auto lie = [&](const at::Tensor& heads) { return has_rows ? heads.transpose(1, 2) : heads; };
+    const auto heads_of = [&](std::int64_t count, double phase) {
+      return has_rows ? waves({2, kTokens, count, kSize}, dtype, device, phase)
+                      : waves({2, count, kTokens, kSize}, dtype, device, phase);
+    };
+    const auto turned = [&](const at::Tensor& given) {
+      const at::Tensor heads = lie(given);
+      const at::Tensor first = heads.narrow(-1, 0, 16), second = heads.narrow(-1, 16, 16);
+      const at::Tensor c = cos.narrow(-1, 0, 16).to(at::kDouble), s = sin.narrow(-1, 0, 16).to(at::kDouble);
+      return at::cat({first * c - second * s, second * c + first * s, heads.narrow(-1, 32, kSize - 32)}, -1);
+    };
+    compare(
+        {.inputs = {heads_of(4, 1), heads_of(2, 2)},
+         .fused =
+             [&](const Tensors& given) { return FusedRope::apply(lie(given[0]), lie(given[1]), cos, sin); },
+         .reference =
+             [&](const Tensors& given) {
+               return Tensors{turned(given[0]), turned(given[1])};
+             }});
+  }
 }
 
 bool is_rope_usable(const at::Tensor& heads, const at::Tensor& cos) {

@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "comm/cuda/graph_recorder.hpp"
+#include "core/first_line.hpp"
 #include "core/runtime/signal_free_thread.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/remembered.hpp"
@@ -26,8 +27,7 @@ std::string problem_of(const at::Device& device, const std::function<void()>& ch
       const c10::DeviceGuard guard(device);
       check();
     } catch (const std::exception& error) {
-      problem = error.what();
-      problem = problem.substr(0, problem.find('\n'));
+      problem = first_line_of(error.what());
       if (problem.empty()) problem = "an error without a text";
     }
   }).join();
@@ -44,19 +44,6 @@ void warn(const std::string& operation, const at::Device& device, const std::str
              "kernels\n",
              operation, name, problem)
       << std::flush;
-}
-
-void expect_near(const std::string& what, const at::Tensor& got, const at::Tensor& exact, double tolerance) {
-  if (got.sizes() != exact.sizes()) {
-    throw Error(fmt::format("{} has the sizes {}, expected {}", what, c10::str(got.sizes()),
-                            c10::str(exact.sizes())));
-  }
-  const double scale = exact.abs().max().item<double>() + 1e-30;
-  const double distance = (got.detach().to(at::kDouble) - exact).abs().max().item<double>() / scale;
-  // Not a number is not near.
-  if (!(distance <= tolerance))
-    throw Error(fmt::format("{} differs by {:.2g} of its largest element, expected at most {:.2g}", what,
-                            distance, tolerance));
 }
 
 }  // namespace
@@ -115,6 +102,19 @@ void compare(const Comparison& comparison) {
         i < results ? fmt::format("result {}", i) : fmt::format("gradient {}", i - results);
     expect_near(what, got[i], exact[i], comparison.tolerance);
   }
+}
+
+void expect_near(const std::string& what, const at::Tensor& got, const at::Tensor& exact, double tolerance) {
+  if (got.sizes() != exact.sizes()) {
+    throw Error(fmt::format("{} has the sizes {}, expected {}", what, c10::str(got.sizes()),
+                            c10::str(exact.sizes())));
+  }
+  const double scale = exact.abs().max().item<double>() + 1e-30;
+  const double distance = (got.detach().to(at::kDouble) - exact).abs().max().item<double>() / scale;
+  // Not a number is not near.
+  if (!(distance <= tolerance))
+    throw Error(fmt::format("{} differs by {:.2g} of its largest element, expected at most {:.2g}", what,
+                            distance, tolerance));
 }
 
 at::Tensor waves(at::IntArrayRef sizes, at::ScalarType dtype, const at::Device& device, double phase) {

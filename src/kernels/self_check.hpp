@@ -33,6 +33,10 @@ struct Comparison {
 /// Compares the results and their gradients by the inputs. Throws Error that says which is how far apart.
 void compare(const Comparison& comparison);
 
+/// Throws Error, which begins with `what`, if a distance is larger than `tolerance` times the largest
+/// element.
+void expect_near(const std::string& what, const at::Tensor& got, const at::Tensor& exact, double tolerance);
+
 /// Values between -1 and 1 that look irregular, with a gradient; no random numbers.
 at::Tensor waves(at::IntArrayRef sizes, at::ScalarType dtype, const at::Device& device, double phase);
 

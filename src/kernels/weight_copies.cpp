@@ -3,12 +3,15 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/Stream.h>
 #include <c10/core/UndefinedTensorImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -54,11 +57,14 @@ struct Values {
 /// The memory of a copy: of one object, and of the graphs that write there.
 using Memory = std::shared_ptr<const at::Tensor>;
 
+using Tensors = std::vector<at::Tensor>;
+
 struct WeightCopy {
-  WeakTensor parameter;
+  /// One after another in the copy.
+  std::vector<WeakTensor> parameters;
   Memory memory;
   /// What was copied, and in which forward.
-  Values values = {};
+  std::vector<Values> values = {};
   std::uint64_t forward = 0;
   /// The forward in which it was made: those of a model have the same.
   std::uint64_t group = 0;
@@ -67,12 +73,39 @@ struct WeightCopy {
   const comm::GraphReplays* replays = nullptr;
 
   const at::Tensor& copy() const { return *memory; }
-  bool fits(const at::Tensor& tensor) const {
+  bool fits(const Tensors& all) const {
     const at::Tensor& copy = *memory;
-    return copy.sizes() == tensor.sizes() && copy.strides() == tensor.strides() &&
-           copy.device() == tensor.device() && stream == stream_of(tensor);
+    return copy.device() == all[0].device() && stream == stream_of(all[0]) && sizes_of(all) == copy.sizes() &&
+           (all.size() > 1 || copy.strides() == all[0].strides());
+  }
+  bool is_dead() const {
+    return std::any_of(parameters.begin(), parameters.end(), [](const auto& one) { return one.expired(); });
+  }
+  /// Undefined tensors for those that are no longer.
+  Tensors locked() const {
+    Tensors all;
+    for (const auto& one : parameters) all.emplace_back(one.lock());
+    return all;
+  }
+
+  static std::vector<std::int64_t> sizes_of(const Tensors& all) {
+    auto sizes = all[0].sizes().vec();
+    for (std::size_t i = 1; i < all.size(); ++i) sizes[0] += all[i].size(0);
+    return sizes;
+  }
+  static std::vector<Values> values_of(const Tensors& all) {
+    std::vector<Values> values;
+    for (const auto& one : all) values.push_back(Values::of(one));
+    return values;
   }
 };
+
+at::Tensor plain_copy(const Tensors& all, at::ScalarType dtype) {
+  if (all.size() == 1) return all[0].to(dtype);
+  Tensors copies;
+  for (const auto& one : all) copies.push_back(one.to(dtype));
+  return at::cat(copies, 0);
+}
 
 bool is_unused(const at::Tensor& copy) { return copy.use_count() == 1 && copy.storage().use_count() == 1; }
 
@@ -102,30 +135,32 @@ struct Recording {
 /// would be the graph's; copies that exist are written inside of the graph, which then keeps them.
 class WeightCopies {
  public:
-  at::Tensor get(const at::Tensor& parameter, at::ScalarType dtype) {
+  at::Tensor get(const Tensors& all, at::ScalarType dtype) {
     const std::lock_guard lock(mutex_);
-    if (!may_keep(parameter)) return parameter.to(dtype);
-    const Recording recording = Recording::of(parameter);
-    WeightCopy* found = find(parameter, dtype);
+    if (!may_keep(all)) return plain_copy(all, dtype);
+    const Recording recording = Recording::of(all[0]);
+    WeightCopy* found = find(all, dtype);
     if (forward.depth == 0) {
       // A backward that computes a part of its forward again has the copy of that.
       const bool is_again = torch::autograd::get_current_graph_task_id() != -1 && found != nullptr;
-      return is_again && found->replays == recording.replays && has_values_of(*found, parameter)
+      return is_again && found->replays == recording.replays && has_values_of(*found, all)
                  ? found->copy()
-                 : parameter.to(dtype);
+                 : plain_copy(all, dtype);
     }
-    if (recording.is_on && (found == nullptr || recording.replays == nullptr)) return parameter.to(dtype);
-    if (found == nullptr) found = &make(parameter, dtype);
-    if (!is_current(*found, parameter)) refresh(*found, parameter, recording);
-    return is_current(*found, parameter) ? found->copy() : parameter.to(dtype);
+    if (recording.is_on && (found == nullptr || recording.replays == nullptr)) return plain_copy(all, dtype);
+    if (found == nullptr) found = &make(all, dtype);
+    if (!is_current(*found, all)) refresh(*found, all, recording);
+    return is_current(*found, all) ? found->copy() : plain_copy(all, dtype);
   }
 
   void copy_never(const at::Tensor& parameter) {
     const std::lock_guard lock(mutex_);
     drop_dead();
     never_.insert_or_assign(parameter.unsafeGetTensorImpl(), WeakTensor(parameter.getIntrusivePtr()));
-    std::erase_if(copies_,
-                  [&](const auto& entry) { return entry.first.first == parameter.unsafeGetTensorImpl(); });
+    std::erase_if(copies_, [&](const auto& entry) {
+      const auto& all = entry.first.first;
+      return std::find(all.begin(), all.end(), parameter.unsafeGetTensorImpl()) != all.end();
+    });
   }
 
   void drop() {
@@ -146,7 +181,21 @@ class WeightCopies {
   }
 
  private:
-  using Key = std::pair<const at::TensorImpl*, at::ScalarType>;
+  using Key = std::pair<std::vector<const at::TensorImpl*>, at::ScalarType>;
+
+  static Key key_of(const Tensors& all, at::ScalarType dtype) {
+    Key key{{}, dtype};
+    for (const auto& one : all) key.first.push_back(one.unsafeGetTensorImpl());
+    return key;
+  }
+
+  /// Of several: if they lie in memory as in their copy.
+  bool may_keep(const Tensors& all) const {
+    return std::all_of(all.begin(), all.end(), [&](const at::Tensor& one) {
+      const bool fits = one.device() == all[0].device() && (all.size() == 1 || one.is_contiguous());
+      return may_keep(one) && fits;
+    });
+  }
 
   bool may_keep(const at::Tensor& parameter) const {
     const bool is_there = parameter.is_cuda() || (parameter.is_cpu() && on_cpu_);
@@ -156,60 +205,71 @@ class WeightCopies {
     return never == never_.end() || never->second.expired();
   }
 
-  WeightCopy* find(const at::Tensor& parameter, at::ScalarType dtype) {
-    const auto found = copies_.find({parameter.unsafeGetTensorImpl(), dtype});
+  WeightCopy* find(const Tensors& all, at::ScalarType dtype) {
+    const auto found = copies_.find(key_of(all, dtype));
     if (found == copies_.end()) return nullptr;
-    if (!found->second.parameter.expired()) return &found->second;
+    if (!found->second.is_dead()) return &found->second;
     copies_.erase(found);
     return nullptr;
   }
 
-  WeightCopy& make(const at::Tensor& parameter, at::ScalarType dtype) {
+  WeightCopy& make(const Tensors& all, at::ScalarType dtype) {
     drop_dead();
-    WeightCopy made{.parameter = WeakTensor(parameter.getIntrusivePtr()),
-                    .memory = empty_copy(parameter, dtype),
+    WeightCopy made{.parameters = {},
+                    .memory = empty_copy(all, dtype),
                     .group = forward.number,
-                    .stream = stream_of(parameter)};
-    return copies_.emplace(Key{parameter.unsafeGetTensorImpl(), dtype}, std::move(made)).first->second;
+                    .stream = stream_of(all[0])};
+    for (const auto& one : all) made.parameters.emplace_back(one.getIntrusivePtr());
+    return copies_.emplace(key_of(all, dtype), std::move(made)).first->second;
   }
 
-  static Memory empty_copy(const at::Tensor& parameter, at::ScalarType dtype) {
+  static Memory empty_copy(const Tensors& all, at::ScalarType dtype) {
+    const auto options = all[0].options().dtype(dtype).requires_grad(false);
     return std::make_shared<const at::Tensor>(
-        at::empty_like(parameter, parameter.options().dtype(dtype).requires_grad(false)));
+        all.size() == 1 ? at::empty_like(all[0], options) : at::empty(WeightCopy::sizes_of(all), options));
   }
 
-  static bool has_values_of(const WeightCopy& entry, const at::Tensor& parameter) {
-    return entry.values == Values::of(parameter) && entry.fits(parameter);
+  static bool has_values_of(const WeightCopy& entry, const Tensors& all) {
+    return entry.values == WeightCopy::values_of(all) && entry.fits(all);
   }
-  static bool is_current(const WeightCopy& entry, const at::Tensor& parameter) {
-    return entry.forward == forward.number && has_values_of(entry, parameter);
+  static bool is_current(const WeightCopy& entry, const Tensors& all) {
+    return entry.forward == forward.number && has_values_of(entry, all);
   }
 
   /// With the others that were made in the same forward.
-  void refresh(WeightCopy& first, const at::Tensor& parameter, const Recording& recording) {
-    std::vector<at::Tensor> parameters, copies;
+  void refresh(WeightCopy& first, const Tensors& own, const Recording& recording) {
+    Tensors parameters, copies;
     std::vector<Memory> written;
-    const auto add = [&](WeightCopy& entry, const at::Tensor& one) {
-      if (!is_unused(entry.copy()) || !entry.fits(one)) {
+    const auto add = [&](WeightCopy& entry, const Tensors& all) {
+      if (!is_unused(entry.copy()) || !entry.fits(all)) {
         if (recording.is_on) return;
-        entry.memory = empty_copy(one, entry.copy().scalar_type());
-        entry.stream = stream_of(one);
+        entry.memory = empty_copy(all, entry.copy().scalar_type());
+        entry.stream = stream_of(all[0]);
       }
-      entry.values = Values::of(one);
+      entry.values = WeightCopy::values_of(all);
       entry.forward = forward.number;
       entry.replays = recording.replays;
-      parameters.push_back(one);
-      copies.push_back(entry.copy());
+      parameters.insert(parameters.end(), all.begin(), all.end());
+      if (all.size() == 1) {
+        copies.push_back(entry.copy());
+      } else {
+        std::int64_t begin = 0;
+        for (const auto& one : all) {
+          copies.push_back(entry.copy().narrow(0, begin, one.size(0)));
+          begin += one.size(0);
+        }
+      }
       written.push_back(entry.memory);
     };
-    add(first, parameter);
+    add(first, own);
     for (auto& [key, entry] : copies_) {
-      if (&entry == &first || entry.group != first.group) continue;
-      if (key.second != first.copy().scalar_type() || entry.copy().device() != parameter.device()) continue;
-      const at::Tensor other(entry.parameter.lock());
-      if (other.defined() && may_keep(other) && other.device() == parameter.device() &&
-          !is_current(entry, other))
-        add(entry, other);
+      if (&entry == &first || entry.group != first.group || entry.is_dead()) continue;
+      if (key.second != first.copy().scalar_type() || entry.copy().device() != own[0].device()) continue;
+      const Tensors others = entry.locked();
+      const bool is_there = std::all_of(others.begin(), others.end(), [&](const at::Tensor& other) {
+        return other.defined() && other.device() == own[0].device();
+      });
+      if (is_there && may_keep(others) && !is_current(entry, others)) add(entry, others);
     }
     if (copies.empty()) return;
     // No version counts it, because nothing else has the memory.
@@ -219,7 +279,7 @@ class WeightCopies {
   }
 
   void drop_dead() {
-    std::erase_if(copies_, [](const auto& entry) { return entry.second.parameter.expired(); });
+    std::erase_if(copies_, [](const auto& entry) { return entry.second.is_dead(); });
     std::erase_if(never_, [](const auto& entry) { return entry.second.expired(); });
   }
 
@@ -238,8 +298,12 @@ WeightCopies& weight_copies() {
 }  // namespace
 
 at::Tensor low_precision_copy(const at::Tensor& parameter, at::ScalarType dtype) {
+  return low_precision_copy(Tensors{parameter}, dtype);
+}
+
+at::Tensor low_precision_copy(const std::vector<at::Tensor>& parameters, at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
-  return weight_copies().get(parameter, dtype);
+  return weight_copies().get(parameters, dtype);
 }
 
 void ForwardOfWeights::begin() {

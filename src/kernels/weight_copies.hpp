@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <vector>
+
 // Copies of float32 weights in the dtype of autocast, which live from step to step.
 namespace lockstep::kernels {
 
@@ -19,6 +22,10 @@ namespace lockstep::kernels {
 /// those given to copy_never(), and if a graph is recorded in whose warm-up the parameter was not asked for.
 /// Any thread.
 at::Tensor low_precision_copy(const at::Tensor& parameter, at::ScalarType dtype);
+
+/// The same of several parameters, whose copies lie one after another along the first dimension: the weights
+/// of layers of one input, for one product. The other dimensions are the same.
+at::Tensor low_precision_copy(const std::vector<at::Tensor>& parameters, at::ScalarType dtype);
 
 /// A forward of this thread: nothing changes weights between their first use and its end. Of nested ones the
 /// outermost counts.

@@ -166,7 +166,7 @@ at::Tensor activate(const std::string& name, const at::Tensor& values) {
 
 at::Tensor activate_gate(const std::string& name, const at::Tensor& gate, const at::Tensor& up) {
   const auto fused = fused_gate(name);
-  if (fused && kernels::takes_gated(gate, up, *fused)) return kernels::gated(gate, up, *fused);
+  if (fused && kernels::takes_gate(gate, up, *fused)) return kernels::activate_gate(gate, up, *fused);
   if (up.defined()) return activate(name, gate) * up;
   const auto parts = gate.chunk(2, -1);
   return activate(name, parts[0]) * parts[1];

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
+#include "core/first_line.hpp"
 #include "lockstep/comm/cuda.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/model_file.hpp"
@@ -16,14 +17,9 @@ namespace {
 
 using Loader = torch::inductor::AOTIModelPackageLoader;
 
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::exception& error) {
   throw DataError(
-      "'" + path.string() + "' cannot be loaded: " + first_line(error) +
+      "'" + path.string() + "' cannot be loaded: " + first_line_of(error.what()) +
       ". A package runs on the kind of machine that it was compiled for, with the same LibTorch.");
 }
 
@@ -68,7 +64,7 @@ std::unique_ptr<Loader> load(const std::filesystem::path& path, const Settings& 
   try {
     return open(path, settings);
   } catch (const std::exception& error) {
-    if (first_line(error).find("libtorch.so") == std::string::npos) refuse(path, error);
+    if (first_line_of(error.what()).find("libtorch.so") == std::string::npos) refuse(path, error);
   }
   load_whole_libtorch();
   try {
@@ -99,7 +95,7 @@ std::vector<at::Tensor> CompiledModel::operator()(const std::vector<at::Tensor>&
   try {
     return impl_->loader->run(inputs);
   } catch (const std::exception& error) {
-    throw Error("the compiled model failed: " + first_line(error));
+    throw Error("the compiled model failed: " + first_line_of(error.what()));
   }
 }
 

@@ -102,7 +102,7 @@ class DecoderBodyImpl : public torch::nn::Module {
       residual = blocks_->ptr<DecoderBlockImpl>(i)->forward(residual, context, i);
     }
     if (cache) residual = {whole_states(residual).select(1, -1)};
-    return norm_->normalized(residual).normed;
+    return norm_->of_last_layer(residual);
   }
 
   /// See Rope::long_from().

@@ -48,9 +48,17 @@ at::Tensor RmsNormImpl::forward(const at::Tensor& states) {
 }
 
 NormedStates RmsNormImpl::normalized(const Residual& residual) {
-  const kernels::RmsNormParameters norm{
-      .weight = weight_, .epsilon = eps_, .offset = kind_ == NormWeight::plus_one ? 1.0 : 0.0};
-  return normalize(residual, norm, [this](const at::Tensor& states) { return composed(states); });
+  return normalize(residual, parameters_of_kernel(),
+                   [this](const at::Tensor& states) { return composed(states); });
+}
+
+at::Tensor RmsNormImpl::of_last_layer(const Residual& residual) {
+  return final_norm(residual, parameters_of_kernel(),
+                    [this](const at::Tensor& states) { return composed(states); });
+}
+
+kernels::RmsNormParameters RmsNormImpl::parameters_of_kernel() const {
+  return {.weight = weight_, .epsilon = eps_, .offset = kind_ == NormWeight::plus_one ? 1.0 : 0.0};
 }
 
 at::Tensor RmsNormImpl::composed(const at::Tensor& states) const {

@@ -22,9 +22,12 @@ class RmsNormImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& states);
   /// The states with the branch, and their norm.
   NormedStates normalized(const Residual& residual);
+  /// The norm alone: behind the last layer.
+  at::Tensor of_last_layer(const Residual& residual);
 
  private:
   at::Tensor composed(const at::Tensor& states) const;
+  kernels::RmsNormParameters parameters_of_kernel() const;
 
   NormWeight kind_;
   double eps_;

@@ -16,6 +16,7 @@
 #include "models/attention.hpp"
 #include "models/load_weights.hpp"
 #include "models/residual.hpp"
+#include "models/split_columns.hpp"
 #include "models/weights_dtype.hpp"
 
 namespace lockstep::models {
@@ -44,7 +45,8 @@ class Gpt2AttentionImpl : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& states, const Context& context, std::size_t layer) {
-    const auto parts = all_(states).chunk(3, -1);
+    const std::int64_t width = states.size(-1);
+    const auto parts = split_columns(all_(states), {width, width, width});
     at::Tensor key = split_heads(parts[1], heads_);
     at::Tensor value = split_heads(parts[2], heads_);
     if (context.cache) context.cache->append(layer, key, value);
@@ -138,7 +140,7 @@ class Gpt2BodyImpl : public torch::nn::Module {
       states = block->as<Gpt2BlockImpl>()->forward(states, context, layer++);
     }
     if (context.cache) states = {whole_states(states).select(1, -1)};
-    return normalize(states, norm_).normed;
+    return final_norm(states, norm_);
   }
 
   const at::Tensor& words() const { return tokens_->weight; }

@@ -14,6 +14,7 @@
 #include "lockstep/models/lora.hpp"
 #include "models/attention.hpp"
 #include "models/nf4_layers.hpp"
+#include "models/split_columns.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -193,7 +194,8 @@ std::vector<at::Tensor> packed_forward(const at::Tensor& input, const std::vecto
   }
   std::vector<std::int64_t> sizes;
   for (const auto& weight : weights) sizes.push_back(weight.size(0));
-  return kernels::linear(input, weights, biases, *dtype).split_with_sizes(sizes, -1);
+  const at::Tensor packed = kernels::linear(input, weights, biases, *dtype);
+  return split_columns(packed, sizes);
 }
 
 }  // namespace lockstep::models

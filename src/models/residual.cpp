@@ -23,6 +23,31 @@ std::optional<at::ScalarType> norm_dtype(const at::Tensor& states, const at::Ten
                                                                                                : std::nullopt;
 }
 
+at::Tensor branch_of(const Residual& residual) { return residual.size() > 1 ? residual[1] : at::Tensor(); }
+
+NormedStates normalize_states(const Residual& residual, torch::nn::LayerNorm& norm, bool wants_states) {
+  const at::Tensor &states = residual[0], branch = branch_of(residual);
+  if (const auto dtype = norm_dtype(states, branch, norm)) {
+    const auto results = kernels::add_norm(states, branch, norm_of(norm), *dtype, {.sum = wants_states});
+    return {.states = results.sum, .normed = results.narrow};
+  }
+  const at::Tensor sum = whole_states(residual);
+  return {.states = sum, .normed = norm(sum)};
+}
+
+NormedStates normalize_states(const Residual& residual, const kernels::RmsNormParameters& norm,
+                              const std::function<at::Tensor(const at::Tensor& states)>& compose,
+                              bool wants_states) {
+  const at::Tensor &states = residual[0], branch = branch_of(residual);
+  const auto dtype = kernels::fused_dtype(states);
+  if (dtype && kernels::takes_rms_norm(states, branch, norm, *dtype)) {
+    const auto results = kernels::add_rms_norm(states, branch, norm, *dtype, wants_states);
+    return {.states = results.sum, .normed = results.normed};
+  }
+  const at::Tensor sum = whole_states(residual);
+  return {.states = sum, .normed = compose(sum)};
+}
+
 }  // namespace
 
 Residual add_branch(const at::Tensor& states, const at::Tensor& branch) {
@@ -41,27 +66,21 @@ Residual input_of(const Unit& block, const Residual& residual) {
 }
 
 NormedStates normalize(const Residual& residual, torch::nn::LayerNorm& norm) {
-  const at::Tensor& states = residual[0];
-  const at::Tensor branch = residual.size() > 1 ? residual[1] : at::Tensor();
-  if (const auto dtype = norm_dtype(states, branch, norm)) {
-    const auto results = kernels::add_norm(states, branch, norm_of(norm), *dtype, {.sum = true});
-    return {.states = results.sum, .normed = results.narrow};
-  }
-  const at::Tensor sum = whole_states(residual);
-  return {.states = sum, .normed = norm(sum)};
+  return normalize_states(residual, norm, /*wants_states=*/true);
 }
 
 NormedStates normalize(const Residual& residual, const kernels::RmsNormParameters& norm,
                        const std::function<at::Tensor(const at::Tensor& states)>& compose) {
-  const at::Tensor& states = residual[0];
-  const at::Tensor branch = residual.size() > 1 ? residual[1] : at::Tensor();
-  const auto dtype = kernels::fused_dtype(states);
-  if (dtype && kernels::takes_rms_norm(states, branch, norm, *dtype)) {
-    const auto results = kernels::add_rms_norm(states, branch, norm, *dtype);
-    return {.states = results.sum, .normed = results.normed};
-  }
-  const at::Tensor sum = whole_states(residual);
-  return {.states = sum, .normed = compose(sum)};
+  return normalize_states(residual, norm, compose, /*wants_states=*/true);
+}
+
+at::Tensor final_norm(const Residual& residual, torch::nn::LayerNorm& norm) {
+  return normalize_states(residual, norm, /*wants_states=*/false).normed;
+}
+
+at::Tensor final_norm(const Residual& residual, const kernels::RmsNormParameters& norm,
+                      const std::function<at::Tensor(const at::Tensor& states)>& compose) {
+  return normalize_states(residual, norm, compose, /*wants_states=*/false).normed;
 }
 
 Norms normalize_sum(const at::Tensor& branch, const Norms& states, torch::nn::LayerNorm& norm) {

@@ -38,6 +38,11 @@ NormedStates normalize(const Residual& residual, torch::nn::LayerNorm& norm);
 NormedStates normalize(const Residual& residual, const kernels::RmsNormParameters& norm,
                        const std::function<at::Tensor(const at::Tensor& states)>& compose);
 
+/// The norm of the states with the branch, which themselves nothing else reads: that behind the last layer.
+at::Tensor final_norm(const Residual& residual, torch::nn::LayerNorm& norm);
+at::Tensor final_norm(const Residual& residual, const kernels::RmsNormParameters& norm,
+                      const std::function<at::Tensor(const at::Tensor& states)>& compose);
+
 /// What goes from layer to layer of a model that normalizes last: norms, and, with fused kernels, the same in
 /// float16 or bfloat16 for products. The first and the last element are these two.
 using Norms = std::vector<at::Tensor>;

@@ -37,7 +37,7 @@ bool fits(const AdamLists& lists, std::size_t i) {
          (lists.maxima.empty() || is_like(lists.maxima[i]));
 }
 
-kernels::AdamScalars argument_of(const AdamNumbers& numbers) {
+kernels::AdamScalars scalars_of(const AdamNumbers& numbers) {
   return {.rate_there = number_of(numbers.rate_there),
           .step_there = number_of(numbers.step_there),
           .left_out = number_of(numbers.left_out),
@@ -80,11 +80,11 @@ const kernels::CudaKernel* find_flat_adam(const AdamLists& lists, bool is_decoup
 }
 
 void step_flat_adam(const kernels::CudaKernel& kernel, const AdamLists& lists, const AdamNumbers& numbers) {
-  const kernels::AdamScalars some = argument_of(numbers);
+  const kernels::AdamScalars scalars = scalars_of(numbers);
   const auto tensors = std::make_unique<kernels::AdamTensors>();
   std::int64_t blocks = 0;
   const auto launch = [&] {
-    if (blocks > 0) kernel.launch({.blocks = blocks, .threads = kThreads}, *tensors, some);
+    if (blocks > 0) kernel.launch({.blocks = blocks, .threads = kThreads}, *tensors, scalars);
     tensors->count = blocks = 0;
   };
   for (std::size_t i = 0; i < lists.parameters.size(); ++i) {

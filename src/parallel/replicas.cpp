@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "core/first_line.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::parallel {
@@ -240,7 +241,7 @@ void refuse_clone(const std::exception& reason) {
   throw UsageError(
       "DataParallel: the module cannot be copied: derive it (and its parts) from torch::nn::Cloneable, or "
       "give DataParallel a function that makes replicas. Its clone() said: " +
-      std::string(reason.what()).substr(0, std::string(reason.what()).find('\n')));
+      first_line_of(reason.what()));
 }
 
 }  // namespace lockstep::parallel

@@ -25,20 +25,6 @@ __device__ __forceinline__ AdamShared adam_shared(const AdamScalars& numbers) {
   return scalars;
 }
 
-/// The tensor that a block works on: the last one whose first block is not after it.
-__device__ __forceinline__ int adam_tensor_of(const AdamTensors& tensors, i64 block) {
-  int first = 0, after = (int)tensors.count;
-  while (after - first > 1) {
-    const int middle = (first + after) / 2;
-    if (tensors.at[middle].first_block <= block) {
-      first = middle;
-    } else {
-      after = middle;
-    }
-  }
-  return first;
-}
-
 struct AdamValues {
   float parameter, average, square, maximum;
 };
@@ -78,7 +64,7 @@ __global__ void __launch_bounds__(kAdamThreads) adam(const __grid_constant__ Ada
   __syncthreads();
   const AdamShared scalars = shared;
   const i64 block = blockIdx.x;
-  const AdamTensor& tensor = tensors.at[adam_tensor_of(tensors, block)];
+  const AdamTensor& tensor = tensors.at[tensor_of_block(tensors, block)];
   const i64 begin = (block - tensor.first_block) * kAdamPart;
   const i64 end = begin + kAdamPart < tensor.size ? begin + kAdamPart : tensor.size;
   const bool is_aligned = ((u64)tensor.parameter | (u64)tensor.gradient | (u64)tensor.average |

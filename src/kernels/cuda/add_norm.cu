@@ -28,7 +28,7 @@ __device__ __forceinline__ Two block_sums(Two value, float* room) {
 }
 
 /// Any of `residual` [rows, width] and `branch` may be null, but not both, and any of the results: `sum` of
-/// both, and its norm as `narrow` and as `wide`.
+/// both, and its norm as `narrow` and as `wide`; `means` and `inverses` both, or none.
 template <class T, int packs>
 __global__ void __launch_bounds__(512, 1) add_norm(const float* residual, const T* branch, float* sum, T* narrow,
                                                 float* wide, const float* gamma, const float* beta,
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(512, 1) add_norm(const float* residual, const 
     for (int j = 0; j < kFour; ++j) squares += (values[i][j] - mean) * (values[i][j] - mean);
   }
   const float inverse = rsqrtf(block_sum(squares, room) / width + epsilon);
-  if (threadIdx.x == 0) {
+  if (means != nullptr && threadIdx.x == 0) {
     means[row] = mean;
     inverses[row] = inverse;
   }
@@ -96,15 +96,16 @@ __global__ void __launch_bounds__(512, 1) add_norm(const float* residual, const 
 }
 
 /// The gradient by the sum, which is that by the residual and that by the branch, of those of the results,
-/// each of which may be null. `values`: the sum. `partial` [gridDim.x, 2, width]: what each block has of the
-/// gradients by gamma and beta; may be null.
-template <class T, int packs>
+/// each of which may be null. `values`: the sum. `partial` [gridDim.x, 2 or 3, width]: what each block has of the
+/// gradients by gamma and beta, and of the sums of the columns of that by the branch, which are the gradient of a
+/// bias that was added to it; may be null.
+template <class T, int packs, bool sums_branch>
 __global__ void __launch_bounds__(512, 1)
     add_norm_backward(const T* narrow, const float* wide, const float* sum, const float* values,
                       const float* gamma, const float* means, const float* inverses, float* by_residual,
                       T* by_branch, float* partial, i64 rows, int width) {
   __shared__ float room[64];
-  float by_gamma[packs][kFour] = {}, by_beta[packs][kFour] = {};
+  float by_gamma[packs][kFour] = {}, by_beta[packs][kFour] = {}, by_bias[packs][kFour] = {};
   for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
     const float mean = means[row], inverse = inverses[row];
     float gradients[packs][kFour], normed[packs][kFour];
@@ -154,6 +155,10 @@ __global__ void __launch_bounds__(512, 1)
         for (int j = 0; j < kFour; ++j) result.at[j] += pack.at[j];
       }
       if (by_residual != nullptr) store(by_residual + at, result);
+      if (sums_branch) {
+#pragma unroll
+        for (int j = 0; j < kFour; ++j) by_bias[i][j] += result.at[j];
+      }
       if (by_branch == nullptr) continue;
       Pack<T, kFour> rounded_result;
 #pragma unroll
@@ -166,14 +171,16 @@ __global__ void __launch_bounds__(512, 1)
   for (int i = 0; i < packs; ++i) {
     const int column = column_of(i);
     if (column >= width) continue;
-    Pack<float, kFour> of_gamma, of_beta;
+    Pack<float, kFour> of_gamma, of_beta, of_bias;
 #pragma unroll
     for (int j = 0; j < kFour; ++j) {
       of_gamma.at[j] = by_gamma[i][j];
       of_beta.at[j] = by_beta[i][j];
+      of_bias.at[j] = by_bias[i][j];
     }
-    float* const mine = partial + (i64)blockIdx.x * 2 * width + column;
+    float* const mine = partial + (i64)blockIdx.x * (sums_branch ? 3 : 2) * width + column;
     store(mine, of_gamma);
     store(mine + width, of_beta);
+    if (sums_branch) store(mine + 2 * width, of_bias);
   }
 }

@@ -33,6 +33,32 @@ struct AdamScalars {
   float rate, step, beta1, beta2, weight_decay, eps;
 };
 
+/// Of one tensor that is copied. Where it is in the grid, as AdamTensor.
+struct CopyTensor {
+  const void* from;
+  void* to;
+  long long size;
+  long long first_block;
+};
+
+struct CopyTensors {
+  static constexpr int kMost = 240;
+  CopyTensor at[kMost];
+  long long count;
+};
+
+/// Columns of a matrix, [rows, width] in 16 bits: null for zeros. `end`: the column behind the last one.
+struct JoinedPart {
+  const void* from;
+  long long row_stride;
+  int end;
+};
+
+struct JoinedParts {
+  static constexpr int kMost = 3;
+  JoinedPart at[kMost];
+};
+
 /// Of a root mean square norm: in float32, or in 16 bits; the other is null. A weight counts with `offset`
 /// added to it.
 struct RmsWeight {
@@ -58,3 +84,12 @@ struct RopeShape {
 struct GateStrides {
   long long gate, up;
 };
+
+// What the host copies is what kernels read.
+static_assert(sizeof(AdamTensor) == 56 && sizeof(AdamTensors) == 56 * AdamTensors::kMost + 8, "layout");
+static_assert(sizeof(AdamScalars) == 5 * sizeof(void*) + 6 * sizeof(float), "layout");
+static_assert(sizeof(CopyTensor) == 32 && sizeof(CopyTensors) == 32 * CopyTensors::kMost + 8, "layout");
+static_assert(sizeof(JoinedPart) == 24 && sizeof(JoinedParts) == 24 * JoinedParts::kMost, "layout");
+static_assert(sizeof(RmsWeight) == 24, "layout");
+static_assert(sizeof(RopeStrides) == 24 && sizeof(RopeShape) == 88, "layout");
+static_assert(sizeof(GateStrides) == 16, "layout");

@@ -85,3 +85,33 @@ __global__ void __launch_bounds__(256) gelu_backward(const T* gradients, const T
   }
   if (partial != nullptr) store_sums(sums, partial, width);
 }
+
+/// Writes the columns of the parts side by side, [rows, width], and sums them as column_sums() does. `partial` may be
+/// null.
+template <class T>
+__global__ void __launch_bounds__(256)
+    join_columns(JoinedParts parts, T* results, float* partial, i64 rows, int width) {
+  constexpr int n = kPack<T>;
+  const int column = (blockIdx.x * 32 + threadIdx.x % 32) * n;
+  const Rows mine = rows_of_block(rows);
+  float sums[n] = {};
+  if (column < width) {
+    int first = 0;
+    JoinedPart part = parts.at[0];
+#pragma unroll
+    for (int i = 1; i < JoinedParts::kMost; ++i) {
+      if (column < part.end) continue;
+      first = part.end;
+      part = parts.at[i];
+    }
+    const T* const from = (const T*)part.from + (column - first);
+    for (i64 row = mine.begin + threadIdx.x / 32; row < mine.end; row += kWarpsOfTile) {
+      Pack<T, n> pack = {};
+      if (part.from != nullptr) pack = load(from + row * part.row_stride);
+#pragma unroll
+      for (int i = 0; i < n; ++i) sums[i] += to_float(pack.at[i]);
+      store(results + row * width + column, pack);
+    }
+  }
+  if (partial != nullptr) store_sums(sums, partial, width);
+}

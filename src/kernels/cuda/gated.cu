@@ -18,15 +18,25 @@ __device__ __forceinline__ float gate_slope(float x) {
   return gelu_slope<activation == kGateGeluTanh>(x);
 }
 
+/// A pack of a thread: of which row, and where it begins there.
+struct GatePlace {
+  i64 row;
+  int column;
+};
+
+template <int n>
+__device__ __forceinline__ GatePlace gate_place(int width) {
+  const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+  const int packs = width / n;
+  return {index / packs, (int)(index % packs) * n};
+}
+
 /// `gate`, `up` and `results` have rows of `width`, a multiple of 8; those of the results lie side by side.
 template <class T, int activation>
 __global__ void __launch_bounds__(256)
     gated(const T* gate, const T* up, T* results, GateStrides strides, i64 rows, int width) {
   constexpr int n = kPack<T>;
-  const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-  const int packs = width / n;
-  const i64 row = index / packs;
-  const int column = (int)(index % packs) * n;
+  const auto [row, column] = gate_place<n>(width);
   if (row >= rows) return;
   const Pack<T, n> gates = load(gate + row * strides.gate + column), ups = load(up + row * strides.up + column);
   Pack<T, n> result;
@@ -42,10 +52,7 @@ __global__ void __launch_bounds__(256)
     gated_backward(const T* gradients, const T* gate, const T* up, T* by_gate, T* by_up, GateStrides strides,
                    i64 result_stride, i64 rows, int width) {
   constexpr int n = kPack<T>;
-  const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-  const int packs = width / n;
-  const i64 row = index / packs;
-  const int column = (int)(index % packs) * n;
+  const auto [row, column] = gate_place<n>(width);
   if (row >= rows) return;
   const Pack<T, n> gradient = load(gradients + row * width + column);
   const Pack<T, n> gates = load(gate + row * strides.gate + column), ups = load(up + row * strides.up + column);

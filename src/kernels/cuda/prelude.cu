@@ -103,6 +103,21 @@ __device__ __forceinline__ float block_sum(float value, float* room) {
   return value;
 }
 
+/// The tensor of a list that a block works on: the last one whose first block is not after it.
+template <class Tensors>
+__device__ __forceinline__ int tensor_of_block(const Tensors& tensors, i64 block) {
+  int first = 0, after = (int)tensors.count;
+  while (after - first > 1) {
+    const int middle = (first + after) / 2;
+    if (tensors.at[middle].first_block <= block) {
+      first = middle;
+    } else {
+      after = middle;
+    }
+  }
+  return first;
+}
+
 /// GELU, of the error function or of its approximation by tanh, and its derivative.
 template <bool by_tanh>
 __device__ __forceinline__ float gelu_of(float x) {

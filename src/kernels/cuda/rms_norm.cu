@@ -9,6 +9,11 @@ __device__ __forceinline__ int rms_column(int pack, int lanes) {
   return (int)(pack * lanes + threadIdx.x % lanes) * kRmsPack;
 }
 
+/// The first row of this thread's; a backward has others after it.
+__device__ __forceinline__ i64 rms_first_row(int lanes) {
+  return (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+}
+
 /// Over the threads of a row. `room`: 32 numbers.
 __device__ __forceinline__ float rms_row_sum(float value, int lanes, float* room) {
   return lanes == 32 ? warp_sum(value) : block_sum(value, room);
@@ -29,13 +34,13 @@ __device__ __forceinline__ Pack<float, kRmsPack> rms_scale(const RmsWeight& weig
   return scale;
 }
 
-/// `residual` [rows, width] in R, float or T. `branch` and `sum` may be null.
+/// `residual` [rows, width] in R, float or T. `branch`, `sum` and `inverses` may be null.
 template <class R, class T, int packs>
 __global__ void __launch_bounds__(512, 1)
     rms_norm(const R* residual, const T* branch, R* sum, T* normed, RmsWeight weight, float* inverses,
              i64 rows, int width, int lanes, float epsilon) {
   __shared__ float room[32];
-  const i64 row = (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+  const i64 row = rms_first_row(lanes);
   if (row >= rows) return;
   float values[packs][kRmsPack];
   float squares = 0.0f;
@@ -58,7 +63,7 @@ __global__ void __launch_bounds__(512, 1)
     }
   }
   const float inverse = rsqrtf(rms_row_sum(squares, lanes, room) / width + epsilon);
-  if (threadIdx.x % lanes == 0) inverses[row] = inverse;
+  if (inverses != nullptr && threadIdx.x % lanes == 0) inverses[row] = inverse;
 #pragma unroll
   for (int i = 0; i < packs; ++i) {
     const int column = rms_column(i, lanes);
@@ -79,10 +84,9 @@ __global__ void __launch_bounds__(512, 1)
     rms_norm_backward(const T* normed, const R* sum, const R* values, RmsWeight weight, const float* inverses,
                       R* by_residual, T* by_branch, float* partial, i64 rows, int width, int lanes) {
   __shared__ float room[32];
-  const int rows_of_block = blockDim.x / lanes;
-  const i64 first = (i64)blockIdx.x * rows_of_block + threadIdx.x / lanes;
+  const i64 first = rms_first_row(lanes), step = (i64)gridDim.x * (blockDim.x / lanes);
   float by_weight[packs][kRmsPack] = {};
-  for (i64 row = first; row < rows; row += (i64)gridDim.x * rows_of_block) {
+  for (i64 row = first; row < rows; row += step) {
     const float inverse = inverses[row];
     float gradients[packs][kRmsPack], normed_values[packs][kRmsPack];
     float products = 0.0f;

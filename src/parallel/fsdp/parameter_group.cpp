@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "kernels/scaled_copies.hpp"
 #include "kernels/weight_copies.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -36,6 +37,20 @@ at::Tensor mean_factor(int ranks) {
   at::Tensor factor = c10::scalar_to_tensor(1.0 / ranks);
   factor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return factor;
+}
+
+/// The gradients, divided by the number of ranks and freed one after the other, or by one kernel for all.
+void write_mean_shares(std::vector<at::Tensor> gradients, const std::vector<at::Tensor>& places, int ranks) {
+  if (kernels::takes_scaled_copies(gradients, places)) {
+    kernels::write_scaled_copies(gradients, places, 1.0 / ranks);
+    return;
+  }
+  const at::Tensor factor = mean_factor(ranks);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    at::Tensor place = places[i];
+    at::mul_out(place, gradients[i].to(place.scalar_type()), factor);
+    gradients[i].reset();
+  }
 }
 
 }  // namespace
@@ -198,7 +213,7 @@ void ParameterGroup::start_reduce_scatter() {
   const at::NoGradGuard no_grad;
   had_gradient_.resize(parameters_.size());
   gradient_buffer_ = pool_.take(layout_.size(), shard_.options().dtype(reduce_dtype_));
-  const at::Tensor factor = mean_factor(all_ranks_);
+  std::vector<at::Tensor> gradients, places;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = hidden_gradients_[i];
     at::Tensor place = part(gradient_buffer_, layout_.tensor(i));
@@ -211,9 +226,11 @@ void ParameterGroup::start_reduce_scatter() {
                        "' has a sparse gradient. Make its embedding without `sparse`");
     }
     had_gradient_[i] = 1;
-    at::mul_out(place, gradient.detach().reshape(-1).to(reduce_dtype_), factor);
+    gradients.push_back(gradient.detach().reshape(-1));
+    places.push_back(place);
     gradient.reset();
   }
+  write_mean_shares(std::move(gradients), places, all_ranks_);
   for (const auto& gap : layout_.gaps()) part(gradient_buffer_, gap).zero_();
   reduced_ = at::empty({layout_.shard_size()}, gradient_buffer_.options());
   reduce_scatter_work_ = group_.reduce_scatter_tensor_async(reduced_, gradient_buffer_);

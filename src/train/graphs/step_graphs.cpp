@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/first_line.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/graphs/rehearsal.hpp"
 
@@ -87,15 +88,13 @@ std::string difference_of(const char* what, const Tensors& usual, const Tensors&
   return fmt::format("{} differ by {:.3g}, while a step changes them by {:.3g}", what, apart, own);
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 /// Why a part failed to be recorded, in one line.
 std::string complaint(const std::exception& error) {
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
-  if (of_torch == nullptr) return first_line(error.what());
+  if (of_torch == nullptr) return first_line_of(error.what());
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr)
     return "There is too little memory for it";
-  const std::string text = first_line(of_torch->what_without_backtrace());
+  const std::string text = first_line_of(of_torch->what_without_backtrace());
   if (text.find("captur") == std::string::npos) return "LibTorch says: " + text;
   return "It must not wait for the device, as item(), printing a tensor and copying it to the CPU do. CUDA "
          "says: " +

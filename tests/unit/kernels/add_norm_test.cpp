@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "kernels/add_norm.hpp"
+#include "kernels/kept_sums.hpp"
+#include "kernels/linear.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/mixed_precision.hpp"
 #include "support/throws.hpp"
@@ -27,13 +29,17 @@ TEST_P(FusedNorm, IsThatOfFloat64) {
     for (const bool has_branch : {true, false}) {
       for (const AddNormWants wants :
            {AddNormWants{.sum = true}, AddNormWants{.wide = true}, AddNormWants{}}) {
+        // Once more rows than twice the blocks of the backward, which are 12.
+        const bool is_long =
+            (width == 132 || width == 1280) && dtype == at::kBFloat16 && has_branch && wants.sum;
+        const std::int64_t rows = is_long ? 29 : 3;
         const std::string what = "width " + std::to_string(width) + ", " + c10::toString(dtype) +
                                  (has_branch ? ", branch" : "") + (wants.sum ? ", sum" : "") +
                                  (wants.wide ? ", wide" : "");
-        const at::Tensor residual = drawn({1, 3, width}), weight = drawn({width}), bias = drawn({width});
-        const at::Tensor branch = has_branch ? drawn({1, 3, width}, dtype) : at::Tensor();
-        const at::Tensor of_sum = torch::randn({1, 3, width}), of_wide = torch::randn({1, 3, width});
-        const at::Tensor of_narrow = torch::randn({1, 3, width}).to(dtype);
+        const at::Tensor residual = drawn({1, rows, width}), weight = drawn({width}), bias = drawn({width});
+        const at::Tensor branch = has_branch ? drawn({1, rows, width}, dtype) : at::Tensor();
+        const at::Tensor of_sum = torch::randn({1, rows, width}), of_wide = torch::randn({1, rows, width});
+        const at::Tensor of_narrow = torch::randn({1, rows, width}).to(dtype);
 
         const at::Tensor residual64 = exactly(residual), weight64 = exactly(weight), bias64 = exactly(bias);
         Tensors inputs64{residual64, weight64, bias64}, inputs{residual, weight, bias};
@@ -102,11 +108,71 @@ TEST(FusedNormOf, WhatIsFrozenGetsNoGradientAndSecondDerivativesAreRefused) {
   const auto got = add_norm(residual, branch, norm, at::kBFloat16, {.sum = true});
   EXPECT_THROWS(torch::autograd::grad({got.narrow.sum()}, {residual}, {}, {}, /*create_graph=*/true),
                 UsageError, "second derivatives", "fused_kernels");
-  const auto by_branch =
-      torch::autograd::grad({got.narrow}, {branch}, {torch::randn({3, 64}).to(at::kBFloat16)});
+  const auto by_branch = torch::autograd::grad(
+      {got.narrow}, {branch}, {torch::randn({3, 64}).to(at::kBFloat16)}, /*retain_graph=*/true);
   EXPECT_EQ(by_branch[0].scalar_type(), at::kBFloat16);
+  // Of the sum alone.
+  const auto by_sum = torch::autograd::grad({got.sum}, {residual}, {at::ones({3, 64})});
+  EXPECT_TRUE(at::equal(by_sum[0], at::ones({3, 64})));
   const at::NoGradGuard no_grad;
-  EXPECT_FALSE(add_norm(residual, branch, norm, at::kBFloat16, {}).narrow.requires_grad());
+  const at::Tensor alone = add_norm(residual, branch, norm, at::kBFloat16, {}).narrow;
+  EXPECT_FALSE(alone.requires_grad());
+  EXPECT_TRUE(at::equal(alone, got.narrow));
+}
+
+/// A linear layer whose results are a branch, and perhaps go elsewhere as well.
+struct BranchOfALayer {
+  at::Tensor input = drawn({5, 8}), weight = drawn({64, 8}), bias = drawn({64});
+  at::Tensor residual = drawn({5, 64});
+  Norm norm{.weight = drawn({64}), .bias = drawn({64})};
+  at::Tensor factor = torch::randn({5, 64});
+
+  void expect_gradient_of_bias(testing::EmulatedKernels& device, bool goes_elsewhere, int sums) {
+    const Autocast cast(at::kCPU, MixedPrecision::bf16);
+    const auto run = [&] {
+      const at::Tensor branch = linear(input, {weight}, {bias}, at::kBFloat16);
+      EXPECT_TRUE(sums_its_gradient(branch));
+      const auto got = add_norm(residual, branch, norm, at::kBFloat16, {.wide = true});
+      at::Tensor loss = (got.wide * factor).sum();
+      if (goes_elsewhere) loss = loss + branch.to(at::kFloat).square().sum();
+      return torch::autograd::grad({loss}, {bias})[0];
+    };
+    const at::Tensor by_bias = run();
+    const auto& launches = device.launches();
+    EXPECT_EQ(launches.contains("column_sums<bf16>") ? launches.at("column_sums<bf16>") : 0, sums);
+    const at::Tensor bias64 = exactly(bias);
+    const at::Tensor branch64 = at::linear(exactly(input), exactly(weight), bias64);
+    at::Tensor loss64 = (at::layer_norm(exactly(residual) + branch64, {64}, exactly(norm.weight),
+                                        exactly(norm.bias), norm.epsilon) *
+                         factor)
+                            .sum();
+    if (goes_elsewhere) loss64 = loss64 + branch64.square().sum();
+    expect_within(by_bias, torch::autograd::grad({loss64}, {bias64})[0], 0.02, "gradient of the bias");
+  }
+};
+
+TEST(FusedNormOf, ALayersBranchSumsTheGradientOfItsBias) {
+  torch::manual_seed(3);
+  testing::EmulatedKernels device;
+  BranchOfALayer().expect_gradient_of_bias(device, /*goes_elsewhere=*/false, 0);
+  BranchOfALayer().expect_gradient_of_bias(device, /*goes_elsewhere=*/true, 1);
+}
+
+TEST(KeptSums, AreThoseOfAnUnchangedGradient) {
+  const at::Tensor sums = at::ones({3});
+  at::Tensor gradient = at::ones({2, 3});
+  keep_column_sums(gradient, sums);
+  EXPECT_FALSE(take_column_sums(at::ones({2, 3})).defined());
+  EXPECT_TRUE(take_column_sums(gradient).is_same(sums));
+  EXPECT_FALSE(take_column_sums(gradient).defined());
+  keep_column_sums(gradient, sums);
+  gradient.mul_(2);
+  EXPECT_FALSE(take_column_sums(gradient).defined());
+  keep_column_sums(gradient, sums);
+  const auto count = sums.use_count();
+  gradient = at::Tensor();
+  keep_column_sums(at::ones({1}), at::ones({1}));
+  EXPECT_LT(sums.use_count(), count);
 }
 
 }  // namespace

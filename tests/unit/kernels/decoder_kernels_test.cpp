@@ -32,10 +32,12 @@ struct RmsCase {
   std::int64_t width;
   at::ScalarType dtype, residual, weight;
   bool has_branch;
+  double offset;
 
   std::string text() const {
     return "width " + std::to_string(width) + ", " + c10::toString(dtype) + ", residual " +
-           c10::toString(residual) + ", weight " + c10::toString(weight) + (has_branch ? ", branch" : "");
+           c10::toString(residual) + ", weight " + c10::toString(weight) + (has_branch ? ", branch" : "") +
+           ", offset " + std::to_string(offset);
   }
 };
 
@@ -43,11 +45,13 @@ void expect_rms_norm(const RmsCase& one) {
   const std::string what = one.text();
   SCOPED_TRACE(what);
   const std::int64_t width = one.width;
-  const at::Tensor residual = drawn({1, 7, width}, one.residual), weight = drawn({width}, one.weight);
-  const at::Tensor branch = one.has_branch ? drawn({1, 7, width}, one.dtype) : at::Tensor();
-  const at::Tensor of_sum = torch::randn({1, 7, width}).to(one.residual),
-                   of_normed = torch::randn({1, 7, width}).to(one.dtype);
-  const double offset = one.has_branch ? 1 : 0;
+  // Once more rows than twice what the 12 blocks of the backward do at a time: four each, or one.
+  const bool is_long = one.has_branch && one.residual == at::kFloat && width <= 768;
+  const std::int64_t rows = !is_long ? 7 : width <= 512 ? 101 : 29;
+  const at::Tensor residual = drawn({1, rows, width}, one.residual), weight = drawn({width}, one.weight);
+  const at::Tensor branch = one.has_branch ? drawn({1, rows, width}, one.dtype) : at::Tensor();
+  const at::Tensor of_sum = torch::randn({1, rows, width}).to(one.residual),
+                   of_normed = torch::randn({1, rows, width}).to(one.dtype);
 
   const at::Tensor residual64 = exactly(residual), weight64 = exactly(weight);
   Tensors inputs64{residual64, weight64}, inputs{residual, weight};
@@ -57,14 +61,14 @@ void expect_rms_norm(const RmsCase& one) {
     inputs.push_back(branch);
     sum64 = sum64 + inputs64.back();
   }
-  const at::Tensor normed64 = rms_norm64(sum64, weight64, offset);
+  const at::Tensor normed64 = rms_norm64(sum64, weight64, one.offset);
   at::Tensor loss64 = (normed64 * of_normed).sum();
   if (one.has_branch) loss64 = loss64 + (sum64 * of_sum).sum();
   const auto gradients64 = torch::autograd::grad({loss64}, inputs64);
 
   testing::EmulatedKernels device;
   const Autocast cast(at::kCPU, precision_of(one.dtype));
-  const RmsNormParameters norm{.weight = weight, .epsilon = 1e-3, .offset = offset};
+  const RmsNormParameters norm{.weight = weight, .epsilon = 1e-3, .offset = one.offset};
   ASSERT_TRUE(takes_rms_norm(residual, branch, norm, one.dtype));
   const AddRmsNorm got = add_rms_norm(residual, branch, norm, one.dtype);
   // A sum in 16 bits is rounded before its norm.
@@ -98,11 +102,11 @@ TEST_P(RmsNormOfWidth, IsThatOfFloat64) {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     if (dtype == at::kHalf && width != 132) continue;
     for (const bool has_branch : {true, false}) {
-      expect_rms_norm({width, dtype, at::kFloat, at::kFloat, has_branch});
+      expect_rms_norm({width, dtype, at::kFloat, at::kFloat, has_branch, 1});
       // The emulator takes its time.
       if (width > 1024) continue;
-      expect_rms_norm({width, dtype, dtype, at::kFloat, has_branch});
-      expect_rms_norm({width, dtype, dtype, dtype, has_branch});
+      expect_rms_norm({width, dtype, dtype, at::kFloat, has_branch, 0});
+      expect_rms_norm({width, dtype, dtype, dtype, has_branch, 1});
     }
   }
 }
@@ -139,6 +143,28 @@ TEST(RmsNormOf, SecondDerivativesAreRefusedAndWhatIsFrozenHasNone) {
   // Of the sum alone.
   const auto by_sum = torch::autograd::grad({got.sum}, {residual}, {at::ones({3, 64})});
   EXPECT_TRUE(at::equal(by_sum[0], at::ones({3, 64})));
+  const at::NoGradGuard no_grad;
+  const auto alone = add_rms_norm(residual, branch, norm, at::kBFloat16, /*wants_sum=*/false);
+  EXPECT_FALSE(alone.sum.defined());
+  EXPECT_TRUE(at::equal(alone.normed, got.normed));
+}
+
+TEST(RmsNormOf, TheLastLayerHasNoSum) {
+  testing::EmulatedKernels device;
+  const Autocast cast(at::kCPU, MixedPrecision::bf16);
+  const RmsNormParameters norm{.weight = drawn({64})};
+  Tensors inputs;
+  const auto gradients_of = [&](bool wants_sum) {
+    inputs = {drawn({5, 64}), drawn({5, 64}, at::kBFloat16), norm.weight};
+    torch::manual_seed(1);
+    const auto got = add_rms_norm(inputs[0], inputs[1], norm, at::kBFloat16, wants_sum);
+    return torch::autograd::grad({got.normed}, inputs, {torch::randn({5, 64}).to(at::kBFloat16)});
+  };
+  torch::manual_seed(2);
+  const auto with_sum = gradients_of(true);
+  torch::manual_seed(2);
+  const auto without_sum = gradients_of(false);
+  for (std::size_t i = 0; i < with_sum.size(); ++i) EXPECT_TRUE(at::equal(with_sum[i], without_sum[i])) << i;
 }
 
 /// Turned as the models do it.
@@ -161,7 +187,8 @@ void expect_rope(const RopeCase& one) {
   const std::string what = std::to_string(one.rotated) + " of " + std::to_string(one.size) + " in " +
                            c10::toString(one.dtype) + " by " + c10::toString(one.rotation);
   SCOPED_TRACE(what);
-  constexpr std::int64_t kRows = 2, kTokens = 5, kQueries = 3, kKeys = 1;
+  // More than a block.
+  constexpr std::int64_t kRows = 2, kTokens = 9, kQueries = 3, kKeys = 1;
   const auto angles =
       torch::randn(one.has_rows ? std::vector<std::int64_t>{kRows, 1, kTokens, one.rotated / 2}
                                 : std::vector<std::int64_t>{kTokens, one.rotated / 2});
@@ -212,6 +239,14 @@ TEST(RotaryPositions, AreThoseOfFloat64) {
   }
 }
 
+TEST(RotaryPositions, RefuseSecondDerivatives) {
+  testing::EmulatedKernels device;
+  const at::Tensor heads = drawn({1, 2, 3, 16}, at::kBFloat16), table = at::ones({3, 16});
+  const auto turned = rope({.query = heads, .key = heads, .cos = table, .sin = table});
+  EXPECT_THROWS(torch::autograd::grad({turned.query.sum()}, {heads}, {}, {}, /*create_graph=*/true),
+                UsageError, "rotary positions", "second derivatives", "fused_kernels");
+}
+
 TEST(RotaryPositions, OfOtherSizesAreLibTorchs) {
   testing::EmulatedKernels device;
   const auto takes = [](std::int64_t size, std::int64_t rotated, at::ScalarType key = at::kBFloat16) {
@@ -227,10 +262,11 @@ TEST(RotaryPositions, OfOtherSizesAreLibTorchs) {
   EXPECT_FALSE(takes(32, 32, at::kFloat));
 }
 
+/// Of more than two blocks, the last of which is not full.
 void expect_gate(Gate activation, at::ScalarType dtype, bool is_packed) {
   SCOPED_TRACE(static_cast<int>(activation));
-  const at::Tensor both = (torch::randn({2, 3, 48}) * 3).to(dtype).requires_grad_(),
-                   factor = torch::randn({2, 3, 24}).to(dtype);
+  const at::Tensor both = (torch::randn({2, 90, 48}) * 3).to(dtype).requires_grad_(),
+                   factor = torch::randn({2, 90, 24}).to(dtype);
   const at::Tensor both64 = exactly(both);
   const auto parts64 = both64.chunk(2, -1);
   const at::Tensor active = activation == Gate::silu
@@ -241,8 +277,8 @@ void expect_gate(Gate activation, at::ScalarType dtype, bool is_packed) {
   testing::EmulatedKernels device;
   const auto parts = both.chunk(2, -1);
   const at::Tensor gate = is_packed ? both : parts[0], up = is_packed ? at::Tensor() : parts[1];
-  ASSERT_TRUE(takes_gated(gate, up, activation));
-  const at::Tensor result = gated(gate, up, activation);
+  ASSERT_TRUE(takes_gate(gate, up, activation));
+  const at::Tensor result = activate_gate(gate, up, activation);
   expect_within(result, result64, unit_of(dtype), "result");
   const auto by = torch::autograd::grad({result}, {both}, {factor})[0];
   expect_within(by, by64, unit_of(dtype), "gradient");
@@ -264,7 +300,7 @@ TEST(Gates, OfGreatNumbersAreFinite) {
                    up = at::ones({8}, at::kBFloat16);
   const at::Tensor given = gate.clone().requires_grad_();
   for (const auto activation : {Gate::silu, Gate::gelu, Gate::gelu_tanh}) {
-    const at::Tensor result = gated(given, up, activation);
+    const at::Tensor result = activate_gate(given, up, activation);
     EXPECT_TRUE(result.isfinite().all().item<bool>()) << result;
     const auto by = torch::autograd::grad({result.sum()}, {given})[0];
     EXPECT_TRUE(by.isfinite().all().item<bool>()) << by;
@@ -273,11 +309,19 @@ TEST(Gates, OfGreatNumbersAreFinite) {
   }
 }
 
+TEST(Gates, RefuseSecondDerivatives) {
+  testing::EmulatedKernels device;
+  const at::Tensor gate = drawn({2, 16}, at::kBFloat16);
+  EXPECT_THROWS(torch::autograd::grad({activate_gate(gate, {}, Gate::silu).sum()}, {gate}, {}, {},
+                                      /*create_graph=*/true),
+                UsageError, "gated layer", "second derivatives", "fused_kernels");
+}
+
 TEST(Gates, OfOtherWidthsAreLibTorchs) {
   testing::EmulatedKernels device;
   const auto takes = [](std::int64_t width, bool is_packed) {
     const at::Tensor values = at::ones({2, width}, at::kBFloat16);
-    return takes_gated(values, is_packed ? at::Tensor() : values, Gate::silu);
+    return takes_gate(values, is_packed ? at::Tensor() : values, Gate::silu);
   };
   EXPECT_TRUE(takes(24, false));
   EXPECT_TRUE(takes(48, true));

@@ -20,6 +20,7 @@ namespace lockstep::testing::emulated {
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/rms_norm.cu"
 #include "kernels/cuda/rope.cu"
+#include "kernels/cuda/scaled_copies.cu"
 
 }  // namespace lockstep::testing::emulated
 
@@ -50,9 +51,10 @@ struct Emulated {
 #define LOCKSTEP_KERNEL(source, ...) \
   all.emplace(#__VA_ARGS__, Emulated{source, emulate(&emulated::__VA_ARGS__)})
 
-#define LOCKSTEP_NORMS(type, packs)                   \
-  LOCKSTEP_KERNEL("add_norm", add_norm<type, packs>); \
-  LOCKSTEP_KERNEL("add_norm", add_norm_backward<type, packs>)
+#define LOCKSTEP_NORMS(type, packs)                                   \
+  LOCKSTEP_KERNEL("add_norm", add_norm<type, packs>);                 \
+  LOCKSTEP_KERNEL("add_norm", add_norm_backward<type, packs, false>); \
+  LOCKSTEP_KERNEL("add_norm", add_norm_backward<type, packs, true>)
 
 #define LOCKSTEP_RMS_NORMS(residual, type, packs)               \
   LOCKSTEP_KERNEL("rms_norm", rms_norm<residual, type, packs>); \
@@ -79,6 +81,7 @@ struct Emulated {
   LOCKSTEP_KERNEL("cross_entropy", cross_entropy<type, true>);  \
   LOCKSTEP_KERNEL("cross_entropy", cross_entropy<type, false>); \
   LOCKSTEP_KERNEL("column_sums", column_sums<type>);            \
+  LOCKSTEP_KERNEL("column_sums", join_columns<type>);           \
   LOCKSTEP_KERNEL("column_sums", gelu_forward<type, true>);     \
   LOCKSTEP_KERNEL("column_sums", gelu_forward<type, false>);    \
   LOCKSTEP_KERNEL("column_sums", gelu_backward<type, true>);    \
@@ -119,6 +122,14 @@ std::map<std::string, Emulated> make_all() {
   LOCKSTEP_KERNELS_OF(bf16);
   LOCKSTEP_KERNELS_OF(fp16);
   LOCKSTEP_KERNEL("column_totals", column_totals);
+#define LOCKSTEP_COPIES_OF(type)                                \
+  LOCKSTEP_KERNEL("scaled_copies", scaled_copies<type, float>); \
+  LOCKSTEP_KERNEL("scaled_copies", scaled_copies<type, bf16>);  \
+  LOCKSTEP_KERNEL("scaled_copies", scaled_copies<type, fp16>)
+  LOCKSTEP_COPIES_OF(float);
+  LOCKSTEP_COPIES_OF(bf16);
+  LOCKSTEP_COPIES_OF(fp16);
+#undef LOCKSTEP_COPIES_OF
   return all;
 }
 

@@ -24,6 +24,7 @@
 #include "kernels/linear.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/scaled_copies.hpp"
 #include "lockstep/models/bert.hpp"
 #include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
@@ -318,8 +319,8 @@ Operation gate_operation(std::int64_t rows, std::int64_t width, Gate activation)
                      drawn_on_gpu({rows, width}, 1, at::kBFloat16)},
           .run = [=](const Tensors& given) {
             if (fused_dtype(given[0])) {
-              EXPECT_TRUE(takes_gated(given[0], given[1], activation));
-              return Tensors{gated(given[0], given[1], activation)};
+              EXPECT_TRUE(takes_gate(given[0], given[1], activation));
+              return Tensors{activate_gate(given[0], given[1], activation)};
             }
             const at::Tensor active = activation == Gate::silu
                                           ? at::silu(given[0])
@@ -346,6 +347,41 @@ TEST(FusedOnDevice, ColumnSums) {
     const double theirs = time_of([&] { at::sum(matrix, {0}, false, at::kFloat); });
     note(fmt::format("column sums of 4096 x {}: {:.1f} us, LibTorch's {:.1f} us", width, ours, theirs));
   }
+}
+
+/// A norm's backward sums the gradient of the bias of the layer before it.
+TEST(FusedOnDevice, ALayerAndItsNorm) {
+  LOCKSTEP_NEEDS_GPU();
+  torch::manual_seed(14);
+  const auto layer = linear_operation(4096, 768, 768, 1, {}, at::kBFloat16);
+  Tensors inputs = layer.inputs;
+  for (const std::int64_t rows : {4096, 1, 1}) inputs.push_back(drawn_on_gpu({rows * 768}));
+  compare("linear, add and norm 4096 x 768",
+          {.inputs = inputs, .run = [layer](const Tensors& given) {
+             const at::Tensor branch = layer.run({given[0], given[1], given[2]})[0];
+             const auto norm = norm_operation(4096, 768, {.sum = true});
+             return norm.run({given[3].view({2, 2048, 768}), branch, given[4], given[5]});
+           }});
+}
+
+TEST(FusedOnDevice, CopiesOfGradients) {
+  LOCKSTEP_NEEDS_GPU();
+  torch::manual_seed(15);
+  Tensors from, to, exact;
+  for (const std::int64_t size : {2304 * 768, 2304, 768 * 768, 768, 3072 * 768, 3072, 768 * 3072, 768, 5})
+    from.push_back(drawn_on_gpu({size}).detach());
+  const auto composed = [&] {
+    exact.clear();
+    for (const auto& one : from) exact.push_back(one.to(at::kBFloat16).mul(0.125));
+  };
+  composed();
+  for (const auto& one : exact) to.push_back(at::empty_like(one));
+  ASSERT_TRUE(takes_scaled_copies(from, to));
+  const auto copy = [&] { write_scaled_copies(from, to, 0.125); };
+  copy();
+  for (std::size_t i = 0; i < to.size(); ++i) EXPECT_TRUE(at::equal(to[i], exact[i])) << i;
+  note(fmt::format("copies of a block's gradients: {:.1f} us, LibTorch's {:.1f} us", time_of(copy),
+                   time_of(composed)));
 }
 
 /// The losses of some steps of a model in bf16 with AdamW.

@@ -148,8 +148,8 @@ Numbers totals(const Numbers& partial, int parts, int width) {
   return sums;
 }
 
-template <int packs>
-void check_layer_norm(int rows, int width, bool has_branch) {
+template <int packs, bool has_branch>
+void check_layer_norm(int rows, int width) {
   const std::size_t size = static_cast<std::size_t>(rows) * width;
   const auto residual = waves(size, 1), branch = waves(size, 2), gamma = waves(width, 3),
              beta = waves(width, 4);
@@ -163,23 +163,30 @@ void check_layer_norm(int rows, int width, bool has_branch) {
     return product(sum, of_sum) + product(narrow, of_narrow) + product(wide, of_wide);
   };
   forward();
-  Numbers by_residual(size), by_branch(size), partial(std::size_t{2} * 2 * width);
-  launch(&in_double::add_norm_backward<double, packs>, {2}, threads, of_narrow.get(), of_wide.get(),
-         of_sum.get(), sum.get(), gamma.get(), means.get(), inverses.get(), by_residual.get(),
+  constexpr int kSums = has_branch ? 3 : 2;
+  Numbers by_residual(size), by_branch(size), partial(std::size_t{2} * kSums * width);
+  launch(&in_double::add_norm_backward<double, packs, has_branch>, {2}, threads, of_narrow.get(),
+         of_wide.get(), of_sum.get(), sum.get(), gamma.get(), means.get(), inverses.get(), by_residual.get(),
          by_branch.get(), partial.get(), rows, width);
-  const auto both = totals(partial, 2, 2 * width);
+  const auto both = totals(partial, 2, kSums * width);
   Numbers by_gamma(width), by_beta(width);
   std::copy_n(both.get(), width, by_gamma.get());
   std::copy_n(both.get() + width, width, by_beta.get());
   std::vector<Input> inputs{{&residual, &by_residual}, {&gamma, &by_gamma}, {&beta, &by_beta}};
   if (has_branch) inputs.push_back({&branch, &by_branch});
   expect_gradients(forward, inputs);
+  // Of a bias that was added to the branch.
+  for (int column = 0; has_branch && column < width; ++column) {
+    double exact = 0;
+    for (int row = 0; row < rows; ++row) exact += by_branch.get()[row * width + column];
+    EXPECT_NEAR(both.get()[2 * width + column], exact, 1e-12);
+  }
 }
 
 TEST(KernelGradients, OfLayerNorms) {
-  check_layer_norm<1>(3, 12, true);
-  check_layer_norm<1>(2, 8, false);
-  check_layer_norm<2>(2, 132, true);
+  check_layer_norm<1, true>(5, 12);
+  check_layer_norm<1, false>(2, 8);
+  check_layer_norm<2, true>(2, 132);
 }
 
 /// A row has `lanes` threads.
@@ -380,12 +387,12 @@ TEST(KernelMemory, OfNormsEndsWithTheirTensors) {
   launch(&emulated::add_norm<bf16, 2>, {kRows}, 32, residual.get(), branch.get(), sum.get(), narrow.get(),
          wide.get(), gamma.get(), gamma.get(), means.get(), inverses.get(), kWidth, 1e-5F);
   expect_finite(narrow);
-  Buffer<float> by_residual(kRows * kWidth), partial(2 * 2 * kWidth), both(2 * kWidth);
+  Buffer<float> by_residual(kRows * kWidth), partial(2 * 3 * kWidth), both(3 * kWidth);
   Buffer<bf16> by_branch(kRows * kWidth);
-  launch(&emulated::add_norm_backward<bf16, 2>, {2}, 32, narrow.get(), wide.get(), sum.get(), sum.get(),
+  launch(&emulated::add_norm_backward<bf16, 2, true>, {2}, 32, narrow.get(), wide.get(), sum.get(), sum.get(),
          gamma.get(), means.get(), inverses.get(), by_residual.get(), by_branch.get(), partial.get(), kRows,
          kWidth);
-  launch(&emulated::column_totals, {(2 * kWidth + 31) / 32}, 1024, partial.get(), both.get(), 2, 2 * kWidth);
+  launch(&emulated::column_totals, {(3 * kWidth + 31) / 32}, 1024, partial.get(), both.get(), 2, 3 * kWidth);
   expect_finite(both);
   const auto scale = narrow_waves(kWidth, 4);
   const emulated::RmsWeight weight{nullptr, scale.get(), 0.0F};

@@ -13,6 +13,8 @@
 #include "kernels/linear.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/scaled_copies.hpp"
+#include "kernels/split_columns.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/activation_checkpoint.hpp"
 #include "lockstep/train/mixed_precision.hpp"
@@ -41,10 +43,14 @@ bool takes_turns() {
   return takes_rope({.query = heads, .key = heads, .cos = table, .sin = table});
 }
 
-bool takes_gate() {
+bool takes_gates() {
   const at::Tensor values = at::ones({2, 16}, at::kBFloat16);
-  return takes_gated(values, values, Gate::silu);
+  return takes_gate(values, values, Gate::silu);
 }
+
+bool takes_parts() { return takes_split(at::ones({2, 48}, at::kBFloat16), {16, 16, 16}); }
+
+bool takes_copies() { return takes_scaled_copies({at::ones({4})}, {at::ones({4}, at::kBFloat16)}); }
 
 /// Whether the layer's bias has its gradient summed by our kernel.
 bool uses_linear(const testing::EmulatedKernels& device, Activation activation) {
@@ -71,7 +77,9 @@ TEST(SelfCheck, RightKernelsAreUsed) {
   EXPECT_TRUE(takes_loss());
   EXPECT_TRUE(takes_rms());
   EXPECT_TRUE(takes_turns());
-  EXPECT_TRUE(takes_gate());
+  EXPECT_TRUE(takes_gates());
+  EXPECT_TRUE(takes_parts());
+  EXPECT_TRUE(takes_copies());
   for (const auto activation : {Activation::none, Activation::gelu, Activation::gelu_tanh})
     EXPECT_TRUE(uses_linear(device, activation));
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
@@ -85,7 +93,8 @@ struct Broken {
 TEST(SelfCheck, OfABrokenKernelWarnsOnceAndLeavesTheOperationToLibTorch) {
   for (const auto& [kernel, operation] :
        {Broken{"add_norm<bf16, 1>", "layer normalization of 64 in bf16"},
-        Broken{"add_norm_backward<bf16, 1>", "layer normalization of 64 in bf16"},
+        Broken{"add_norm_backward<bf16, 1, false>", "layer normalization of 64 in bf16"},
+        Broken{"add_norm_backward<bf16, 1, true>", "layer normalization of 64 in bf16"},
         Broken{"cross_entropy<bf16, true>", "cross entropy in bf16"},
         Broken{"cross_entropy<bf16, false>", "cross entropy in bf16"},
         Broken{"rms_norm<float, bf16, 1>",
@@ -95,6 +104,8 @@ TEST(SelfCheck, OfABrokenKernelWarnsOnceAndLeavesTheOperationToLibTorch) {
         Broken{"rope<bf16, float>", "rotary positions in bf16 by float"},
         Broken{"gated<bf16, 0>", "gates of SiLU in bf16"},
         Broken{"gated_backward<bf16, 0>", "gates of SiLU in bf16"},
+        Broken{"join_columns<bf16>", "columns of one product in bf16"},
+        Broken{"scaled_copies<float, bf16>", "copies of gradients from float to bf16"},
         Broken{"gelu_forward<bf16, false>", "linear layers in bf16, with GELU"},
         Broken{"gelu_backward<bf16, false>", "linear layers in bf16, with GELU"},
         Broken{"column_totals", "linear layers in bf16, with GELU"}}) {
@@ -108,7 +119,9 @@ TEST(SelfCheck, OfABrokenKernelWarnsOnceAndLeavesTheOperationToLibTorch) {
       if (name.starts_with("layer")) return takes_norm();
       if (name.starts_with("root")) return takes_rms();
       if (name.starts_with("rotary")) return takes_turns();
-      if (name.starts_with("gates")) return takes_gate();
+      if (name.starts_with("gates")) return takes_gates();
+      if (name.starts_with("columns")) return takes_parts();
+      if (name.starts_with("copies")) return takes_copies();
       if (name.starts_with("cross")) return takes_loss();
       return uses_linear(device, Activation::gelu);
     };

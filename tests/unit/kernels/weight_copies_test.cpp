@@ -84,6 +84,58 @@ class WeightCopies : public ::testing::Test {
 
 /// As casts of autocast are: the same losses and weights, also where a program changes weights without a
 /// trace, as torch::optim::SGD does.
+TEST_F(WeightCopies, OfSeveralLieOneAfterAnother) {
+  const Tensors all = weights();
+  const auto packed = [&] { return kernels::low_precision_copy(all, at::kBFloat16); };
+  const auto exact = [&] {
+    Tensors copies;
+    for (const auto& weight : all) copies.push_back(weight.detach().to(at::kBFloat16));
+    return at::cat(copies, 0);
+  };
+  const at::NoGradGuard no_grad;
+  const void* memory = nullptr;
+  for (int step = 0; step < 3; ++step) {
+    const kernels::ForwardOfWeights forward;
+    const Calls copies("aten::_foreach_copy_");
+    const at::Tensor first = packed();
+    EXPECT_EQ(copies.count(), 1);
+    EXPECT_TRUE(packed().is_same(first));
+    EXPECT_EQ(copies.count(), 1);
+    EXPECT_TRUE(at::equal(first, exact()));
+    if (step > 0) {
+      EXPECT_EQ(first.const_data_ptr(), memory);
+    }
+    memory = first.const_data_ptr();
+    // Unseen by versions: by the next forward.
+    all[1].data().add_(1);
+  }
+  // What a graph holds is left to it, and one parameter that has changed makes the whole copy anew.
+  const kernels::ForwardOfWeights forward;
+  const at::Tensor held = packed(), before = held.clone();
+  all[2].add_(1);
+  const at::Tensor next = packed();
+  EXPECT_NE(next.const_data_ptr(), held.const_data_ptr());
+  EXPECT_TRUE(at::equal(held, before));
+  EXPECT_TRUE(at::equal(next, exact()));
+}
+
+TEST_F(WeightCopies, OfSeveralAreForgottenWithOneOfThem) {
+  Tensors all = weights();
+  const auto before = kernels::count_weight_copies();
+  {
+    const kernels::ForwardOfWeights forward;
+    kernels::low_precision_copy(all, at::kBFloat16);
+  }
+  EXPECT_EQ(kernels::count_weight_copies(), before + 1);
+  all.pop_back();
+  EXPECT_EQ(kernels::count_weight_copies(), before);
+  // Those of fully sharded models are copied without being kept.
+  const kernels::ForwardOfWeights forward;
+  kernels::copy_never(all[0]);
+  EXPECT_TRUE(at::equal(kernels::low_precision_copy(all, at::kHalf), at::cat(all, 0).to(at::kHalf)));
+  EXPECT_EQ(kernels::count_weight_copies(), before);
+}
+
 TEST_F(WeightCopies, ChangeNoResults) {
   const auto trained = [](bool keeps) {
     const Tensors own = weights();

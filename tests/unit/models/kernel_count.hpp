@@ -68,12 +68,17 @@ inline const std::set<std::string> kViews = {"view",
                                              "contiguous",
                                              "to"};
 
+/// How many kernels a whole operation starts on a GPU, where that is not what is counted on the CPU.
+using KernelsOnGpu = std::map<std::string, std::int64_t>;
+
 /// Counts the innermost operations of this thread, LibTorch's and Lockstep's own kernels ("lockstep::...").
+/// Operations of `on_gpu` count as it says, whatever is inside.
 class KernelCount {
  public:
   template <class Step>
-  static std::map<std::string, std::int64_t> of(const Step& step) {
+  static std::map<std::string, std::int64_t> of(const Step& step, const KernelsOnGpu& on_gpu = {}) {
     KernelCount count;
+    count.on_gpu_ = on_gpu;
     current = &count;
     const auto handle = at::addThreadLocalCallback(
         at::RecordFunctionCallback(&begin, &end).scopes({at::RecordScope::FUNCTION}));
@@ -84,17 +89,27 @@ class KernelCount {
   }
 
  private:
-  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& /*operation*/) {
+  static std::string bare_name(const at::RecordFunction& operation) {
+    const std::string name = operation.name();
+    return name.starts_with("aten::") ? name.substr(6) : name;
+  }
+
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& operation) {
     current->has_kernels_.push_back(false);
+    if (current->on_gpu_.contains(bare_name(operation))) ++current->known_;
     return nullptr;
   }
   static void end(const at::RecordFunction& operation, at::ObserverContext* /*context*/) {
     bool starts = current->has_kernels_.back();
     current->has_kernels_.pop_back();
     const std::string name = operation.name();
-    const bool is_own = name.starts_with("lockstep::");
-    const bool is_operation = name.starts_with("aten::") || is_own;
-    const std::string bare = is_operation && !is_own ? name.substr(6) : name;
+    const bool is_operation = name.starts_with("aten::") || name.starts_with("lockstep::");
+    const std::string bare = bare_name(operation);
+    if (const auto known = current->on_gpu_.find(bare); known != current->on_gpu_.end()) {
+      if (--current->known_ == 0 && known->second > 0) current->kernels_[bare] += known->second;
+      starts = true;
+    }
+    if (current->known_ > 0) starts = true;
     if (!starts && is_operation && !kViews.contains(bare)) {
       ++current->kernels_[bare];
       starts = true;
@@ -104,6 +119,9 @@ class KernelCount {
 
   inline static thread_local KernelCount* current = nullptr;
   std::map<std::string, std::int64_t> kernels_;
+  KernelsOnGpu on_gpu_;
+  /// Operations of `on_gpu_` that are running.
+  int known_ = 0;
   /// Of the operations that are running: whether one inside has started a kernel.
   std::vector<bool> has_kernels_;
 };
@@ -122,7 +140,8 @@ inline void expect_kernels(const std::map<std::string, std::int64_t>& kernels, s
 
 /// A step of bf16 autocast with AdamW, as a Trainer does it.
 template <class Model, class Loss>
-std::map<std::string, std::int64_t> kernels_of_step(Model model, const Loss& loss_of) {
+std::map<std::string, std::int64_t> kernels_of_step(Model model, const Loss& loss_of,
+                                                    const KernelsOnGpu& on_gpu = {}) {
   optim::AdamW optimizer(model->parameters(), {.lr = 1e-3});
   const auto step = [&] {
     const at::Tensor loss = in_precision(at::kCPU, MixedPrecision::bf16, [&] { return loss_of(model); });
@@ -131,7 +150,7 @@ std::map<std::string, std::int64_t> kernels_of_step(Model model, const Loss& los
     optimizer.zero_grad();
   };
   step();
-  return KernelCount::of(step);
+  return KernelCount::of(step, on_gpu);
 }
 
 }  // namespace lockstep::models
