@@ -25,6 +25,8 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${CMAKE_
   FILES_MATCHING PATTERN "*.hpp")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+# The CUDA kernels, compiled: `make package` writes them.
+install(DIRECTORY "${PROJECT_BINARY_DIR}/kernels/" DESTINATION "${CMAKE_INSTALL_LIBDIR}/lockstep/kernels" OPTIONAL)
 # `make package` and `make docs` write it.
 install(DIRECTORY "${PROJECT_BINARY_DIR}/reference/html/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/html" OPTIONAL)
 # Packages leave this component out: LibTorch is the target machine's own.

@@ -4,10 +4,10 @@
 
 #include <fstream>
 #include <iterator>
-#include <optional>
 
 #include "core/checksum.hpp"
 #include "core/file_system.hpp"
+#include "core/text.hpp"
 #include "datasets/cache/cache_folder.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/environment.hpp"
@@ -20,12 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "lockstep kernel 1";
-
-std::string hexadecimal(const std::string& bytes) {
-  std::string text;
-  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
-}
 
 /// Format, symbol and checksum in a line each, and the bytes.
 std::string file_text(const Cubin& cubin) {
@@ -55,12 +49,18 @@ void keep(const fs::path& path, const Cubin& cubin) {
 
 }  // namespace
 
+fs::path CubinCache::path_of(const std::string& key) const {
+  return folder_ / (format_hex(net::sha256(key)) + ".cubin");
+}
+
+std::optional<Cubin> CubinCache::find(const std::string& key) const {
+  return folder_.empty() ? std::nullopt : read(path_of(key));
+}
+
 Cubin CubinCache::get(const std::string& key, const std::function<Cubin()>& make) const {
-  if (folder_.empty()) return make();
-  const fs::path path = folder_ / (hexadecimal(net::sha256(key)) + ".cubin");
-  if (auto known = read(path)) return std::move(*known);
+  if (auto known = find(key)) return std::move(*known);
   Cubin made = make();
-  keep(path, made);
+  if (!folder_.empty()) keep(path_of(key), made);
   return made;
 }
 

@@ -11,9 +11,7 @@
 #include <mutex>
 
 #include "core/first_line.hpp"
-#include "kernels/cubin_cache.hpp"
-#include "kernels/cuda_source.hpp"
-#include "kernels/nvrtc.hpp"
+#include "kernels/packaged_cubins.hpp"
 #include "kernels/remembered.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -46,7 +44,9 @@ class Gpu final : public KernelDevice {
     if (plugin.is_recording()) return nullptr;
     auto& kernel = kernels_[key];
     try {
-      const Cubin cubin = compiled(source, instance, plugin.device_facts(key.second).architecture);
+      const Cubin cubin = cubin_of({.source = source,
+                                    .instance = instance,
+                                    .architecture = plugin.device_facts(key.second).architecture});
       kernel = std::make_unique<LoadedKernel>(
           instance, plugin.load_kernel(cubin.bytes, cubin.symbol, key.second), key.second);
     } catch (const std::exception& error) {
@@ -60,12 +60,10 @@ class Gpu final : public KernelDevice {
   }
 
  private:
-  static Cubin compiled(const std::string& source, const std::string& instance,
-                        const std::string& architecture) {
+  static Cubin cubin_of(const KernelOfGpu& kernel) {
+    static const PackagedCubins packaged(packaged_cubin_folder());
     static const CubinCache cache(cubin_folder());
-    const std::string text = cuda_text(source);
-    const std::string key = fmt::format("{}\n{}\n{}\n{}", nvrtc_version(), architecture, instance, text);
-    return cache.get(key, [&] { return compile_cuda(text, instance, architecture); });
+    return find_or_compile(kernel, packaged, cache);
   }
 
   void warn(const std::string& instance, const std::string& what) {

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -9,6 +14,7 @@
 #include "kernels/cubin_cache.hpp"
 #include "kernels/cuda_source.hpp"
 #include "kernels/nvrtc.hpp"
+#include "kernels/packaged_cubins.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
@@ -47,7 +53,7 @@ int most_registers(const std::string& name) {
 bool is_between(const std::string& name) {
   const bool is_norm = name.starts_with("add_norm") || name.starts_with("rms_norm");
   return name.find("fp16") != std::string::npos ||
-         (is_norm && (name.ends_with("2>") || name.ends_with("3>")));
+         (is_norm && (name.find(", 2") != std::string::npos || name.find(", 3") != std::string::npos));
 }
 
 TEST_F(KernelCompiler, EveryKernelFitsTheRegistersOfEveryGpu) {
@@ -112,6 +118,72 @@ TEST(KernelCache, CompilesOnceForAllProcesses) {
   EXPECT_EQ(CubinCache("").get("key", make).bytes, bytes);
   EXPECT_EQ(CubinCache("/proc/none").get("key", make).bytes, bytes);
   EXPECT_EQ(made, 5);
+}
+
+/// The kernels that packages have compiled.
+TEST(PackagedKernels, AreAllInstances) {
+  std::ifstream file(LOCKSTEP_KERNEL_INSTANCES);
+  std::vector<std::string> listed, all;
+  for (std::string line; std::getline(file, line);) listed.push_back(line);
+  for (const auto& [source, name] : testing::kernel_instances()) all.push_back(source + ": " + name);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(listed, all) << "write these lines to " << LOCKSTEP_KERNEL_INSTANCES;
+}
+
+/// As scripts/make_kernels.py packs them.
+class PackagedKernel : public KernelCompiler {
+ protected:
+  void pack(const std::string& architectures) const {
+    const std::string command = std::string(LOCKSTEP_TEST_PYTHON) + " " + LOCKSTEP_MAKE_KERNELS + " " +
+                                packages().string() + " --only column_totals --for " + architectures;
+    ASSERT_EQ(std::system((command + " >/dev/null").c_str()), 0) << command;
+  }
+  std::filesystem::path packages() const { return folder_.path() / "packaged"; }
+  std::filesystem::path cache() const { return folder_.path() / "cache"; }
+
+  static KernelOfGpu kernel_of(const std::string& architecture, const std::string& source = "column_totals",
+                               const std::string& instance = "column_totals") {
+    return {.source = source, .instance = instance, .architecture = architecture};
+  }
+  std::optional<Cubin> find(const std::string& architecture) const {
+    return PackagedCubins(packages()).find(kernel_of(architecture));
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(PackagedKernel, IsFoundByArchitectureAndText) {
+  pack("sm_80 sm_90");
+  const auto of_80 = find("sm_80"), of_90 = find("sm_90");
+  ASSERT_TRUE(of_80 && of_90);
+  const std::string text = cuda_text("column_totals");
+  EXPECT_EQ(of_80->bytes, compile_cuda(text, "column_totals", "sm_80").bytes);
+  EXPECT_EQ(of_90->bytes, compile_cuda(text, "column_totals", "sm_90").bytes);
+  EXPECT_EQ(of_90->symbol, compile_cuda(text, "column_totals", "sm_90").symbol);
+  // Of one generation, never of another or of a later one.
+  EXPECT_EQ(find("sm_86")->bytes, of_80->bytes);
+  for (const char* other : {"sm_75", "sm_100", "sm_120", "gfx90a", "sm_x"})
+    EXPECT_FALSE(find(other)) << other;
+  // Another kernel, and the same name in another text.
+  EXPECT_FALSE(PackagedCubins(packages()).find(kernel_of("sm_90", "column_sums", "column_sums<bf16>")));
+  EXPECT_FALSE(PackagedCubins(packages()).find(kernel_of("sm_90", "column_sums")));
+}
+
+TEST_F(PackagedKernel, ComesBeforeTheCacheAndTheCompiler) {
+  pack("sm_90");
+  const PackagedCubins packaged(packages());
+  const CubinCache kept(cache());
+  EXPECT_EQ(find_or_compile(kernel_of("sm_90"), packaged, kept).bytes, find("sm_90")->bytes);
+  EXPECT_FALSE(std::filesystem::exists(cache()));
+  // Not packaged: compiled, and kept.
+  const Cubin made = find_or_compile(kernel_of("sm_80"), packaged, kept);
+  EXPECT_EQ(made.bytes, compile_cuda(cuda_text("column_totals"), "column_totals", "sm_80").bytes);
+  EXPECT_TRUE(std::filesystem::exists(cache()));
+  // A damaged file is passed over.
+  for (const auto& each : std::filesystem::directory_iterator(packages()))
+    std::filesystem::resize_file(each.path(), std::filesystem::file_size(each.path()) - 1);
+  EXPECT_FALSE(find("sm_90"));
+  EXPECT_TRUE(find_or_compile(kernel_of("sm_90"), packaged, kept).bytes.starts_with("\x7f"));
 }
 
 }  // namespace
