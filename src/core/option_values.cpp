@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <variant>
 
 #include "core/json_text.hpp"
 #include "core/suggestion.hpp"
@@ -224,6 +226,31 @@ std::optional<std::string> value_text(OptionField field) {
   const Json value = stored(field);
   if (value.is_null()) return std::nullopt;
   return to_text(value);
+}
+
+void FieldValues::note(const OptionSpec& spec, OptionField field, const std::string& source) {
+  const void* const address = std::visit(
+      [](auto target) -> const void* {
+        if constexpr (std::is_same_v<decltype(target), OptionEnum>) {
+          return target.field;
+        } else {
+          return target;
+        }
+      },
+      field);
+  fields_[address][spec.name] = {source, value_text(field).value_or("")};
+}
+
+void FieldValues::check() const {
+  for (const auto& [address, options] : fields_) {
+    const Given& first = options.begin()->second;
+    for (const auto& [name, given] : options) {
+      if (given.value == first.value) continue;
+      throw UsageError(
+          fmt::format("{} {} contradicts {} {}: they are two names of one option. Give one of them.",
+                      first.source, first.value, given.source, given.value));
+    }
+  }
 }
 
 void check_value(const OptionSpec& spec, OptionField field) {

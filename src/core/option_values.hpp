@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,24 @@ nlohmann::json json_of(OptionField field);
 
 /// The value in the syntax of a flag; nothing for an optional without a value.
 std::optional<std::string> value_text(OptionField field);
+
+/// Finds options of one field, as --epochs beside --num-train-epochs, that are given different values: which
+/// of them was meant cannot be known.
+class FieldValues {
+ public:
+  /// The field has just been given its value by `source` ("--epochs"). A later one of the same option
+  /// replaces it.
+  void note(const OptionSpec& spec, OptionField field, const std::string& source);
+  /// Throws UsageError that names both options and their values.
+  void check() const;
+
+ private:
+  struct Given {
+    std::string source;
+    std::string value;
+  };
+  std::map<const void*, std::map<std::string, Given>> fields_;
+};
 
 /// Throws UsageError if the field's current value is not allowed.
 void check_value(const OptionSpec& spec, OptionField field);

@@ -189,6 +189,7 @@ void OptionSet::from_json(void* options, const nlohmann::json& json) const {
   for (const auto& spec : specs_) {
     if (spec.field) keys.push_back(spec.key());
   }
+  FieldValues values;
   for (const auto& [key, value] : json.items()) {
     const OptionSpec* spec = find(key);
     if (spec == nullptr || !spec->field) {
@@ -198,7 +199,9 @@ void OptionSet::from_json(void* options, const nlohmann::json& json) const {
                                    did_you_mean(key, keys), known));
     }
     assign_json(*spec, spec->field(options), value);
+    values.note(*spec, spec->field(options), fmt::format("JSON key '{}'", spec->key()));
   }
+  values.check();
 }
 
 std::string OptionSet::to_json_text(void* options) const {

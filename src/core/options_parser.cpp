@@ -110,13 +110,17 @@ class CommandLine {
   std::map<std::string, const OptionSpec*> flags_;
 };
 
+/// Of the environment or of the command line, which overrides it.
 void apply(const std::vector<Setting>& settings, void* options, ParseReport& report) {
+  FieldValues values;
   for (const auto& [option, source, value] : settings) {
     if (!option->refusal.empty())
       throw UsageError(fmt::format("{} is not supported: {}", source, option->refusal));
     assign_text(*option, option->field(options), value, source);
+    values.note(*option, option->field(options), source);
     report.given[option->name] = source;
   }
+  values.check();
 }
 
 /// The JSON file that the settings name, otherwise the default one; empty if there is none.
@@ -173,11 +177,13 @@ ParseReport OptionSet::parse(void* options, const Words& words, const Environmen
   const std::vector<Setting> flags = command_line.list_settings(result);
   report.help = std::ranges::any_of(flags, [](const Setting& flag) { return flag.option->name == "help"; });
   if (report.help) return report;
-  std::vector<Setting> settings = environment_settings(*this, environment);
+  const std::vector<Setting> variables = environment_settings(*this, environment);
+  std::vector<Setting> settings = variables;
   settings.insert(settings.end(), flags.begin(), flags.end());
   const std::string file = config_file(*this, settings, options);
   if (!file.empty()) apply_file(*this, file, options);
-  apply(settings, options, report);
+  apply(variables, options, report);
+  apply(flags, options, report);
   apply_arguments(*this, result, options);
   for (const auto& spec : specs_) {
     if (!spec.required || !value_text(spec.field(options)).value_or("").empty()) continue;

@@ -369,6 +369,27 @@ TEST(Options, AnEnumIsReadAndWrittenByItsWords) {
   EXPECT_NE(table.help().find("{red,dark_green}"), std::string::npos);
 }
 
+/// As image_classification's --epochs and --num-train-epochs.
+TEST(Options, TwoNamesOfOneOptionMustAgree) {
+  auto table = sample_table();
+  table.add("num-train-epochs", &Sample::epochs, "Another name.");
+  EXPECT_EQ(table.parse({"--epochs", "3"}).options.epochs, 3);
+  EXPECT_EQ(table.parse({"--num-train-epochs=4"}).options.epochs, 4);
+  EXPECT_EQ(table.parse({"--epochs", "3", "--num-train-epochs", "03"}).options.epochs, 3);
+  EXPECT_EQ(table.parse({"--epochs", "5", "--num-train-epochs", "3", "--epochs", "3"}).options.epochs, 3);
+  for (const auto& words : {std::vector<std::string>{"--epochs", "3", "--num-train-epochs", "5"},
+                            std::vector<std::string>{"--num_train_epochs=5", "--epochs=3"}})
+    EXPECT_THROWS(table.parse(words), UsageError, "--epochs 3 contradicts --num-train-epochs 5");
+  EXPECT_EQ(table.from_json({{"epochs", 3}, {"num_train_epochs", 3}}).epochs, 3);
+  EXPECT_THROWS(table.from_json({{"epochs", 3}, {"num_train_epochs", 5}}), UsageError,
+                "JSON key 'epochs' 3 contradicts JSON key 'num_train_epochs' 5");
+  table.grammar({.environment_prefix = "PET_"});
+  EXPECT_EQ(table.parse({"--num-train-epochs=5"}, {{"PET_EPOCHS", "3"}}).options.epochs, 5)
+      << "the command line overrides the environment";
+  EXPECT_THROWS(table.parse({}, {{"PET_EPOCHS", "3"}, {"PET_NUM_TRAIN_EPOCHS", "5"}}), UsageError,
+                "PET_EPOCHS 3 contradicts PET_NUM_TRAIN_EPOCHS 5");
+}
+
 TEST(Options, MistakesOfTheProgramAreLogicErrors) {
   auto table = sample_table();
   EXPECT_THROW(table.add("epochs", &Sample::epochs, "Again."), std::logic_error);
