@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 set(LOCKSTEP_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
-install(TARGETS lockstep lockstep_models lockstep_all EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS lockstep lockstep_models lockstep_compiled lockstep_all EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET lockstep_datasets)
   install(TARGETS lockstep_datasets EXPORT lockstepTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   if(ApacheArrow_LIBRARIES)
@@ -23,6 +23,7 @@ endif()
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${LOCKSTEP_PACKAGE_DIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/lockstep" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.hpp")
+install(PROGRAMS "${PROJECT_SOURCE_DIR}/tools/export/lockstep_export.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 # The CUDA kernels, compiled: `make package` writes them.
