@@ -3,8 +3,8 @@
 
 Makes folders of a small GPT-2, a small BART and a small Llama with random weights and a byte-level tokenizer, and rows of 5 to 40 bytes.
 Each side has one thread and adds 32 tokens to every row, without end tokens: alone and in batches of 32, greedy and with
-four beams; alone, for a quarter of the rows. The sides take turns; medians of the rounds. Ours is the time that
-batch_inference prints, which includes loading the model; that of transformers is the time of its generate calls alone.
+four beams; alone, for a quarter of the rows. The sides take turns; medians of the rounds. Both times include loading the
+model, but neither the start of the program nor imports: ours is the one that batch_inference prints.
 --processor counts the processor's time instead, for a machine that others use too: ours then includes the program's start.
 """
 import argparse
@@ -89,12 +89,12 @@ def peer(name, folder, texts, batch, beams, processor):
     import transformers
     from tokenizers import Tokenizer
     clock = time.process_time if processor else time.perf_counter
+    begin = clock()
     task = MODELS[name][0]
     kind = transformers.AutoModelForCausalLM if task == "text-generation" else transformers.AutoModelForSeq2SeqLM
     model = kind.from_pretrained(folder).eval()
     tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
     tokenizer.enable_padding(direction="left" if task == "text-generation" else "right", pad_id=1, pad_token="<pad>")
-    begin = clock()
     for first in range(0, len(texts), batch):
         rows = tokenizer.encode_batch(texts[first:first + batch])
         model.generate(torch.tensor([row.ids for row in rows]), attention_mask=torch.tensor([row.attention_mask for row in rows]),
@@ -171,7 +171,7 @@ def sides(setting):
 
 MODELS = {"gpt2": ("text-generation", "GPT-2"), "bart": ("translation", "BART"), "llama": ("text-generation", "Llama")}
 BENCHMARK = Benchmark(
-    "generation", "32 new tokens for each row, greedy, small models, one thread; Lockstep's time includes loading the model", "performance.md",
+    "generation", "32 new tokens for each row, greedy, small models, one thread; with loading the model", "performance.md",
     tuple(Row(f"{name}_{batch}", f"generating, {title}, " + ("row by row" if batch == 1 else f"in batches of {batch}"), "rows/s", "higher")
           for name, (_, title) in MODELS.items() for batch in (1, 32)),
     sides, ("bin/batch_inference",), {name: ("torch", "transformers", "tokenizers") for name in (OURS, "transformers")},
