@@ -2,7 +2,8 @@
 """Steps of a Llama of 100 million parameters, full and with LoRA, and the memory of a loss over 128,256 tokens, one thread:
     decoder_step.py DECODER_STEP [ROUNDS]
 
-Beside transformers, with PEFT for the adapters and PyTorch's fused AdamW. Both sides load the same folder, with random weights,
+Beside transformers, with PEFT for the adapters and PyTorch's fused AdamW. Ours trains with an Accelerator, as programs do, which tunes
+malloc and, on processors where that is faster, multiplies by oneDNN. Both sides load the same folder, with random weights,
 and read the same ids: the first losses must be equal. Memory is what a process needs at most beyond the loaded model. Run it with
 a Python that has torch, transformers and peft. Prints medians.
 """

@@ -67,6 +67,24 @@ TEST_F(Sft, PacksOnTwoRanksAndWritesAModelThatCanBeUsedAgain) {
   EXPECT_EQ(again.status, 0) << again.err;
 }
 
+/// Texts of a packed row do not see each other (huggingface/trl 1230): the first loss, of all rows in one
+/// batch, is the one of the rows alone.
+TEST_F(Sft, PackedTextsHaveTheLossesOfTheTextsAlone) {
+  std::string lines;
+  for (const char* text : {"Who is there?", "A citizen.", "Speak, speak!", "All resolved", "No more talking"})
+    lines += nlohmann::json{{"text", text}}.dump() + "\n";
+  write("short.jsonl", lines);
+  const auto first_loss = [&](const std::string& name, const std::string& flags) {
+    const Finished job = run_alone(words("--max-steps 1 --save-steps 1 --max-length 32 " + flags) +
+                                   Words{"--train-file", file("short.jsonl"), "--output-dir", file(name)});
+    EXPECT_EQ(job.status, 0) << job.err;
+    EXPECT_TRUE(contains_all(job.out, {flags.empty() ? "training on 5 samples" : "training on 2 samples"}))
+        << job.out;
+    return logged(file(name) + "/checkpoint-1", "loss").at(0);
+  };
+  EXPECT_NEAR(first_loss("packed", "--packing"), first_loss("alone", ""), 1e-5);
+}
+
 TEST_F(Sft, TrainsAnAdapterOnTwoRanksAndContinuesIt) {
   const auto flags = words("--max-steps 2 --save-strategy no --per-device-train-batch-size 2");
   const Finished job = run_job(flags + split("--lora-r 4") + Words{"--output-dir", file("adapter")}, 2);
@@ -81,6 +99,27 @@ TEST_F(Sft, TrainsAnAdapterOnTwoRanksAndContinuesIt) {
   EXPECT_TRUE(fs::exists(file("again/adapter_model.safetensors")));
   expect_refusal(flags + Words{"--adapter", file("adapter"), "--lora-r", "4", "--output-dir", file("two")}, 2,
                  {"--lora-r", "--adapter"});
+}
+
+/// With steps so large that every text changes.
+TEST_F(Sft, WritesAnAdapterThatBatchInferenceTakes) {
+  const Finished job = run_alone(words("--max-steps 2 --save-strategy no --learning-rate 1 --lora-r 4") +
+                                 Words{"--output-dir", file("adapter")});
+  ASSERT_EQ(job.status, 0) << job.err;
+  write("rows.jsonl", R"({"text": "Who is there?"})"
+                      "\n");
+  const auto texts = [&](const std::string& name, const Words& more, const char* model) {
+    const Finished done =
+        run_alone(Words{LOCKSTEP_INFERENCE, "--model", file(model), "--data", file("rows.jsonl"), "--output",
+                        file(name)} +
+                  Words{"--cache-dir", file("answers")} +
+                  split("--device cpu --no-progress --task text-generation --max-new-tokens 8") + more);
+    EXPECT_EQ(done.status, 0) << done.err;
+    return read_file(file(name));
+  };
+  const auto base = texts("base.jsonl", {}, "model");
+  EXPECT_NE(texts("adapted.jsonl", Words{"--adapter", file("adapter")}, "model"), base);
+  EXPECT_EQ(texts("again.jsonl", Words{"--tokenizer", file("adapter")}, "model"), base);
 }
 
 /// QLoRA: the adapter of a quantized Llama, fully sharded as well, trained further and resumed.
