@@ -44,6 +44,7 @@ int train(const Accelerator& accelerator, const Options& options) {
       options, max_length, lockstep::distributed_context(accelerator.world(), accelerator.process_group()));
   // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
+  if (!samples.unused.empty()) accelerator.print(samples.unused);
   Trainer trainer(
       accelerator, options,
       {.model = lockstep::models::trainer_model(model),

@@ -30,11 +30,18 @@ ChatPacking packing_of(const Options& options) {
   return options.packing_strategy == "bfd_split" ? ChatPacking::bfd_split : ChatPacking::bfd;
 }
 
+/// A column that looks like data to train on, but is none.
+std::string unused_in(const lockstep::ArrowDataset& table, const std::string& flag) {
+  if (!table.has_column("prompt") || table.has_column("completion")) return {};
+  return flag + ": the column 'prompt' is not used, because there is no column 'completion' beside it.";
+}
+
 std::shared_ptr<const Dataset> samples_of(const std::string& flag, const std::string& path,
                                           const Options& options, std::int64_t max_length,
-                                          const lockstep::DistributedContext& ranks) {
+                                          const lockstep::DistributedContext& ranks, std::string& unused) {
   const auto table =
       texts::read_table(flag, path, options.data_format == "auto" ? "chats" : options.data_format);
+  if (unused.empty()) unused = unused_in(table, flag);
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
   auto tokens = lockstep::tokenize_chats(table, data_options(options, max_length), map);
   if (options.packing) tokens = lockstep::pack_chats(tokens, max_length, packing_of(options), map);
@@ -47,9 +54,10 @@ std::shared_ptr<const Dataset> samples_of(const std::string& flag, const std::st
 Samples load_samples(const Options& options, std::int64_t max_length,
                      const lockstep::DistributedContext& ranks) {
   Samples samples;
-  samples.train = samples_of("--train-file", options.train_file, options, max_length, ranks);
+  samples.train = samples_of("--train-file", options.train_file, options, max_length, ranks, samples.unused);
   if (!options.validation_file.empty()) {
-    samples.validation = samples_of("--validation-file", options.validation_file, options, max_length, ranks);
+    samples.validation =
+        samples_of("--validation-file", options.validation_file, options, max_length, ranks, samples.unused);
   }
   return samples;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/datasets/distributed_context.hpp"
@@ -12,6 +13,8 @@ struct Samples {
   std::shared_ptr<const lockstep::Dataset> train;
   /// Null without --validation-file.
   std::shared_ptr<const lockstep::Dataset> validation;
+  /// What of the files is not used; empty: nothing.
+  std::string unused;
 };
 
 /// Reads and tokenizes the files that the options name. The ranks share the work, and the result is cached.

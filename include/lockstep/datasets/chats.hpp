@@ -48,6 +48,7 @@ ArrowDataset load_chats(const std::filesystem::path& path);
 /// - a `prompt` and its `completion`, both texts or both lists of messages;
 /// - a text in the column `text_column`.
 ///
+/// A column `prompt` without `completion` is not read: beside messages, it repeats the first of them.
 /// What has the feature Json is parsed. Conversations are written by the tokenizer's chat template, with the
 /// row's `tools` (a list, or its JSON) and `chat_template_kwargs` if there are such columns. Texts and
 /// completions that are texts get the tokenizer's eos_token at their end. Rows that are left without a label

@@ -1,6 +1,6 @@
 #include "lockstep/datasets/chats.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -23,6 +23,11 @@ struct Trained {
   TokenIds ids;
   TokenIds labels;
 };
+
+/// A prompt counts with its completion alone: beside messages or a text, it repeats how they begin.
+bool has_prompts_in(const ArrowDataset& rows) {
+  return rows.has_column("prompt") && rows.has_column("completion");
+}
 
 /// Turns rows into tokens: the state of a worker.
 class ChatTokenizer {
@@ -134,7 +139,7 @@ bool may_hold_messages(const ArrowDataset& rows, const std::string& column) {
 }
 
 std::vector<std::string> columns_of_samples(const ArrowDataset& rows, const ChatDataOptions& options) {
-  if (rows.has_column("prompt")) return {"prompt", "completion"};
+  if (has_prompts_in(rows)) return {"prompt", "completion"};
   if (rows.has_column("messages")) return {"messages", "conversations"};
   if (rows.has_column("conversations")) return {"conversations"};
   return {options.text_column};
@@ -145,16 +150,14 @@ void check_options(const ArrowDataset& rows, const ChatDataOptions& options) {
     throw UsageError(fmt::format(
         "tokenize_chats: max_length must be 0 (texts are not cut) or more, but is {}.", options.max_length));
   }
-  const bool has_prompts = rows.has_column("prompt");
+  const bool has_prompts = has_prompts_in(rows);
   const bool has_messages = rows.has_column("messages") || rows.has_column("conversations");
   if (!has_prompts && !has_messages && !rows.has_column(options.text_column)) {
     throw UsageError(
         fmt::format("tokenize_chats: the data set needs a column 'messages', or 'prompt' and 'completion', "
-                    "or a column of texts '{}'.",
-                    options.text_column));
+                    "or a column of texts '{}'; it has '{}'.",
+                    options.text_column, fmt::join(rows.column_names(), "', '")));
   }
-  if (has_prompts && !rows.has_column("completion"))
-    throw UsageError("tokenize_chats: the data set has prompts, but no column 'completion'.");
   if (options.completion_only_loss.value_or(false) && !has_prompts) {
     throw UsageError("tokenize_chats: completion_only_loss needs the columns 'prompt' and 'completion'.");
   }

@@ -81,7 +81,7 @@ TEST_F(Chats, NameTheRowAndWhatToDo) {
   auto refusing = options();
   refusing.chat_template = "{{ raise_exception('no ' ~ messages[0].role) }}";
   EXPECT_THROWS(tokens_of(messages, refusing), DataError, "row 0", "line 1", "no user");
-  EXPECT_THROWS(tokens_of({{{"prompt", "x"}}}, options()), UsageError, "no column 'completion'");
+  EXPECT_THROWS(tokens_of({{{"prompt", "x"}}}, options()), UsageError, "'completion'", "it has 'prompt'");
   EXPECT_THROWS(tokens_of({{{"other", "x"}}}, options()), UsageError, "'messages'", "'text'");
   EXPECT_THROWS(
       tokens_of({{{"prompt", "x"}, {"completion", nullptr}}, {{"prompt", "x"}, {"completion", "y"}}},
@@ -93,6 +93,29 @@ TEST_F(Chats, NameTheRowAndWhatToDo) {
                 "none of the 5 rows", "raise max_length");
   EXPECT_THROWS(pack_chats(tokens_of(messages, options()), 0, ChatPacking::bfd, map()), UsageError,
                 "max_length must be 1 or more");
+}
+
+/// ultrachat_200k has a `prompt` beside its `messages`, which repeats the first of them.
+TEST_F(Chats, APromptBesideMessagesIsNotUsed) {
+  auto given = data_["rows"]["messages"];
+  const auto expected = tokenize_chats(rows(given), options(), map());
+  for (auto& row : given) row["prompt"] = row["messages"][0]["content"];
+  for (const char* name : {"messages", "conversations"}) {
+    auto renamed = given;
+    for (auto& row : renamed) {
+      const ordered_json messages = row["messages"];
+      row.erase("messages");
+      row[name] = messages;
+    }
+    const auto tokens = tokenize_chats(rows(renamed), options(), map());
+    EXPECT_EQ(lists(tokens, "input_ids"), lists(expected, "input_ids")) << name;
+    EXPECT_EQ(lists(tokens, "labels"), lists(expected, "labels")) << name;
+  }
+  const auto texts = ordered_json::array({{{"prompt", "One"}, {"text", "One two"}}});
+  EXPECT_EQ(lists(tokenize_chats(rows(texts), options(), map()), "labels")[0].size(),
+            Tokenizer::from_pretrained(model()).encode("One two").ids.size() + 1);
+  auto completions = options({{"completion_only_loss", true}});
+  EXPECT_THROWS(tokenize_chats(rows(given), completions, map()), UsageError, "'completion'");
 }
 
 /// A row's own tools and variables reach the template.
