@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -183,6 +184,8 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm_(double max_norm) {
   if (state_->groups.shard.size() > 1) state_->groups.shard.all_reduce(squares);
   // Without a dimension: in a group of one, a gradient may have none.
   const at::Tensor norm = squares.sqrt().squeeze();
+  // Only measured. The factor of an infinite norm would be NaN.
+  if (std::isinf(max_norm)) return norm.to(at::kFloat);
   const at::Tensor factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
   for (const auto& gradient : gradients) by_dtype[gradient.scalar_type()].push_back(gradient);

@@ -9,6 +9,8 @@
 #include <torch/optim.h>
 #include <torch/serialize.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "lockstep/checkpoint/optimizer_state.hpp"
@@ -16,6 +18,7 @@
 #include "lockstep/optim/grad_scaler.hpp"
 #include "lockstep/parallel/distributed_data_parallel.hpp"
 #include "lockstep/train/consolidated_optimizer.hpp"
+#include "lockstep/train/gradient_accumulation.hpp"
 #include "sharded_net.hpp"
 #include "support/throws.hpp"
 
@@ -37,6 +40,33 @@ TEST(FullyShard, AGradientsNormIsThatOfAllRanks) {
     EXPECT_TRUE(torch::allclose(model.clip_grad_norm_(0.01), expected));
     EXPECT_TRUE(torch::allclose(model.clip_grad_norm_(1), torch::tensor(0.01F), 1e-3));
     EXPECT_THROWS(model.clip_grad_norm_(0), UsageError, "max_norm must be more than 0");
+  });
+}
+
+/// A limit of infinity measures the norm, also an infinite one, and changes no gradient. A finite one makes
+/// what PyTorch makes of it: NaN of the infinite gradients, and zeros.
+TEST(FullyShard, AnInfiniteGradientIsClippedAsWithDistributedDataParallel) {
+  run_group(2, [&](const ProcessGroup& group) {
+    for (const double limit : {std::numeric_limits<double>::infinity(), 1.0}) {
+      auto one = seeded([] { return Net(); }), other = seeded([] { return Net(); });
+      GradientAccumulation whole(group, AcceleratorOptions{});
+      DistributedDataParallel ddp(one, group);
+      auto model = fully_shard(other, group);
+      net_loss(ddp, group.rank(), 0).backward();
+      net_loss(model, group.rank(), 0).backward();
+      one->parameters().front().mutable_grad().fill_(INFINITY);
+      other->parameters().front().mutable_grad().fill_(INFINITY);
+      EXPECT_TRUE(std::isinf(whole.clip_grad_norm_(one->parameters(), limit).item<double>()));
+      EXPECT_TRUE(std::isinf(model.clip_grad_norm_(limit).item<double>()));
+      for (std::size_t i = 0; i < one->parameters().size(); ++i) {
+        const at::Tensor expected = one->parameters()[i].grad();
+        const at::Tensor& part = other->parameters()[i];
+        const at::Tensor found = model.gather_full(part, part.grad());
+        EXPECT_TRUE(found.equal(expected) ||
+                    (i == 0 && expected.isnan().all().item<bool>() && found.isnan().all().item<bool>()))
+            << limit << " " << i;
+      }
+    }
   });
 }
 
