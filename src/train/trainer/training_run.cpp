@@ -76,12 +76,17 @@ void TrainingRun::say_if_finished() {
   const TrainerControl& left = state.unfinished;
   const bool has_work = left.should_log || left.should_evaluate || left.should_save || state.unfinished_step;
   if (checkpoints_->resumed_from().empty() || has_work || !(at_limit || is_ended)) return;
+  // A time has no number of steps.
+  const bool by_time = plan_.max_seconds.has_value();
+  const std::string length = by_time ? ", with max_duration " + impl_.args.max_duration->text()
+                                     : fmt::format(" of {}", state.max_steps);
+  const char* const limits =
+      by_time ? "raise max_duration" : "raise max_steps, num_train_epochs or max_duration";
   impl_.accelerator.print(fmt::format(
-      "already finished: step {} of {}. To train on, {}; to start over, set resume_from_checkpoint to "
+      "already finished: step {}{}. To train on, {}; to start over, set resume_from_checkpoint to "
       "never or output_dir to another folder",
-      state.global_step, state.max_steps,
-      at_limit ? "raise max_steps, num_train_epochs or max_duration"
-               : "raise the patience of the callback that ended the training"));
+      state.global_step, length,
+      at_limit ? limits : "raise the patience of the callback that ended the training"));
 }
 
 /// Called before the first step. If a signal interrupts the evaluation, it is finished when training resumes.

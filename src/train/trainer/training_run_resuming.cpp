@@ -115,10 +115,12 @@ void TrainingRun::take_state(TrainerState saved, const std::optional<TrainingArg
   if (is_resized) {
     impl_.warn(fmt::format(
         "training continues with a different global batch size: a step has {} samples ({} on each of {} "
-        "ranks, {} times), and had {} when the checkpoint was written. It ends at step {}{}. Set "
+        "ranks, {} times), and had {} when the checkpoint was written. It ends {}{}. Set "
         "global_batch_size to keep it on any number of ranks",
         state.total_batch_size, batches_->batch_size(), impl_.accelerator.num_processes(),
-        size_.accumulation_steps, saved.total_batch_size, plan_.max_steps,
+        size_.accumulation_steps, saved.total_batch_size,
+        plan_.max_seconds ? "with max_duration " + impl_.args.max_duration->text()
+                          : fmt::format("at step {}", plan_.max_steps),
         plan_.is_in_epochs ? fmt::format(", with epoch {}", plan_.num_train_epochs) : ""));
   }
   begin_best_anew(saved, before);

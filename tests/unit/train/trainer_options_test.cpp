@@ -192,7 +192,13 @@ TEST_P(Ranks, CountTheTimeOfAllRestarts) {
   EXPECT_EQ(second.logged("eval_loss").size(), 1U) << "the last step has an evaluation";
   EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(args.output_dir) /
                                       checkpoint_name(second.output.global_step)));
+  ::testing::internal::CaptureStdout();
   EXPECT_EQ(train(0).output.global_step, second.output.global_step) << "there is no time left";
+  const std::string said = ::testing::internal::GetCapturedStdout();
+  const std::string step = std::to_string(second.output.global_step);
+  EXPECT_TRUE(testing::contains_all(said, {"already finished: step " + step +
+                                  ", with max_duration 0.6sec. To train on, raise max_duration;"}))
+      << said;
 }
 
 /// Two nodes of one rank each, with a loss that is not finite.
