@@ -38,9 +38,16 @@ lockstep::ComputeMetrics token_accuracy(LabelsOf labels_of, const std::string& p
 }
 
 void evaluate_perplexity(lockstep::Trainer& trainer) {
+  const double smoothing = trainer.args().label_smoothing_factor;
   for (const auto& [name, value] : trainer.evaluate()) {
     trainer.accelerator().print(name, " ", value);
-    if (name == "eval_loss") trainer.accelerator().print("perplexity ", std::exp(value));
+    if (name != "eval_loss") continue;
+    if (smoothing > 0) {
+      trainer.accelerator().print("exp(eval_loss) ", std::exp(value),
+                                  " (no perplexity: the loss has label_smoothing_factor ", smoothing, ")");
+    } else {
+      trainer.accelerator().print("perplexity ", std::exp(value));
+    }
   }
 }
 

@@ -34,7 +34,8 @@ std::function<lockstep::Loss(const lockstep::Batch& outputs, const lockstep::Bat
 /// or by the "logits" of a program from Python.
 lockstep::ComputeMetrics token_accuracy(LabelsOf labels_of, const std::string& prefix = {});
 
-/// Evaluates, and prints each value and the perplexity of the loss. *Collective*.
+/// Evaluates, and prints each value and the perplexity of the loss. A smoothed loss (label_smoothing_factor)
+/// is above that of the tokens, so its exponential is printed as what it is. *Collective*.
 void evaluate_perplexity(lockstep::Trainer& trainer);
 
 }  // namespace texts
