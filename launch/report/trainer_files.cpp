@@ -87,6 +87,9 @@ void take_progress(const json& state, RunRecord& run) {
   run.global_step = number_at(state, "global_step");
   run.max_steps = number_at(state, "max_steps");
   run.num_train_epochs = number_at(state, "num_train_epochs");
+  // A training that ends by its time states more steps than any can make.
+  constexpr double kEndless = 0x1p61;
+  if (run.max_steps.value_or(0) >= kEndless) run.max_steps.reset(), run.num_train_epochs.reset();
   run.epoch = number_at(state, "epoch");
   run.best_metric = number_at(state, "best_metric");
   run.best_step = number_at(state, "best_global_step");

@@ -240,6 +240,20 @@ TEST(RunReader, ReadsTheStateOfTheNewestCheckpoint) {
   EXPECT_EQ(run.spent[0].shares.at(1).seconds, 2);
 }
 
+TEST(RunReader, KnowsNoLastStepOfATrainingThatATimeEnds) {
+  const TemporaryFolder folder;
+  const CheckpointInfo info{
+      .step = 40, .world_size = 1, .lockstep_version = "0.2.0", .libtorch_version = "2.11.0"};
+  write_checkpoint(folder / checkpoint_name(40), info, [&](const fs::path& place) {
+    write_bytes(place / "trainer_state.json",
+                R"({"global_step": 40, "max_steps": 4611686018427387903, "log_history": []})");
+    return FileDigests{};
+  });
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.global_step, 40);
+  EXPECT_FALSE(run.max_steps.has_value());
+}
+
 TEST(RunReader, TakesAnOlderCheckpointWhereTheNewestIsDamaged) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "checkpoint-2");
