@@ -1,12 +1,9 @@
 #include "collectives.hpp"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,6 +12,7 @@
 #include <map>
 
 #include "lockstep/core/error.hpp"
+#include "test_values.hpp"
 
 namespace bench {
 namespace {
@@ -42,25 +40,22 @@ struct Case {
   at::Tensor input = {};
 };
 
-/// Small integers that depend on rank and position: sums are exact in every dtype, up to a hundred ranks.
-at::Tensor whole(const ProcessGroup& group, int rank, std::int64_t count) {
-  return at::arange(count, at::TensorOptions(at::kLong).device(group.device())).add(rank).remainder(3);
-}
+RankValues test_values(const ProcessGroup& group, int rank) { return {rank, group.size(), group.device()}; }
 
+/// To be moved.
 at::Tensor values(const ProcessGroup& group, const Shape& shape, int rank, std::int64_t count) {
-  return whole(group, rank, count).to(shape.dtype);
+  return test_values(group, rank).to_move(count).to(shape.dtype);
 }
 
-at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
-  if (op == ReduceOp::min) return at::minimum(a, b);
-  if (op == ReduceOp::max) return at::maximum(a, b);
-  return op == ReduceOp::product ? a.mul(b) : a.add(b);
+/// To be reduced.
+at::Tensor operand(const ProcessGroup& group, const Shape& shape) {
+  return test_values(group, group.rank()).to_reduce(shape.count, shape.op).to(shape.dtype);
 }
 
 at::Tensor reduced(const ProcessGroup& group, const Shape& shape) {
-  at::Tensor all = whole(group, 0, shape.count);
+  at::Tensor all = test_values(group, 0).to_reduce(shape.count, shape.op);
   for (int rank = 1; rank < group.size(); ++rank)
-    all = combined(all, whole(group, rank, shape.count), shape.op);
+    all = combined(all, test_values(group, rank).to_reduce(shape.count, shape.op), shape.op);
   // As in the backends, the sum is divided in its dtype.
   return shape.op == ReduceOp::avg ? all.to(shape.dtype).div(group.size()) : all.to(shape.dtype);
 }
@@ -85,14 +80,14 @@ Case in_place(const at::Tensor& input, const std::function<void(const at::Tensor
 
 Case all_reduce(const ProcessGroup& group, const Shape& shape) {
   return in_place(
-      values(group, shape, group.rank(), shape.count),
+      operand(group, shape),
       [group, op = shape.op](const at::Tensor& tensor) { group.all_reduce(tensor, op); },
       reduced(group, shape));
 }
 
 Case reduce(const ProcessGroup& group, const Shape& shape) {
   Case made = in_place(
-      values(group, shape, group.rank(), shape.count),
+      operand(group, shape),
       [group, op = shape.op](const at::Tensor& tensor) { group.reduce(tensor, 0, op); },
       reduced(group, shape));
   if (group.rank() != 0) made.expected.reset();
@@ -113,7 +108,7 @@ Case all_gather(const ProcessGroup& group, const Shape& shape) {
 }
 
 Case reduce_scatter(const ProcessGroup& group, const Shape& shape) {
-  const at::Tensor input = values(group, shape, group.rank(), shape.count);
+  const at::Tensor input = operand(group, shape);
   const at::Tensor output = at::empty({shape.count / group.size()}, input.options());
   const auto run = [=, op = shape.op] { group.reduce_scatter_tensor(output, input, op); };
   return {output, run, part_of(reduced(group, shape), group)};
