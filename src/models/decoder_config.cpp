@@ -343,8 +343,10 @@ std::vector<SaidField> said_fields(const DecoderConfig& one, const DecoderConfig
   return fields;
 }
 
-/// Many folders with a scaling keep the length that the model was trained with before.
+/// Many folders with a scaling keep the length that the model was trained with before. Those with two kinds
+/// of positions, Gemma 3's, have the whole length.
 std::int64_t longest_text(const DecoderConfig& config) {
+  if (config.ropes.size() > 1) return config.max_position_embeddings;
   double longest = static_cast<double>(config.max_position_embeddings);
   for (const auto& rope : config.ropes) {
     const auto& scaling = rope.scaling;

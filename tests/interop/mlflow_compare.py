@@ -320,8 +320,8 @@ class Own(unittest.TestCase):
         self.assertEqual((self.points(), self.only_run()["params"]), ([("a", 1, 1), ("a", 2, 2)], {"lr": "1"}))
         self.assertEqual(self.only_run()["status"], "FINISHED")
 
-    def test_what_a_proxy_finds_too_large_is_sent_in_parts(self):
-        self.server.fault = lambda call, body: (413, "<html>") if len(json.dumps(body)) > 2000 else None
+    def test_what_a_gateway_refuses_is_sent_in_parts(self):
+        self.server.fault = lambda call, body: ((413, 400)[len(self.store.requests) % 2], "<html>") if len(json.dumps(body)) > 2000 else None
         errors = self.peer().end(f"log 1 {' '.join(f'v{i}={i}' for i in range(100))}", "finish")
         self.assertEqual((errors, self.points()), ("", [(f"v{i}", 1, float(i)) for i in range(100)]))
 

@@ -27,6 +27,21 @@ ArrowDataset read(const fs::path& path, const std::string& format) {
   return format == "chats" ? lockstep::load_chats(path) : ArrowDataset::load(path);
 }
 
+/// Whether no text has the token unless it spells it out: models of texts are published with the special
+/// tokens of models of pictures (Gemma 3). Those that have a name, as pad_token, or stand in a chat template
+/// are used.
+bool is_never_used(const lockstep::Tokenizer& tokenizer, std::int64_t id) {
+  const auto token = tokenizer.id_to_token(id);
+  if (!token || !tokenizer.decode({id}).empty()) return false;
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (tokenizer.special_token_id(name) == id) return false;
+  }
+  const auto& templates = tokenizer.settings().chat_templates;
+  return std::none_of(templates.begin(), templates.end(),
+                      [&](const auto& entry) { return entry.second.find(*token) != std::string::npos; });
+}
+
 /// Sets the languages in a tokenizer_config.json, which keeps everything else.
 void write_languages(const Languages& languages, const fs::path& path) {
   if (languages.src_lang.empty() && languages.tgt_lang.empty()) return;
@@ -88,14 +103,9 @@ void check_vocabulary(const std::string& tokenizer, const std::string& model, st
   const auto loaded = lockstep::load_tokenizer(tokenizer);
   const auto words = static_cast<std::int64_t>(loaded.vocab_size());
   if (words <= vocab_size) return;
-  // Models of texts are published with the special tokens of models of pictures (Gemma 3), which texts do not
-  // have.
-  const auto is_outside = [&](std::int64_t id) {
-    return loaded.id_to_token(id) && loaded.decode({id}).empty();
-  };
-  std::int64_t special = 0;
-  for (std::int64_t id = vocab_size; id < words; ++id) special += is_outside(id) ? 1 : 0;
-  if (special == words - vocab_size) return;
+  std::int64_t unused = 0;
+  for (std::int64_t id = vocab_size; id < words; ++id) unused += is_never_used(loaded, id) ? 1 : 0;
+  if (unused == words - vocab_size) return;
   throw DataError(fmt::format(
       "the tokenizer {} has {} tokens, but the model in {} knows {}: they do not belong together.", tokenizer,
       words, model, vocab_size));

@@ -31,7 +31,7 @@ lockstep::MapOptions map_options(const lockstep::DistributedContext& ranks, cons
                                  bool progress);
 
 /// Throws DataError if the tokenizer has more tokens than the model in `model`, which has `vocab_size`,
-/// unless all others are special ones.
+/// unless all others are special ones that no text has.
 void check_vocabulary(const std::string& tokenizer, const std::string& model, std::int64_t vocab_size);
 
 /// Throws DataError if the settings of a sentence encoder in `model` ask for texts in lower case, which the

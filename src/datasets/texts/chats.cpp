@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "datasets/dataset/concatenate.hpp"
 #include "datasets/readers/readers.hpp"
 #include "datasets/table/json_feature.hpp"
 #include "datasets/texts/chat_encoder.hpp"
@@ -220,12 +221,14 @@ ArrowDataset load_chats(const std::filesystem::path& path) {
   try {
     auto rows = ArrowDataset::load(path);
     if (!shows_fields_of_others(rows)) return rows;
+  } catch (const UsageError&) {
+    // Files that differ.
   } catch (const DataError&) {
     // Perhaps fields of different types. Otherwise the second reading finds the same fault.
   }
   std::vector<ArrowDataset> parts;
   for (const auto& file : files) parts.push_back(readers::load_json(file, columns_of_chats()));
-  return ArrowDataset::concatenate(parts);
+  return parts.size() == 1 ? parts.front() : concatenated(parts, files);
 }
 
 ArrowDataset tokenize_chats(const ArrowDataset& rows, const ChatDataOptions& options,

@@ -49,11 +49,13 @@ bool is_temporary(long status) {
   return status == 401 || status == 403 || status == 408 || status == 429 || status >= 500;
 }
 
-/// Whether MLflow itself has refused a request. A page without its error code comes from what stands before
-/// it, as a proxy that does not find the server while it restarts; except that too much was sent at once.
+/// Whether a request was refused, by MLflow or by a gateway that does not like what is in it. A page without
+/// MLflow's error code that knows no such place, or is something else, comes from a proxy that does not find
+/// the server while it restarts, or asks for a log-in.
 bool is_refusal(const HttpAnswer& answer, const std::string& code) {
-  constexpr long kTooLarge = 413;
-  return !is_temporary(answer.status) && (!code.empty() || answer.status == kTooLarge);
+  constexpr long kNotFound = 404, kNotAllowed = 405;
+  const bool is_elsewhere = answer.status < 400 || answer.status == kNotFound || answer.status == kNotAllowed;
+  return !is_temporary(answer.status) && (!code.empty() || !is_elsewhere);
 }
 
 /// The text at a place of an answer. Throws Refused if it is not there.

@@ -13,7 +13,7 @@
 #include "core/host_name.hpp"
 #include "core/json_text.hpp"
 #include "core/runtime/spent_time.hpp"
-#include "lockstep/core/atomic_file.hpp"
+#include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
 #include "train/trainer/peak_memory.hpp"
 
@@ -23,6 +23,16 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kOldAfter{5};
+
+/// Whole for whoever reads it, and without a wait for the disk, which checkpoints keep busy.
+void write_unsynced(const std::filesystem::path& path, const std::string& text) {
+  const auto beside = path.parent_path() / (".lockstep-" + path.filename().string() + ".tmp");
+  std::ofstream file(beside, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw Error(fmt::format("'{}' cannot be written", beside.string()));
+  std::filesystem::rename(beside, path);
+}
 
 }  // namespace
 
@@ -88,7 +98,7 @@ void RankRecord::write() noexcept {
   if (!can_write_) return;
   try {
     std::filesystem::create_directories(path_.parent_path());
-    write_atomically(path_, text());
+    write_unsynced(path_, text());
   } catch (const std::exception& error) {
     can_write_ = false;
     std::cerr << "lockstep: a report of this training will lack rank " << accelerator_.process_index()

@@ -161,6 +161,17 @@ TEST_F(Chats, ShowNoArgumentsOfOtherRows) {
   }
 }
 
+/// Arguments and numbers of other types in another file.
+TEST_F(Chats, OfSeveralFilesAreOne) {
+  auto one = call_of({{"x", 1}}), other = call_of({{"x", "text"}});
+  other["number"] = 0.5;
+  const auto first = file({one});
+  file({other});
+  const auto rows = load_chats(first.parent_path() / "rows*.jsonl");
+  EXPECT_EQ(rows.num_rows(), 2);
+  EXPECT_EQ(rows.column<double>("number")[1], 0.5);
+}
+
 TEST_F(Chats, OfPlainMessagesStayColumns) {
   const ordered_json plain = {{{"messages", {{{"role", "user"}, {"content", "Hi"}}}}},
                               {{"messages", {{{"role", "user"}, {"name", "Ann"}, {"content", "Hi"}}}}}};
