@@ -145,10 +145,18 @@ std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules, Lor
     if (lora_layer(entry.module) == nullptr) refuse(entry);
     found.push_back(entry);
   }
-  if (!found.empty()) return found;
-  throw UsageError(fmt::format(
-      "add_lora: target_modules names no layer of the model: expected some of its linear layers ({})",
-      last_parts(modules)));
+  if (found.empty()) {
+    throw UsageError(fmt::format(
+        "add_lora: target_modules names no layer of the model: expected some of its linear layers ({})",
+        last_parts(modules)));
+  }
+  const bool is_from_file = !config.file.empty();
+  if (is_from_file) return found;
+  std::vector<std::string> names;
+  for (const auto& entry : modules) names.push_back(entry.name);
+  if (const auto unused = rules.find_unused(names))
+    throw UsageError(fmt::format("add_lora: {}; the linear layers are {}", *unused, last_parts(modules)));
+  return found;
 }
 
 /// The modules that are trained whole.

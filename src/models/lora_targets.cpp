@@ -101,13 +101,53 @@ bool LoraTargets::contain(const std::string& module) const {
 
 bool LoraTargets::is_in_layers(const std::string& module) const {
   if (!config_.layers_to_transform) return true;
+  const auto& wanted = *config_.layers_to_transform;
+  const auto block = block_of(module);
+  return block && std::find(wanted.begin(), wanted.end(), *block) != wanted.end();
+}
+
+std::optional<std::int64_t> LoraTargets::block_of(const std::string& module) const {
   for (const auto& list : layers_) {
     std::smatch found;
-    if (!std::regex_search(module, found, list)) continue;
-    const auto& wanted = *config_.layers_to_transform;
-    return std::find(wanted.begin(), wanted.end(), std::stoll(found[1].str())) != wanted.end();
+    if (std::regex_search(module, found, list)) return std::stoll(found[1].str());
   }
-  return false;
+  return std::nullopt;
+}
+
+std::optional<std::string> LoraTargets::find_unused(const std::vector<std::string>& modules) const {
+  const auto any_module = [&](const auto& test) { return std::any_of(modules.begin(), modules.end(), test); };
+  const auto unknown_in = [&](const char* field, const ModuleNames& list) -> std::optional<std::string> {
+    for (const auto& name : list.names()) {
+      if (!any_module([&](const std::string& module) { return ends_with_name(module, name); }))
+        return fmt::format("{} names '{}', which matches no module of the model", field, name);
+    }
+    return std::nullopt;
+  };
+  const auto unknown_of = [&](const char* field, const auto& given,
+                              const auto& patterns) -> std::optional<std::string> {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const auto is_matched = [&, &pattern = patterns[i].first](const std::string& module) {
+        return contain(module) && std::regex_match(module, pattern);
+      };
+      if (!any_module(is_matched))
+        return fmt::format("{} names '{}', which matches no layer that gets an adapter", field,
+                           given[i].first);
+    }
+    return std::nullopt;
+  };
+  if (auto name = unknown_in("target_modules", config_.target_modules)) return name;
+  if (auto name = unknown_in("exclude_modules", config_.exclude_modules)) return name;
+  if (excluded_ &&
+      !any_module([&](const std::string& module) { return std::regex_match(module, *excluded_); }))
+    return fmt::format("exclude_modules is '{}', which matches no module of the model",
+                       config_.exclude_modules.pattern());
+  if (auto name = unknown_of("rank_pattern", config_.rank_pattern, ranks_)) return name;
+  if (auto name = unknown_of("alpha_pattern", config_.alpha_pattern, alphas_)) return name;
+  for (const auto number : config_.layers_to_transform.value_or(std::vector<std::int64_t>())) {
+    if (!any_module([&](const std::string& module) { return contain(module) && block_of(module) == number; }))
+      return fmt::format("layers_to_transform names {}, and no block of this number gets an adapter", number);
+  }
+  return std::nullopt;
 }
 
 std::int64_t LoraTargets::rank_of(const std::string& module) const {

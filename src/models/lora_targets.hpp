@@ -24,6 +24,9 @@ class LoraTargets {
   bool contain(const std::string& module) const;
   /// Whether it is left out: by exclude_modules, or as a part of what is trained whole.
   bool exclude(const std::string& module) const;
+  /// What the configuration names although no module is meant by it, as the beginning of a message; null if
+  /// all its lists are used. `modules` are the names of all modules.
+  std::optional<std::string> find_unused(const std::vector<std::string>& modules) const;
   std::int64_t rank_of(const std::string& module) const;
   /// Times which the product of this layer's matrices counts.
   double scaling_of(const std::string& module) const;
@@ -33,6 +36,8 @@ class LoraTargets {
   using Patterns = std::vector<std::pair<std::regex, Value>>;
 
   bool is_in_layers(const std::string& module) const;
+  /// The number of the block that has the module, if layers_pattern finds one.
+  std::optional<std::int64_t> block_of(const std::string& module) const;
 
   LoraConfig config_;
   std::optional<std::regex> target_, excluded_;

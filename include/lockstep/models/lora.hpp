@@ -32,7 +32,10 @@ std::shared_ptr<const LoraConfig> lora_of(torch::nn::Module& module);
 /// and modules, as `config` says. For the same seed the values are those of PEFT's get_peft_model. Returns
 /// the configuration with all that it left open. *Local*. Throws UsageError, and changes nothing: for a model
 /// that has an adapter, for names that no layer has or that are not linear layers of linear.hpp, and for
-/// modules_to_save that share their weights with others.
+/// modules_to_save that share their weights with others. Every name in target_modules and exclude_modules,
+/// every key of rank_pattern and alpha_pattern and every number in layers_to_transform must match something:
+/// a misspelled one would leave out layers in silence. Only a configuration that came from a file
+/// (LoraConfig::file) may name more than the model has, as in PEFT, which writes such files.
 std::shared_ptr<const LoraConfig> add_lora(torch::nn::Module& module, LoraConfig config);
 
 /// The trained tensors of an adapter, by their names in adapter_model.safetensors:

@@ -222,6 +222,9 @@ TEST(AddLora, RefusesWhatItCannotDo) {
   EXPECT_THROWS(add({.target_modules = {"query"}}), UsageError, "names no layer", "q_proj");
   EXPECT_THROWS(add({.target_modules = {"lm_head"}}), UsageError, "lm_head", "modules_to_save");
   EXPECT_THROWS(add({.target_modules = "[q_proj"}), UsageError, "regular expression");
+  EXPECT_THROWS(add({.target_modules = {"q_proj", "v_porj"}}), UsageError, "names 'v_porj'", "v_proj");
+  EXPECT_THROWS(add({.exclude_modules = ".*k_porj"}), UsageError, "exclude_modules is '.*k_porj'");
+  EXPECT_THROWS(add({.rank_pattern = {{"k_proj", 4}}}), UsageError, "rank_pattern names 'k_proj'");
   EXPECT_THROWS(add({.r = 0}), UsageError, "r is 0");
   EXPECT_THROWS(add({.modules_to_save = {"score"}}), UsageError, "score");
   auto tied = base_of("llama_usual");
