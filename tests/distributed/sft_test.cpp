@@ -115,7 +115,7 @@ TEST_F(Sft, WritesAnAdapterThatBatchInferenceTakes) {
                   Words{"--cache-dir", file("answers")} +
                   split("--device cpu --no-progress --task text-generation --max-new-tokens 8") + more);
     EXPECT_EQ(done.status, 0) << done.err;
-    return read_file(file(name));
+    return launch::read_file(file(name));
   };
   const auto base = texts("base.jsonl", {}, "model");
   EXPECT_NE(texts("adapted.jsonl", Words{"--adapter", file("adapter")}, "model"), base);
