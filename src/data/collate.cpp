@@ -189,30 +189,45 @@ at::Tensor padded(const at::Tensor& sequence, std::int64_t length, std::int64_t 
   return at::constant_pad_nd(sequence, {before, missing - before}, fill);
 }
 
-/// Of such a batch, a training would learn nothing, and an evaluation would have a loss of 0.
+/// Of such a batch, a training would learn nothing, and an evaluation would have a loss of 0. Nothing
+/// predicts the first token of a row.
 void check_trained(const char* collate, const Batch& batch, std::int64_t ignored) {
   const at::Tensor& labels = batch["labels"];
-  if (labels.dim() != 2 || labels.ne(ignored).any().item<bool>()) return;
+  if (labels.dim() != 2 || labels.slice(1, 1).ne(ignored).any().item<bool>()) return;
   const std::string numbers =
       batch.indices.empty() ? "" : fmt::format(" (number {})", fmt::join(batch.indices, ", "));
   throw DataError(fmt::format(
-      "{}: none of the samples of a batch{} has a token to train on: all labels are {}. Leave such samples "
-      "out, or check what marks the tokens that are trained on: a mask of the assistant's tokens, a prompt "
-      "that fills max_length.",
+      "{}: none of the samples of a batch{} has a token to train on: all labels behind the first are {}. "
+      "Leave such samples out before the training, as tokenize_chats() and sft do for max_length above 0, or "
+      "check what marks the tokens that are trained on: a mask of the assistant's tokens, a prompt that "
+      "fills "
+      "max_length, an empty completion.",
       collate, numbers, ignored));
+}
+
+/// The tokens of the longest text that positions tell apart; at least 1.
+std::int64_t longest_text(const std::vector<Example>& examples) {
+  std::int64_t tokens = 1;
+  for (const auto& example : examples) {
+    if (!is_sequence(example, "position_ids") || example["position_ids"].numel() == 0) continue;
+    tokens = std::max(tokens, example["position_ids"].max().item<std::int64_t>() + 1);
+  }
+  return tokens;
 }
 
 Batch collate_padded(std::vector<Example> examples, const PaddingCollateOptions& options, bool causal) {
   for (auto& example : examples) example = completed(example, options, causal);
   const auto length = longest(examples, options);
+  const auto text = longest_text(examples);
   for (auto& example : examples) {
     for (const auto& name : options.names) {
       if (!is_sequence(example, name)) continue;
       at::Tensor values = padded(example[name], length, fill_of(name, options), options.side);
-      // Of packed texts, the padding is one more text.
+      // Of packed texts, the padding is more texts. A position that no token has might lie behind the
+      // model's last one, and changes how rotary positions that grow with the longest text turn all others.
       const auto own = example[name].size(0);
       if (causal && name == "position_ids" && options.side == Side::right && own < length)
-        values.narrow(0, own, length - own).copy_(at::arange(length - own));
+        values.narrow(0, own, length - own).copy_(at::arange(length - own).remainder(text));
       example.set(name, values);
     }
   }

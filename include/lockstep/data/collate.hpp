@@ -54,10 +54,10 @@ CollateFunction pad_collate(PaddingCollateOptions options = {});
 
 /// pad_collate() for causal language models. Samples without `labels` get a copy of their `input_ids`, padded
 /// with `label_pad_token_id`; samples with labels keep them. Leaves out `special_tokens_mask`, and adds no
-/// `attention_mask` to packed texts, which have `position_ids`: padding behind them is one more text. Unlike
+/// `attention_mask` to packed texts, which have `position_ids`: padding is texts no longer than theirs. Unlike
 /// with DataCollatorForLanguageModeling, a pad token inside a text counts, so that models learn to end it.
 /// *Local*. Errors as pad_collate; the function throws DataError for a sample without input_ids, and for a
-/// batch of which no token is trained on, whose labels are all `label_pad_token_id`.
+/// batch of which no token is trained on: all labels behind the first are `label_pad_token_id`.
 CollateFunction causal_lm_collate(PaddingCollateOptions options = {});
 
 /// What flatten_collate() adds to its single row; names and defaults of transformers'

@@ -135,14 +135,19 @@ TEST(CausalLmCollate, ABatchWithoutATrainedTokenIsRefused) {
   EXPECT_NO_THROW(flatten_collate()({prompt, text}));
   prompt.indices = {12};
   EXPECT_THROWS(causal_lm_collate()({prompt, prompt}), DataError, "causal_lm_collate", "(number 12, 12)",
-                "has a token to train on", "all labels are -100");
+                "has a token to train on", "all labels behind the first are -100", "Leave such samples out");
   EXPECT_THROWS(flatten_collate()({prompt}), DataError, "flatten_collate", "(number 12)");
-  // Of a text of one token, nothing is predicted.
+  // Of a text of one token, nothing is predicted, and of no row the first one.
+  EXPECT_THROWS(causal_lm_collate()({{{"input_ids", tensor({5})}}}), DataError, "causal_lm_collate");
+  const Example first{{"input_ids", tensor({5, 6})}, {"labels", tensor({5, -100})}};
+  EXPECT_THROWS(causal_lm_collate()({first, prompt}), DataError, "causal_lm_collate");
+  EXPECT_NO_THROW(causal_lm_collate()({first, text}));
   EXPECT_THROWS(flatten_collate()({{{"input_ids", tensor({5})}}}), DataError, "flatten_collate");
   EXPECT_NO_THROW(causal_lm_collate({.label_pad_token_id = -1})({prompt}));
 }
 
-/// Packed texts: their positions say what belongs together, and padding is a text of its own.
+/// Packed texts: their positions say what belongs together, and padding is texts of its own, without a
+/// position that no token has.
 TEST(CausalLmCollate, PackedTextsHaveNoMask) {
   const Example row{{"input_ids", tensor({5, 6, 7})}, {"position_ids", tensor({0, 1, 0})}};
   const Example short_row{{"input_ids", tensor({8})}, {"position_ids", tensor({0})}};
@@ -150,6 +155,12 @@ TEST(CausalLmCollate, PackedTextsHaveNoMask) {
   EXPECT_EQ(batch.names(), (std::vector<std::string>{"input_ids", "position_ids", "labels"}));
   EXPECT_TRUE(at::equal(batch["position_ids"], tensor({0, 1, 0, 0, 0, 1}).view({2, 3})));
   EXPECT_TRUE(at::equal(batch["labels"], tensor({5, 6, 7, 8, -100, -100}).view({2, 3})));
+  const Batch wide = causal_lm_collate({.pad_to_multiple_of = 8})({row, short_row});
+  EXPECT_TRUE(
+      at::equal(wide["position_ids"], tensor({0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0}).view({2, 8})));
+  const Example words{{"input_ids", tensor({8, 9})}, {"position_ids", tensor({0, 0})}};
+  const Batch single = causal_lm_collate({.pad_to_multiple_of = 4})({words});
+  EXPECT_TRUE(at::equal(single["position_ids"], tensor({0, 0, 0, 0}).view({1, 4})));
 }
 
 /// As transformers' collator; "label" is not the labels of tokens.
