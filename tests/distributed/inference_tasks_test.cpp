@@ -366,6 +366,25 @@ TEST_F(InferenceTasks, RefusesAModelThatWasNotTrainedToClassify) {
   EXPECT_FALSE(fs::exists(file("bare.jsonl")));
 }
 
+/// An adapter has the classifier, and not the layer before it.
+TEST_F(InferenceTasks, AnAdapterDoesNotHideThatALayerIsMissing) {
+  constexpr int kDefaultClasses = 2;
+  write_tiny_bert_adapter(file("adapter"), kDefaultClasses);
+  for (const std::string model : {"headless", "whole"}) {
+    write_tiny_bert(file(model), 160, 0, /*has_pooler=*/model == "whole");
+    fs::copy_file(kTokenizers + "/bert.json", file(model + "/tokenizer.json"));
+    const Finished alone = run_alone(words("text-classification", model + ".jsonl") +
+                                     Words{"--model", file(model)} + Words{"--adapter", file("adapter")});
+    const bool is_missing = model == "headless";
+    EXPECT_EQ(alone.status, is_missing ? 1 : 0) << alone.err;
+    EXPECT_EQ(fs::exists(file(model + ".jsonl")), !is_missing);
+    if (!is_missing) continue;
+    EXPECT_EQ(lines_of(alone.err).size(), 1U) << alone.err;
+    EXPECT_TRUE(contains_all(alone.err, {file(model), "'bert.pooler.dense.weight'", file("adapter"),
+                                         "neither", "text-classification"}));
+  }
+}
+
 TEST_F(InferenceTasks, RefusesFlagsThatContradictEachOther) {
   expect_refused("text-generation", split("--temperature 0.7"), 2, {"--temperature", "--do-sample"});
   expect_refused("text-generation", split("--top-k 5"), 2, {"--top-k", "--do-sample"});

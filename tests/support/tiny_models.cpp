@@ -60,14 +60,22 @@ class Weights {
     add(name + ".bias", {bias});
   }
   void write(const fs::path& folder, const nlohmann::json& config) {
-    fs::create_directories(folder);
-    std::string bytes = safetensors::make_header(header_);
-    for (const auto& entry : header_.entries) bytes += bytes_of(entry);
-    write_bytes(folder / "model.safetensors", bytes);
-    write_bytes(folder / "config.json", config.dump());
+    write_as(folder, "model.safetensors", "config.json", config);
+  }
+  void write_adapter(const fs::path& folder, const nlohmann::json& config) {
+    write_as(folder, "adapter_model.safetensors", "adapter_config.json", config);
   }
 
  private:
+  void write_as(const fs::path& folder, const char* weights, const char* settings,
+                const nlohmann::json& config) {
+    fs::create_directories(folder);
+    std::string bytes = safetensors::make_header(header_);
+    for (const auto& entry : header_.entries) bytes += bytes_of(entry);
+    write_bytes(folder / weights, bytes);
+    write_bytes(folder / settings, config.dump());
+  }
+
   safetensors::Header header_;
 };
 
@@ -174,14 +182,14 @@ void write_tiny_llama(const fs::path& folder) {
                          {"eos_token_id", nullptr}});
 }
 
-void write_tiny_bert(const fs::path& folder, int vocab_size, int classes) {
+void write_tiny_bert(const fs::path& folder, int vocab_size, int classes, bool has_pooler) {
   Weights weights;
   weights.add("bert.embeddings.word_embeddings.weight", {vocab_size, kWidth});
   weights.add("bert.embeddings.position_embeddings.weight", {kPositions, kWidth});
   weights.add("bert.embeddings.token_type_embeddings.weight", {2, kWidth});
   weights.add_pair("bert.embeddings.LayerNorm", {kWidth}, kWidth);
   for (int i = 0; i < kLayers; ++i) add_bert_layer(weights, "bert.encoder.layer." + std::to_string(i));
-  weights.add_pair("bert.pooler.dense", {kWidth, kWidth}, kWidth);
+  if (has_pooler) weights.add_pair("bert.pooler.dense", {kWidth, kWidth}, kWidth);
   nlohmann::json config{{"model_type", "bert"},
                         {"architectures", {"BertModel"}},
                         {"vocab_size", vocab_size},
@@ -198,6 +206,25 @@ void write_tiny_bert(const fs::path& folder, int vocab_size, int classes) {
     config["num_labels"] = classes;
   }
   weights.write(folder, config);
+}
+
+void write_tiny_bert_adapter(const fs::path& folder, int classes) {
+  constexpr int kRank = 2;
+  const std::string prefix = "base_model.model.";
+  Weights weights;
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string query =
+        prefix + "bert.encoder.layer." + std::to_string(i) + ".attention.self.query.lora_";
+    weights.add(query + "A.weight", {kRank, kWidth});
+    weights.add(query + "B.weight", {kWidth, kRank});
+  }
+  weights.add_pair(prefix + "classifier", {classes, kWidth}, classes);
+  weights.write_adapter(folder, {{"peft_type", "LORA"},
+                                 {"task_type", "SEQ_CLS"},
+                                 {"r", kRank},
+                                 {"lora_alpha", 4},
+                                 {"target_modules", {"query"}},
+                                 {"modules_to_save", {"classifier", "score"}}});
 }
 
 void write_tiny_bart(const fs::path& folder) {

@@ -15,8 +15,13 @@ void write_tiny_gpt2(const std::filesystem::path& folder);
 void write_tiny_llama(const std::filesystem::path& folder);
 
 /// A BERT for `vocab_size` tokens and inputs of at most 32, no dropout, with a classifier of so many classes;
-/// 0: without one.
-void write_tiny_bert(const std::filesystem::path& folder, int vocab_size, int classes = 0);
+/// 0: without one. `has_pooler`: whether it has the layer between the first token and the classifier.
+void write_tiny_bert(const std::filesystem::path& folder, int vocab_size, int classes = 0,
+                     bool has_pooler = true);
+
+/// An adapter of that BERT as PEFT writes it, of rank 2 for the queries, with a classifier of so many
+/// classes.
+void write_tiny_bert_adapter(const std::filesystem::path& folder, int classes);
 
 /// A BART for the 403 tokens of unit/tokenizers/roberta.json, with inputs of at most 32, no dropout.
 void write_tiny_bart(const std::filesystem::path& folder);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -78,6 +79,24 @@ Network vectors_of(const Options& options, const std::string& device) {
           encoder->encoder()->model_config().pad_token_id.value_or(0)};
 }
 
+/// Throws if a layer is missing in the model's files and in those of its adapter. It was initialized at
+/// random, differently on each worker: the classes would be meaningless.
+void check_trained(torch::nn::Module& classifier, std::vector<std::string> missing, const Options& options) {
+  const bool has_adapter = !options.adapter.empty();
+  if (has_adapter) {
+    for (const auto& entry : models::adapter_state(classifier)) {
+      std::string name = entry.name.substr(std::string(models::kAdapterPrefix).size());
+      const std::string inner = "base_layer.";
+      if (const auto at = name.find(inner); at != std::string::npos) name.erase(at, inner.size());
+      std::erase(missing, name);
+    }
+  }
+  if (missing.empty()) return;
+  throw lockstep::DataError("the model in " + options.model + " has no '" + missing.front() + "'" +
+                            (has_adapter ? ", and neither has the adapter in " + options.adapter : "") +
+                            ": --task text-classification needs one that was trained for it");
+}
+
 Network scores_of(const Options& options, const std::string& device) {
   if (is_program(options)) return program_of(options, device);
   models::PretrainedReport report;
@@ -85,12 +104,7 @@ Network scores_of(const Options& options, const std::string& device) {
       adapted(models::AutoModelForSequenceClassification::from_pretrained(options.model, {.report = &report}),
               options),
       device);
-  // A layer missing in the files was initialized at random, differently on each worker: its classes are
-  // meaningless. An adapter has its own.
-  if (!report.initialized.empty() && options.adapter.empty()) {
-    throw lockstep::DataError("the model in " + options.model + " has no '" + report.initialized.front() +
-                              "': --task text-classification needs one that was trained for it");
-  }
+  check_trained(*classifier, report.initialized, options);
   const auto config = classifier->model_config();
   return {[classifier](const Tokens& tokens) mutable {
             return classifier(tokens.ids, tokens.mask, tokens.types);
