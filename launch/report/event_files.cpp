@@ -126,7 +126,12 @@ bool add_event(RunLog& log, std::string_view bytes) {
   if (const auto* const status = last_of(session, 1); status != nullptr && status->bits == kSessionStarts) {
     // It invalidates what earlier files have from its step on.
     log.go_back_to(step - 1);
-    log.add_start({std::max(0.0, step - 1), time});
+    const LoggedStart start{std::max(0.0, step - 1), time};
+    // The tracker writes each start twice.
+    const auto& known = log.starts();
+    const bool is_again =
+        !known.empty() && known.back().step == start.step && known.back().time == start.time;
+    if (!is_again) log.add_start(start);
   }
   for (const auto& entry : fields_in(*event, kSummary)) {
     const auto value = entry.number == 1 ? protobuf_fields(entry.bytes) : std::nullopt;
