@@ -82,8 +82,6 @@ class WeightCopies : public ::testing::Test {
   }
 };
 
-/// As casts of autocast are: the same losses and weights, also where a program changes weights without a
-/// trace, as torch::optim::SGD does.
 TEST_F(WeightCopies, OfSeveralLieOneAfterAnother) {
   const Tensors all = weights();
   const auto packed = [&] { return kernels::low_precision_copy(all, at::kBFloat16); };
@@ -136,6 +134,8 @@ TEST_F(WeightCopies, OfSeveralAreForgottenWithOneOfThem) {
   EXPECT_EQ(kernels::count_weight_copies(), before);
 }
 
+/// As casts of autocast are: the same losses and weights, also where a program changes weights without a
+/// trace, as torch::optim::SGD does.
 TEST_F(WeightCopies, ChangeNoResults) {
   const auto trained = [](bool keeps) {
     const Tensors own = weights();
