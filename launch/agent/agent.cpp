@@ -100,6 +100,7 @@ void Agent::run_round(const Assignment& assignment) {
   // The ranks' output is shown before anything is reported about their end.
   forwarder_.flush();
   held_stop_.reset();
+  held_kill_.reset();
   stacks_first_ = false;
   traces_.reset();
   if (const auto stacks = stacks_.finish()) pass_on_stacks(*stacks);
@@ -230,15 +231,25 @@ void Agent::on_replace(const ReplaceRank& replace) {
   if (metrics_ != nullptr) metrics_->count_recovery();
 }
 
+void Agent::on_kill(const KillRank& kill) {
+  if (!round_ || kill.round != spec_.assignment.round) return;
+  if (!kill.stacks_first || round_->is_stopping()) return round_->kill_rank(kill);
+  run_held_kill();
+  held_kill_ = kill;
+  ask_for_stacks(std::nullopt);
+}
+
+void Agent::run_held_kill() {
+  const auto kill = std::exchange(held_kill_, std::nullopt);
+  if (kill && round_) round_->kill_rank(*kill);
+}
+
 void Agent::on_message(const CoordinatorMessage& message) {
   std::visit(
       Overloaded{[&](const Assignment& assignment) { next_ = assignment; },
                  [&](const StopRound& stop) { on_stop(stop); },
                  [&](const ReplaceRank& replace) { on_replace(replace); },
-                 [&](const KillRank& kill) {
-                   if (round_ && kill.round == spec_.assignment.round) round_->kill_rank(kill);
-                 },
-                 [&](const HangFound& hang) { on_hang(hang); },
+                 [&](const KillRank& kill) { on_kill(kill); }, [&](const HangFound& hang) { on_hang(hang); },
                  [&](const CollectStacks& stacks) { ask_for_stacks(stacks.requester); },
                  [&](const Notice& notice) { console_.say(notice.text); },
                  [&](const Report& report) { console_.print(report.text); },
@@ -322,6 +333,7 @@ void Agent::pass_on_stacks(const StackDump::Answer& stacks) {
   const std::string text = fmt::format("lockstep run: host {}:\n{}", host_name(), stacks.text);
   for (const auto node : stacks.nodes) send(Stacks{node, text});
   stacks_first_ = false;
+  run_held_kill();
   run_held_stop();
 }
 

@@ -57,6 +57,8 @@ class Agent {
   bool replaces_ranks() const { return config_.options.max_recoveries > 0 && !round_->is_stopping(); }
   void report_ended_ranks();
   void on_replace(const ReplaceRank& replace);
+  void on_kill(const KillRank& kill);
+  void run_held_kill();
   void on_deadlines(net::Deadline now);
   void on_message(const CoordinatorMessage& message);
   void on_stop(const StopRound& stop);
@@ -98,6 +100,8 @@ class Agent {
   /// The same for traces, while they are awaited.
   std::optional<TraceRequest> traces_;
   std::optional<StopRound> held_stop_;
+  /// A rank that hangs, until the stacks are there.
+  std::optional<KillRank> held_kill_;
   /// The round that the coordinator has assigned and that has not started.
   std::optional<Assignment> next_;
   /// The exit status of the job, once it is known.

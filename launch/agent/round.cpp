@@ -269,8 +269,10 @@ bool Round::any_rank_runs() const {
 }
 
 bool Round::has_children() const {
-  if (config_.options.keep_daemons || supervisor_.may_have_strangers)
-    return any_rank_runs() || !orphans().empty();
+  if (config_.options.keep_daemons || supervisor_.may_have_strangers) {
+    const auto runs = [](const Worker& spare) { return spare.pid > 0 && !spare.status; };
+    return any_rank_runs() || std::ranges::any_of(spares_, runs) || !orphans().empty();
+  }
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
@@ -289,6 +291,7 @@ bool Round::is_of_job(pid_t pid) const {
   // Each rank leads its own session, which contains what it starts unless that leaves.
   const pid_t session = getsid(pid);
   const bool in_session = std::ranges::find(workers_, session, &Worker::pid) != workers_.end() ||
+                          std::ranges::find(spares_, session, &Worker::pid) != spares_.end() ||
                           std::ranges::count(replaced_, session) > 0;
   if (config_.options.keep_daemons || in_session) return in_session;
   return !supervisor_.may_have_strangers || supervisor_.reaper.has_tag(pid);

@@ -147,6 +147,9 @@ void Round::kill_rank(const KillRank& rank) {
     killpg(worker.pid, SIGKILL);
   };
   const int local_rank = rank.rank - spec_.assignment.first_rank;
+  std::erase_if(replacements_, [&](const ReplaceRank& next) {
+    return next.is_spare && next.rank == rank.rank && next.process == rank.process;
+  });
   kill(workers_.at(static_cast<std::size_t>(local_rank)));
   for (auto& spare : spares_) {
     if (spare.local_rank == local_rank) kill(spare);

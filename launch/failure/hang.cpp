@@ -33,7 +33,6 @@ std::string held_text(char state) {
 }
 
 bool has_left(const RankStatus& rank) { return rank.beat && rank.status == 0; }
-bool is_held(const RankStatus& rank) { return !held_text(rank.process_state).empty(); }
 bool is_working(const RankStatus& rank) { return rank.beat->activity == Activity::working; }
 
 std::string list_ranks_of(const Ranks& ranks) {
@@ -97,6 +96,8 @@ Ranks find_suspects(const Ranks& all, const Ranks& running) {
 }
 
 }  // namespace
+
+bool is_held(const RankStatus& rank) { return !held_text(rank.process_state).empty(); }
 
 std::optional<Hang> find_hang(const Ranks& all, milliseconds limit) {
   const Ranks running = filter_ranks(all, [](const RankStatus& rank) { return !rank.status; });

@@ -28,6 +28,9 @@ struct RankStatus {
   std::optional<int> status;
 };
 
+/// Whether the process cannot run: it is stopped, held by a debugger, or waits in the kernel. *Local*.
+bool is_held(const RankStatus& rank);
+
 /// A job in which no rank makes progress.
 struct Hang {
   /// The ranks to look at; empty: all wait in one place for something outside.

@@ -73,7 +73,8 @@ bool Coordinator::is_current(const Node& node, int round) const {
   return phase_ != Phase::finishing && node.active && round == round_;
 }
 
-void Coordinator::keep_failure(const ProcessFailure& failure) {
+void Coordinator::keep_failure(ProcessFailure failure) {
+  name_hang(failure);
   const auto known = std::ranges::find(failures_, failure.rank, &ProcessFailure::rank);
   if (known == failures_.end()) {
     failures_.push_back(failure);
@@ -292,7 +293,10 @@ void Coordinator::detect_hangs(Time now) {
   if (!found) return;
   const auto rank = choose_hung_rank(found->hang, ranks);
   const bool is_known = rank && std::ranges::count(found->hang.stuck, *rank) > 0;
-  if (found->ends_job && is_known && recovery_ && recovery_->on_hang(*rank, found->hang.text)) return;
+  if (found->ends_job && is_known && recovery_ &&
+      recovery_->on_hang(*rank, found->hang.text,
+                         !is_held(*std::ranges::find(ranks, *rank, &RankStatus::rank)), now))
+    return;
   broadcast(HangFound{.round = round_,
                       .text = found->hang.text,
                       .ends_job = found->ends_job,

@@ -165,12 +165,13 @@ class Coordinator {
   void on_rank_ended(const Node& node, const RankEnded& ended, Time now);
   void begin_recovery(const std::vector<Node*>& order, int world_size, Time now);
   std::string last_activity(int rank) const;
+  bool name_hang(ProcessFailure& failure) const;
   void stop_if_given_up();
   void on_round_ended(Node& node, const RoundEnded& ended, Time now);
   void on_draining(Node& node, int signal, Time now);
   bool is_current(const Node& node, int round) const;
   void release(const Node& node);
-  void keep_failure(const ProcessFailure& failure);
+  void keep_failure(ProcessFailure failure);
 
   void on_status(Node& node, const StatusReport& report, Time now);
   std::vector<RankStatus> all_ranks() const;

@@ -55,7 +55,9 @@ void Coordinator::on_rank_ended(const Node& node, const RankEnded& ended, Time n
   ProcessFailure failure = ended.failure;
   if (ended.is_spare) {
     if (phase_ != Phase::running || !recovery_) return;
-    if (recovery_->is_recovering()) lost_.push_back(failure);
+    // It was called before its node has heard of it.
+    const bool is_called = recovery_->process_of(failure.rank) == ended.process;
+    if (is_called && recovery_->is_recovering()) lost_.push_back(failure);
     std::string how = failure.status ? describe_exit(*failure.status) : "could not be started";
     if (!failure.message.empty()) how += ": " + failure.message.substr(0, failure.message.find('\n'));
     recovery_->on_spare_ended({.rank = failure.rank, .process = ended.process}, how, now);
@@ -67,7 +69,8 @@ void Coordinator::on_rank_ended(const Node& node, const RankEnded& ended, Time n
     return;
   }
   const bool was_on = recovery_->is_on();
-  if (was_on && in_order) {
+  const bool is_hung = recovery_->process_of(failure.rank) == ended.process && name_hang(failure);
+  if (was_on && in_order && !is_hung) {
     failure.message =
         fmt::format("it {} in the middle of its training (run_elastic)", describe_exit(*failure.status));
     failure.status = 1 << 8;
@@ -80,6 +83,15 @@ void Coordinator::on_rank_ended(const Node& node, const RankEnded& ended, Time n
   if (in_order) return;
   if (!recovery_->why_not().empty()) notify("the ranks are not recovered: " + recovery_->why_not());
   on_rank_failed(node, {ended.round, failure});
+}
+
+/// The recovery has killed it, and reports of that alone.
+bool Coordinator::name_hang(ProcessFailure& failure) const {
+  const std::string text = recovery_ ? recovery_->hang_of(failure.rank) : "";
+  if (text.empty()) return false;
+  failure.hung = true;
+  failure.message = text;
+  return true;
 }
 
 void Coordinator::stop_if_given_up() {

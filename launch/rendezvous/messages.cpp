@@ -204,7 +204,7 @@ LOCKSTEP_FIELDS(ProcessFailure, rank, local_rank, pid, node, host, time, program
 LOCKSTEP_FIELDS(RankFailed, round, failure);
 LOCKSTEP_FIELDS(RankEnded, round, process, failure, is_spare);
 LOCKSTEP_FIELDS(ReplaceRank, round, rank, process, replaces, is_spare);
-LOCKSTEP_FIELDS(KillRank, round, rank, process);
+LOCKSTEP_FIELDS(KillRank, round, rank, process, stacks_first);
 LOCKSTEP_FIELDS(RoundEnded, round, ok, preempted, step, failures);
 LOCKSTEP_FIELDS(StatusReport, round, ranks);
 LOCKSTEP_FIELDS(Stacks, requester, text);

@@ -169,6 +169,8 @@ struct KillRank {
   int round = 0;
   int rank = 0;
   int process = 0;
+  /// The stacks of all ranks are printed before.
+  bool stacks_first = false;
 };
 
 /// No rank of the job makes progress.

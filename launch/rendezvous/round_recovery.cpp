@@ -43,7 +43,7 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
           kLongestSetUp * std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
       planner_.emplace(options_, std::vector<int>(static_cast<std::size_t>(ranks_), 0));
       for (const auto& rank : finished_) act(planner_->on_finished(1, rank), now);
-      if (is_on()) act(planner_->start_spares(), now);
+      if (is_on()) act(planner_->start_spares(now), now);
       return;
     case RankReport::What::refused: {
       const std::string why = fmt::format("{} has an error that a new process would repeat: {}",
@@ -53,6 +53,7 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
       return stop(why);
     }
     case RankReport::What::ready:
+      if (planner_) planner_->on_spare_ready(report.process);
       return;
     case RankReport::What::suspect:
       if (planner_) act(planner_->on_suspect(report.generation, report.process, report.why, now), now);
@@ -88,13 +89,26 @@ void RoundRecovery::on_spare_ended(const elastic::RankProcess& process, const st
   if (is_on()) act(planner_->on_lost(process, how, now), now);
 }
 
-bool RoundRecovery::on_hang(int rank, const std::string& text) {
+bool RoundRecovery::on_hang(int rank, const std::string& text, bool can_show_stacks, Time now) {
   if (!is_on()) return false;
   // Then the planner has its own limits.
   if (planner_->is_recovering()) return true;
-  actions_.say(fmt::format("{}: killing rank {} (--heartbeat-timeout)", text, rank));
-  actions_.kill({.round = round_, .rank = rank, .process = processes_[rank]});
+  // The job ends with the hang, rather than with the signal that would end it.
+  if (!planner_->has_recoveries_left()) return false;
+  actions_.say("the job hangs: " + text);
+  hang_ = Hang{{.rank = rank, .process = process_of(rank)}, text, can_show_stacks};
+  act(planner_->on_hang(rank, "makes no progress (--heartbeat-timeout)", now), now);
   return true;
+}
+
+std::string RoundRecovery::hang_of(int rank) const {
+  const bool is_it = hang_ && hang_->process == elastic::RankProcess{rank, process_of(rank)};
+  return is_it ? hang_->text : "";
+}
+
+int RoundRecovery::process_of(int rank) const {
+  const auto found = processes_.find(rank);
+  return found == processes_.end() ? 0 : found->second;
 }
 
 /// A new process must be what the first one was: the same files, arguments and prepared objects.
@@ -106,8 +120,10 @@ bool RoundRecovery::is_same_program(const RankReport& report) {
   if (difference.empty()) return true;
   const std::string why = fmt::format("{} is not the program that the rank began with: {}",
                                       elastic::describe(report.process), difference);
-  actions_.say("lost ranks will not be replaced any more: " + why);
-  stop(why);
+  // Those that wait for the new process must be stopped.
+  gave_up_ = is_recovering();
+  if (!gave_up_) actions_.say("lost ranks will not be replaced any more: " + why);
+  stop(gave_up_ ? "the ranks are not recovered: " + why : why);
   return false;
 }
 
@@ -153,7 +169,10 @@ void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
               const std::string activity = actions_.activity(kill.process.rank);
               actions_.say(fmt::format("{} {}{}: killing it", elastic::describe(kill.process), kill.why,
                                        activity.empty() ? "" : ", last seen in " + activity));
-              actions_.kill({.round = round_, .rank = kill.process.rank, .process = kill.process.process});
+              actions_.kill({.round = round_,
+                             .rank = kill.process.rank,
+                             .process = kill.process.process,
+                             .stacks_first = hang_ && hang_->process == kill.process && hang_->shows_stacks});
             },
             [&](const elastic::Replace& replace) {
               processes_[replace.process.rank] = replace.process.process;
@@ -175,6 +194,9 @@ void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
               processes_[call.process.rank] = call.process.process;
               actions_.write(elastic::call_key(call.process), std::to_string(call.generation));
               actions_.replace({.round = round_, .rank = call.process.rank, .process = call.process.process});
+            },
+            [&](const elastic::EndSpare& end) {
+              actions_.kill({.round = round_, .rank = end.process.rank, .process = end.process.process});
             },
             [&](const elastic::TellOfSpare& tell) {
               actions_.say(fmt::format("the spare {} {}", elastic::describe(tell.process), tell.text));

@@ -43,8 +43,13 @@ class RoundRecovery {
   /// A spare has ended, which may have been called meanwhile. That is no failure of the job.
   void on_spare_ended(const elastic::RankProcess& process, const std::string& how, Time now);
   /// The job has made no progress for --heartbeat-timeout, because of that rank. True: the recovery deals
-  /// with it; the rank is killed, and replaced when it has ended. `text`: what is known of the hang.
-  bool on_hang(int rank, const std::string& text);
+  /// with it; the rank is killed, and replaced when it has ended. False: no recovery is left. `text`: what is
+  /// known of the hang. `can_show_stacks`: whether its process can run.
+  bool on_hang(int rank, const std::string& text, bool can_show_stacks, Time now);
+  /// The text of the hang because of which the rank's process is killed, or was; "" if it did not hang.
+  std::string hang_of(int rank) const;
+  /// The number of the rank's process: its first one, or the one that was started or called last.
+  int process_of(int rank) const;
   /// The ranks are stopped, or the job ends.
   void stop(const std::string& why);
   void on_timer(Time now);
@@ -72,6 +77,13 @@ class RoundRecovery {
   std::map<int, std::string> programs_;
   /// By rank, for those that were replaced: the number of the process.
   std::map<int, int> processes_;
+  struct Hang {
+    elastic::RankProcess process;
+    std::string text;
+    bool shows_stacks = false;
+  };
+  /// The last one that the recovery dealt with.
+  std::optional<Hang> hang_;
   std::vector<elastic::RankProcess> finished_;
   std::optional<elastic::RecoveryPlanner> planner_;
   /// The ranks were told that nobody is replaced any more.

@@ -42,6 +42,7 @@ WorldOptions world_of(std::mt19937_64& random) {
   options.stages_transfers = below(4) != 0;
   options.checkpoint_every = below(3);
   options.recovery.spares = static_cast<int>(below(3));
+  if (below(8) == 0) options.recovery.max_recoveries = 1 + static_cast<int>(below(2));
   return options;
 }
 
@@ -59,11 +60,13 @@ Choice choose(const std::vector<Choice>& choices, int faults_left, double fault_
 
 std::optional<Violation> check_end(const World& world, const WorldOptions& options,
                                    const std::vector<Choice>& faults) {
-  if (has_kind(faults, Kind::lose_node) || has_kind(faults, Kind::hurry)) return std::nullopt;
+  if (has_kind(faults, Kind::lose_node) || has_kind(faults, Kind::hurry) || has_kind(faults, Kind::stick))
+    return std::nullopt;
   const auto losses =
       std::ranges::count_if(faults, [](const Choice& choice) { return choice.kind != Kind::glitch; });
   // The third loss without a new step ends the training.
-  if (faults.size() > 2 || losses >= static_cast<std::ptrdiff_t>(options.nodes.size())) return std::nullopt;
+  if (static_cast<int>(faults.size()) > std::min(2, options.recovery.max_recoveries)) return std::nullopt;
+  if (losses >= static_cast<std::ptrdiff_t>(options.nodes.size())) return std::nullopt;
   if (!options.stages_transfers || options.reduces_before_commit) return std::nullopt;
   if (!world.has_succeeded() && !world.has_confirmed_finish())
     return Violation{"needless", "given up although a rank remained: " + world.verdict().value_or("")};

@@ -70,6 +70,25 @@ TEST(RecoverySimulation, EveryOrderOfOneFaultWithASpareRecovers) {
   EXPECT_GT(counts.succeeded, 50U);
 }
 
+/// Also one that SIGKILL does not end: the round gives up instead of waiting.
+TEST(RecoverySimulation, EveryOrderOfAHangWithASpareAndOneRecoveryEnds) {
+  WorldOptions options;
+  options.nodes = {0, 0};
+  options.steps = 2;
+  options.joins_local_steps = true;
+  options.recovery.spares = 1;
+  options.recovery.max_recoveries = 1;
+  const ExhaustiveCounts hung = explore(options, 1, {Kind::hang});
+  EXPECT_EQ(hung.violation, "");
+  EXPECT_EQ(hung.given_up, 0U);
+  EXPECT_GT(hung.succeeded, 10U);
+  const ExhaustiveCounts stuck = explore(options, 1, {Kind::stick});
+  std::printf("2 ranks, 1 spare, 1 recovery, 1 hang: %llu and %llu states\n",
+              static_cast<unsigned long long>(hung.states), static_cast<unsigned long long>(stuck.states));
+  EXPECT_EQ(stuck.violation, "");
+  EXPECT_GT(stuck.given_up, 0U);
+}
+
 /// Without staging, the loss of the source while it sends leaves nobody with the state.
 TEST(RecoverySimulation, LossOfTheOnlySourceEndsWithAReason) {
   WorldOptions options;

@@ -22,9 +22,9 @@ std::vector<std::uint64_t> undisturbed(std::uint64_t steps, int size) {
 }  // namespace
 
 std::string Choice::describe() const {
-  constexpr const char* kNames[] = {"run",     "fail",  "hear revoked", "hear plan", "report",
-                                    "command", "event", "fence",        "resume",    "timer",
-                                    "CRASH",   "PAUSE", "GLITCH",       "LOSE NODE", "HURRY"};
+  constexpr const char* kNames[] = {"run",    "fail",      "hear revoked", "hear plan", "report", "command",
+                                    "event",  "fence",     "resume",       "timer",     "CRASH",  "PAUSE",
+                                    "GLITCH", "LOSE NODE", "HURRY",        "HANG",      "STICK"};
   return fmt::format("{} {}", kNames[static_cast<int>(kind)], index);
 }
 
@@ -51,7 +51,7 @@ World::World(WorldOptions options)
   if (options_.first_step > 0) checkpoint_ = options_.first_step;
   for (int rank = 0; rank < size(); ++rank)
     carry_out(rank, processes_[static_cast<std::size_t>(rank)].member.begin_step());
-  carry_out(planner_.start_spares());
+  carry_out(planner_.start_spares(now_));
 }
 
 void World::violate(const std::string& invariant, const std::string& details) {
@@ -136,10 +136,14 @@ std::vector<Choice> World::choices() const {
     if (!process.alive) continue;
     if (!finish_confirmed_) result.push_back({crash, index});
     if (process.paused) {
-      rare.push_back({resume, index});
+      if (!process.stuck) rare.push_back({resume, index});
       continue;
     }
     if (!finish_confirmed_) result.push_back({pause, index});
+    if (!planner_.is_recovering() && !planner_.is_over() && !is_waiting_spare(process) && reachable) {
+      result.push_back({hang, index});
+      result.push_back({stick, index});
+    }
     if (can_run(process)) result.push_back({run, index});
     if (in_collective(process)) {
       if (process.member.is_revoked() || has_lost_peer(process))
@@ -286,6 +290,12 @@ void World::apply_one(const Choice& choice) {
     case pause:
       processes_[index].paused = true;
       return;
+    case stick:
+      processes_[index].stuck = true;
+      [[fallthrough]];
+    case hang:
+      processes_[index].paused = true;
+      return carry_out(planner_.on_hang(processes_[index].member.self().rank, "makes no progress", now_));
     case crash:
       ++crashes_;
       return end(choice.index);

@@ -76,6 +76,8 @@ struct Choice {
     glitch,  // A collective of that process fails without a cause.
     lose_node,
     hurry,  // The planner's timer ends although everything is on its way: all of it is slow.
+    hang,   // The launcher finds that the job hangs because of that process, which runs no more.
+    stick,  // The same of a process that hangs in the kernel: SIGKILL does not end it.
   };
   Kind kind = Kind::run;
   /// Of a process or a node.
@@ -109,7 +111,7 @@ struct Violation {
 ///   skew        clean states of live processes differ by one step at most
 ///   undone      no process falls behind a step that it has committed
 ///   fence       a process is started, or a spare called, only when no other one of its rank is alive
-///   survivors   a process is killed only after it did not park in time
+///   survivors   a process is killed only if it hangs or did not park in time, a spare only before its call
 ///   stuck       something can happen, or the training has ended
 class World {
  public:
@@ -150,7 +152,7 @@ class World {
   };
   using PlanNotice = std::variant<RecoveryPlan, Finished>;
   using Report = std::variant<ReportSuspect, ReportParked, ReportFinished>;
-  using Command = std::variant<Kill, Replace, StartSpare>;
+  using Command = std::variant<Kill, Replace, StartSpare, EndSpare>;
   enum class Position {
     set_up,
     spare,
@@ -176,6 +178,7 @@ class World {
     bool is_spare = false;
     bool alive = true;
     bool paused = false;
+    bool stuck = false;
     Position position = Position::begin;
     State state = {};
     State kept = {};

@@ -37,6 +37,8 @@ void World::run(int index) {
     case Position::set_up:
       if (process.is_spare) {
         process.position = Position::spare;
+        // It changes no more than a deadline, which may pass at any time (hurry).
+        planner_.on_spare_ready(member.self());
         return;
       }
       process.position = Position::idle;
@@ -220,10 +222,17 @@ void World::carry_out(const PlannerActions& actions) {
                 violate("fence", elastic::describe(call.process) + " is called twice");
               for (const Process& process : processes_) {
                 const RankProcess& other = process.member.self();
-                if (process.alive && other.rank == call.process.rank && other != call.process)
+                // One that was too late is being killed, and never gets a part in the training.
+                if (process.alive && other.rank == call.process.rank && !is_waiting_spare(process) &&
+                    other != call.process)
                   violate("fence", fmt::format("{} is called beside {}", elastic::describe(call.process),
                                                elastic::describe(other)));
               }
+            },
+            [&](const EndSpare& end) {
+              if (calls_.contains(end.process))
+                violate("survivors", elastic::describe(end.process) + " is ended after its call");
+              nodes_[static_cast<std::size_t>(end.node)].commands.emplace_back(end);
             },
             [](const TellOfSpare&) {},
             [&](const Publish& publish) {
@@ -253,11 +262,13 @@ void World::execute_command(int node) {
   Node& agent = nodes_[static_cast<std::size_t>(node)];
   const Command command = agent.commands.front();
   agent.commands.erase(agent.commands.begin());
-  if (const auto* kill = std::get_if<Kill>(&command)) {
-    const int index = current(kill->process);
-    if (processes_[static_cast<std::size_t>(index)].alive) end(index);
-    return;
-  }
+  const auto kill = [&](const RankProcess& victim) {
+    const int index = current(victim);
+    const Process& process = processes_[static_cast<std::size_t>(index)];
+    if (process.alive && !process.stuck) end(index);
+  };
+  if (const auto* order = std::get_if<Kill>(&command)) return kill(order->process);
+  if (const auto* order = std::get_if<EndSpare>(&command)) return kill(order->process);
   if (const auto* spare = std::get_if<StartSpare>(&command)) return start(spare->process, node, std::nullopt);
   const Replace& replace = std::get<Replace>(command);
   for (const Process& process : processes_) {

@@ -22,8 +22,8 @@ std::string World::key() const {
     }
     if (process.alive) oldest = std::min(oldest, process.member.generation());
     text += process.member.describe_state();
-    put(process.alive, process.paused, process.position, process.state.weights, process.state.loader,
-        process.collective, process.next_object, process.committed, process.is_spare,
+    put(process.alive, process.paused, process.stuck, process.position, process.state.weights,
+        process.state.loader, process.collective, process.next_object, process.committed, process.is_spare,
         is_waiting_spare(process));
     for (const auto& notice : process.revoked) put('r', notice.generation);
     for (const auto& notice : process.plans)
@@ -62,8 +62,11 @@ std::string World::describe() const {
     text += fmt::format(
         "  process {} on node {}: {}{}{}, position {}, loader {}, {} reports, {} revoked, {} plans\n", i,
         process.node, process.member.describe_state(), process.alive ? "" : ", dead",
-        process.paused ? ", paused" : "", static_cast<int>(process.position), process.state.loader,
-        process.reports.size(), process.revoked.size(), process.plans.size());
+        process.stuck    ? ", stuck"
+        : process.paused ? ", paused"
+                         : "",
+        static_cast<int>(process.position), process.state.loader, process.reports.size(),
+        process.revoked.size(), process.plans.size());
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i)
     text += fmt::format("  node {}: {} commands, {} exits{}\n", i, nodes_[i].commands.size(),

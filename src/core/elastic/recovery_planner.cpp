@@ -46,7 +46,7 @@ RecoveryPlanner::Member* RecoveryPlanner::find(const RankProcess& process) {
 PlannerActions RecoveryPlanner::on_lost(const RankProcess& process, const std::string& why, Time now) {
   PlannerActions actions;
   Member* const member = find(process);
-  if (is_over() || lose_spare(process, why, actions) || member == nullptr) return actions;
+  if (is_over() || lose_spare(process, why, now, actions) || member == nullptr) return actions;
   const std::string text = describe(process) + " " + why;
   if (phase_ == Phase::training) begin(text, now, actions);
   if (!is_over()) replace(*member, text, now, actions);
@@ -74,6 +74,22 @@ PlannerActions RecoveryPlanner::on_suspect(Generation generation, const RankProc
   return actions;
 }
 
+PlannerActions RecoveryPlanner::on_hang(int rank, const std::string& why, Time now) {
+  PlannerActions actions;
+  if (phase_ != Phase::training) return actions;
+  Member& member = members_.at(static_cast<std::size_t>(rank));
+  begin(describe(member.process) + " " + why, now, actions);
+  if (!is_over()) kill(member, why, now, actions);
+  return actions;
+}
+
+/// Its end is awaited, but not for ever: a process that hangs in the kernel cannot be killed.
+void RecoveryPlanner::kill(Member& member, const std::string& why, Time now, PlannerActions& actions) {
+  member.status = Status::killed;
+  member.deadline = now + options_.kill_timeout;
+  actions.emplace_back(Kill{member.process, member.node, why});
+}
+
 PlannerActions RecoveryPlanner::on_parked(Generation generation, const RankProcess& process,
                                           const HeldState& held, Time now) {
   PlannerActions actions;
@@ -84,7 +100,7 @@ PlannerActions RecoveryPlanner::on_parked(Generation generation, const RankProce
   member->status = Status::parked;
   member->held = held;
   member->deadline = Time::max();
-  publish_if_complete(actions);
+  publish_if_complete(now, actions);
   return actions;
 }
 
@@ -97,6 +113,7 @@ PlannerActions RecoveryPlanner::on_finished(Generation generation, const RankPro
     return actions;
   phase_ = Phase::over;
   actions.emplace_back(ConfirmFinish{generation_});
+  end_spares(actions);
   return actions;
 }
 
@@ -130,7 +147,9 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
   member.process.process = spare ? *spare : ++member.last_process;
   member.status = Status::starting;
   member.held = {};
-  member.deadline = now + options_.replacement_timeout;
+  // A spare that is still in its set-up began it earlier.
+  const Time spare_deadline = std::exchange(member.spare_deadline, Time::max());
+  member.deadline = std::min(now + options_.replacement_timeout, spare_deadline);
   const bool survivors = std::ranges::any_of(members_, [](const Member& m) {
     return m.status == Status::running || (m.status == Status::parked && m.held.kind != Kind::none);
   });
@@ -146,20 +165,33 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
     actions.emplace_back(Replace{member.process, member.node, generation_ + 1});
 }
 
-PlannerActions RecoveryPlanner::start_spares() {
+PlannerActions RecoveryPlanner::start_spares(Time now) {
   PlannerActions actions;
-  add_spares(actions);
+  add_spares(now, actions);
   return actions;
 }
 
-/// Each rank that should have a spare and has none gets one.
-void RecoveryPlanner::add_spares(PlannerActions& actions) {
+/// Each rank that should have a spare and has none gets one, as long as it could be called.
+void RecoveryPlanner::add_spares(Time now, PlannerActions& actions) {
+  if (!has_recoveries_left()) return end_spares(actions);
   std::map<int, int> of_node;
   for (Member& member : members_) {
     if (of_node[member.node]++ >= options_.spares || member.spare || member.spares_ended >= kMostProcesses)
       continue;
     member.spare = ++member.last_process;
+    member.spare_deadline = now + options_.replacement_timeout;
     actions.emplace_back(StartSpare{{.rank = member.process.rank, .process = *member.spare}, member.node});
+  }
+}
+
+void RecoveryPlanner::end_spares(PlannerActions& actions) {
+  for (const Member& member : members_) {
+    if (member.spare)
+      actions.emplace_back(EndSpare{{.rank = member.process.rank, .process = *member.spare}, member.node});
+  }
+  for (Member& member : members_) {
+    member.spare.reset();
+    member.spare_deadline = Time::max();
   }
 }
 
@@ -171,19 +203,29 @@ std::vector<RankProcess> RecoveryPlanner::spares() const {
   return result;
 }
 
-/// Whether the process is a spare that was not called, and has ended.
-bool RecoveryPlanner::lose_spare(const RankProcess& process, const std::string& why,
-                                 PlannerActions& actions) {
+RecoveryPlanner::Member* RecoveryPlanner::find_spare(const RankProcess& process) {
   const auto found = std::ranges::find_if(members_, [&](const Member& member) {
     return member.process.rank == process.rank && member.spare == process.process;
   });
-  if (found == members_.end()) return false;
+  return found == members_.end() ? nullptr : &*found;
+}
+
+void RecoveryPlanner::on_spare_ready(const RankProcess& process) {
+  if (Member* const member = find_spare(process)) member->spare_deadline = Time::max();
+}
+
+/// Whether the process is a spare that was not called, and has ended.
+bool RecoveryPlanner::lose_spare(const RankProcess& process, const std::string& why, Time now,
+                                 PlannerActions& actions) {
+  Member* const found = find_spare(process);
+  if (found == nullptr) return false;
   found->spare.reset();
+  found->spare_deadline = Time::max();
   const bool is_last = ++found->spares_ended >= kMostProcesses;
   actions.emplace_back(
       TellOfSpare{process, why + (is_last ? ", as those before it: the rank gets no other" : "")});
   // Nothing disturbs a recovery under way.
-  if (phase_ == Phase::training) add_spares(actions);
+  if (phase_ == Phase::training) add_spares(now, actions);
   return true;
 }
 
@@ -191,6 +233,11 @@ PlannerActions RecoveryPlanner::on_timer(Time now) {
   PlannerActions actions;
   for (Member& member : members_) {
     if (is_over()) break;
+    if (now >= member.spare_deadline) {
+      const RankProcess spare{.rank = member.process.rank, .process = *member.spare};
+      actions.emplace_back(EndSpare{spare, member.node});
+      lose_spare(spare, late_set_up() + ": killing it", now, actions);
+    }
     if (now < member.deadline) continue;
     if (member.status == Status::killed) {
       give_up(fmt::format("{} has not ended {} after SIGKILL", describe(member.process),
@@ -207,16 +254,15 @@ PlannerActions RecoveryPlanner::on_timer(Time now) {
               actions);
       continue;
     }
-    const std::string why =
-        member.status == Status::running
-            ? late
-            : fmt::format("has not finished its set-up, up to run_elastic(), {} after its start",
-                          format_seconds(options_.replacement_timeout));
-    member.status = Status::killed;
-    member.deadline = now + options_.kill_timeout;
-    actions.emplace_back(Kill{member.process, member.node, why});
+    const std::string why = member.status == Status::running ? late : late_set_up();
+    kill(member, why, now, actions);
   }
   return actions;
+}
+
+std::string RecoveryPlanner::late_set_up() const {
+  return fmt::format("has not finished its set-up, up to run_elastic(), {} after its start",
+                     format_seconds(options_.replacement_timeout));
 }
 
 /// Whether a rank has parked with a state that the others can take.
@@ -229,7 +275,7 @@ bool RecoveryPlanner::has_source() const {
 RecoveryPlanner::Time RecoveryPlanner::deadline() const {
   Time next = Time::max();
   if (is_over()) return next;
-  for (const Member& member : members_) next = std::min(next, member.deadline);
+  for (const Member& member : members_) next = std::min({next, member.deadline, member.spare_deadline});
   return next;
 }
 
@@ -251,7 +297,7 @@ void RecoveryPlanner::count_repeats(PlannerActions& actions) {
           actions);
 }
 
-void RecoveryPlanner::publish_if_complete(PlannerActions& actions) {
+void RecoveryPlanner::publish_if_complete(Time now, PlannerActions& actions) {
   count_repeats(actions);
   if (is_over()) return;
   if (std::ranges::any_of(members_, [](const Member& m) { return m.status != Status::parked; })) return;
@@ -266,7 +312,7 @@ void RecoveryPlanner::publish_if_complete(PlannerActions& actions) {
     member.status = Status::running;
   }
   actions.emplace_back(Publish{std::move(*plan)});
-  add_spares(actions);
+  add_spares(now, actions);
 }
 
 /// From whom the state comes: the newest clean state. Everybody who does not hold that state
@@ -341,7 +387,9 @@ std::string RecoveryPlanner::describe_state() const {
   for (const Member& member : members_) {
     text += fmt::format("; {} {}", describe(member.process), status_text(member.status));
     if (member.status == Status::parked) text += " " + describe(member.held);
-    if (member.spare) text += fmt::format(", spare {}", *member.spare);
+    if (member.spare)
+      text += fmt::format(", spare {}{}", *member.spare,
+                          member.spare_deadline == Time::max() ? "" : " in its set-up");
     if (member.spares_ended > 0) text += fmt::format(", {} spares ended", member.spares_ended);
     if (member.ended > 0) text += fmt::format(", {} of its processes ended", member.ended);
   }

@@ -59,6 +59,11 @@ struct CallSpare {
   int node = 0;
   Generation generation = 0;
 };
+/// End that spare, which will not be called. Nothing needs to be known of its end.
+struct EndSpare {
+  RankProcess process;
+  int node = 0;
+};
 /// Write the plan, once.
 struct Publish {
   RecoveryPlan plan;
@@ -76,8 +81,8 @@ struct TellOfSpare {
   RankProcess process;
   std::string text;
 };
-using PlannerAction =
-    std::variant<Revoke, Kill, Replace, StartSpare, CallSpare, Publish, ConfirmFinish, GiveUp, TellOfSpare>;
+using PlannerAction = std::variant<Revoke, Kill, Replace, StartSpare, CallSpare, EndSpare, Publish,
+                                   ConfirmFinish, GiveUp, TellOfSpare>;
 using PlannerActions = std::vector<PlannerAction>;
 
 /// Decides how a round survives the loss of ranks: who is lost, who replaces them, from whom the state comes
@@ -97,10 +102,11 @@ using PlannerActions = std::vector<PlannerAction>;
 ///     phase      event                                   action                               next phase
 ///     ---------  --------------------------------------  -----------------------------------  ----------
 ///     training   a process ended                         Revoke; CallSpare or Replace it      parking
+///                a rank hangs                            Revoke; Kill it                      parking
 ///                a rank suspects another, or parks       Revoke                               parking
-///                all ranks have finished                 ConfirmFinish                        over
+///                all ranks have finished                 ConfirmFinish; EndSpare              over
 ///                a node is lost, or no recovery is left  GiveUp                               over
-///                a spare ended                           StartSpare, three times at most      training
+///                a spare ended, or is too late (EndSpare)  StartSpare, three in a row at most  training
 ///     parking    a process ended                         CallSpare, or Replace it,            parking
 ///                                                        three times at most
 ///                a process did not park in time          Kill                                 parking
@@ -108,7 +114,8 @@ using PlannerActions = std::vector<PlannerAction>;
 ///                a killed process does not end           GiveUp                               over
 ///                the third loss without a new step       GiveUp                               over
 ///                a spare ended                           - (a new one is started afterwards)  parking
-///                all ranks have parked                   Publish the plan; StartSpare         training
+///                all ranks have parked                   Publish the plan; StartSpare, or     training
+///                                                        EndSpare after the last recovery
 ///                  ... and nobody has a state            GiveUp                               over
 ///                a node is lost                          GiveUp                               over
 ///
@@ -127,7 +134,9 @@ class RecoveryPlanner {
   RecoveryPlanner(RecoveryOptions options, const std::vector<int>& nodes);
 
   /// Begins the training's spares. Call it once, at first.
-  [[nodiscard]] PlannerActions start_spares();
+  [[nodiscard]] PlannerActions start_spares(Time now);
+  /// The spare has done its set-up.
+  void on_spare_ready(const RankProcess& process);
   /// The process, or the spare, has ended, for whatever reason, and its exit status was collected. `why`
   /// completes the sentence "rank 1 ": "was killed by SIGKILL".
   [[nodiscard]] PlannerActions on_lost(const RankProcess& process, const std::string& why, Time now);
@@ -136,6 +145,9 @@ class RecoveryPlanner {
   /// A communication of that rank failed in `generation`.
   [[nodiscard]] PlannerActions on_suspect(Generation generation, const RankProcess& process,
                                           const std::string& why, Time now);
+  /// The job makes no progress because of that rank, which is killed and replaced. During a recovery nothing
+  /// is done: it has limits of its own. `why` completes the sentence "rank 1 ".
+  [[nodiscard]] PlannerActions on_hang(int rank, const std::string& why, Time now);
   /// The rank waits for the plan of `generation`.
   [[nodiscard]] PlannerActions on_parked(Generation generation, const RankProcess& process,
                                          const HeldState& held, Time now);
@@ -143,6 +155,8 @@ class RecoveryPlanner {
   [[nodiscard]] PlannerActions on_finished(Generation generation, const RankProcess& process);
   /// Those that were started, or are to be, and have not been called.
   std::vector<RankProcess> spares() const;
+  /// Whether another loss could be recovered, as far as their number goes.
+  bool has_recoveries_left() const noexcept { return recoveries_ < options_.max_recoveries; }
   /// To be called at `deadline()`.
   [[nodiscard]] PlannerActions on_timer(Time now);
   /// Time::max(): never.
@@ -171,6 +185,8 @@ class RecoveryPlanner {
     /// The number of its last process, spares included.
     int last_process = 0;
     std::optional<int> spare = {};
+    /// Until when the spare must have done its set-up; Time::max(): it has.
+    Time spare_deadline = Time::max();
     /// Spares that ended in a row without having been called.
     int spares_ended = 0;
     /// The processes of this rank that ended during this recovery.
@@ -181,11 +197,15 @@ class RecoveryPlanner {
   Member* find(const RankProcess& process);
   void begin(const std::string& why, Time now, PlannerActions& actions);
   void replace(Member& member, const std::string& why, Time now, PlannerActions& actions);
-  bool lose_spare(const RankProcess& process, const std::string& why, PlannerActions& actions);
-  void add_spares(PlannerActions& actions);
+  Member* find_spare(const RankProcess& process);
+  bool lose_spare(const RankProcess& process, const std::string& why, Time now, PlannerActions& actions);
+  void add_spares(Time now, PlannerActions& actions);
+  void end_spares(PlannerActions& actions);
+  void kill(Member& member, const std::string& why, Time now, PlannerActions& actions);
   void count_repeats(PlannerActions& actions);
-  void publish_if_complete(PlannerActions& actions);
+  void publish_if_complete(Time now, PlannerActions& actions);
   bool has_source() const;
+  std::string late_set_up() const;
   std::optional<RecoveryPlan> choose_state(std::string& reason) const;
   void give_up(const std::string& reason, PlannerActions& actions);
   std::string_view status_text(Status status) const;

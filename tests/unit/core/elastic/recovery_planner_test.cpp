@@ -206,7 +206,7 @@ TEST(RecoveryPlanner, NewProcessThatEndsInItsSetUpIsStartedThreeTimesAtMost) {
 
 TEST(RecoveryPlanner, ASpareTakesThePlaceOfItsRankAndAnotherIsStartedAfterwards) {
   RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0, 1});
-  const auto first = select<StartSpare>(planner.start_spares());
+  const auto first = select<StartSpare>(planner.start_spares(kStart));
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(first.front().process, (RankProcess{0, 1}));
   EXPECT_EQ(first.back().process, (RankProcess{2, 1}));
@@ -230,7 +230,7 @@ TEST(RecoveryPlanner, ASpareTakesThePlaceOfItsRankAndAnotherIsStartedAfterwards)
 
 TEST(RecoveryPlanner, ASpareThatEndsCostsNothingAndIsStartedThreeTimesAtMost) {
   RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0});
-  static_cast<void>(planner.start_spares());
+  static_cast<void>(planner.start_spares(kStart));
   for (int process = 1; process <= 2; ++process) {
     const auto actions = planner.on_lost({0, process}, "exited with 1", kStart);
     EXPECT_EQ(select<StartSpare>(actions).size(), 1U);
@@ -250,11 +250,66 @@ TEST(RecoveryPlanner, ASpareThatEndsCostsNothingAndIsStartedThreeTimesAtMost) {
 
 TEST(RecoveryPlanner, ASpareThatWasCalledAndEndsIsReplacedLikeAnyProcess) {
   RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0});
-  static_cast<void>(planner.start_spares());
+  static_cast<void>(planner.start_spares(kStart));
   EXPECT_EQ(select<CallSpare>(planner.on_lost({0, 0}, "exited with 1", kStart)).size(), 1U);
   const auto replaced = select<Replace>(planner.on_lost({0, 1}, "was killed by SIGKILL", kStart));
   ASSERT_EQ(replaced.size(), 1U);
   EXPECT_EQ(replaced.front().process, (RankProcess{0, 2}));
+}
+
+TEST(RecoveryPlanner, ARankThatHangsIsKilledAndTheRoundGivesUpIfThatDoesNotEndIt) {
+  RecoveryPlanner planner({.max_recoveries = 10, .kill_timeout = seconds(30)}, {0, 0});
+  const auto hang = planner.on_hang(1, "makes no progress", kStart);
+  ASSERT_EQ(select<Revoke>(hang).size(), 1U);
+  EXPECT_EQ(select<Revoke>(hang).front().why, "rank 1 makes no progress");
+  ASSERT_EQ(select<Kill>(hang).size(), 1U);
+  EXPECT_EQ(select<Kill>(hang).front().process, (RankProcess{1, 0}));
+  EXPECT_TRUE(planner.on_hang(1, "makes no progress", kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {0, 0}, clean(3), kStart).empty());
+  RecoveryPlanner ends = planner;
+  EXPECT_EQ(planner.deadline(), kStart + seconds(30));
+  EXPECT_EQ(reason(planner.on_timer(kStart + seconds(30))),
+            "rank 1 makes no progress; the ranks are not recovered: rank 1 has not ended 30 s after SIGKILL");
+  EXPECT_EQ(select<Replace>(ends.on_lost({1, 0}, "was killed by SIGKILL", kStart)).size(), 1U);
+  EXPECT_EQ(select<Publish>(ends.on_parked(2, {1, 1}, none(), kStart)).size(), 1U);
+}
+
+TEST(RecoveryPlanner, SparesThatCanNotBeCalledAnyMoreEnd) {
+  RecoveryPlanner planner({.max_recoveries = 1, .spares = 2}, {0, 0});
+  static_cast<void>(planner.start_spares(kStart));
+  RecoveryPlanner finishes = planner;
+  // The only recovery: the spare that is left is of use until it is over.
+  EXPECT_TRUE(select<EndSpare>(planner.on_lost({0, 0}, "exited with 1", kStart)).empty());
+  EXPECT_TRUE(planner.on_parked(2, {1, 0}, clean(3), kStart).empty());
+  const auto end = planner.on_parked(2, {0, 1}, none(), kStart);
+  EXPECT_TRUE(select<StartSpare>(end).empty());
+  ASSERT_EQ(select<EndSpare>(end).size(), 1U);
+  EXPECT_EQ(select<EndSpare>(end).front().process, (RankProcess{1, 1}));
+  EXPECT_TRUE(planner.spares().empty());
+  EXPECT_EQ(planner.deadline(), RecoveryPlanner::Time::max());
+  EXPECT_TRUE(planner.on_lost({1, 1}, "was killed by SIGKILL", kStart).empty());
+
+  EXPECT_TRUE(finishes.on_finished(1, {0, 0}).empty());
+  EXPECT_EQ(select<EndSpare>(finishes.on_finished(1, {1, 0})).size(), 2U);
+}
+
+TEST(RecoveryPlanner, ASpareThatDoesNotFinishItsSetUpIsEndedAndAnotherIsStarted) {
+  RecoveryPlanner planner({.max_recoveries = 9, .replacement_timeout = seconds(60), .spares = 2}, {0, 0});
+  static_cast<void>(planner.start_spares(kStart));
+  planner.on_spare_ready({0, 1});
+  EXPECT_EQ(planner.deadline(), kStart + seconds(60));
+  const auto late = planner.on_timer(kStart + seconds(60));
+  ASSERT_EQ(select<EndSpare>(late).size(), 1U);
+  EXPECT_EQ(select<EndSpare>(late).front().process, (RankProcess{1, 1}));
+  ASSERT_EQ(select<TellOfSpare>(late).size(), 1U);
+  EXPECT_EQ(select<TellOfSpare>(late).front().text,
+            "has not finished its set-up, up to run_elastic(), 60 s after its start: killing it");
+  ASSERT_EQ(select<StartSpare>(late).size(), 1U);
+  EXPECT_EQ(select<StartSpare>(late).front().process, (RankProcess{1, 2}));
+  // One that is called in its set-up keeps the limit that it has.
+  static_cast<void>(planner.on_lost({1, 0}, "exited with 1", kStart + seconds(90)));
+  static_cast<void>(planner.on_parked(2, {0, 0}, clean(3), kStart + seconds(90)));
+  EXPECT_EQ(planner.deadline(), kStart + seconds(120));
 }
 
 TEST(RecoveryPlanner, LimitsAndLostNodesEndTheRoundWithTheirReason) {
