@@ -51,8 +51,8 @@ ArrowDataset load_chats(const std::filesystem::path& path);
 /// A column `prompt` without `completion` is not read: beside messages, it repeats the first of them.
 /// What has the feature Json is parsed. Conversations are written by the tokenizer's chat template, with the
 /// row's `tools` (a list, or its JSON) and `chat_template_kwargs` if there are such columns. Texts and
-/// completions that are texts get the tokenizer's eos_token at their end. Rows that are left without a label
-/// by max_length are dropped.
+/// completions that are texts get the tokenizer's eos_token at their end. Rows with no label behind the first
+/// are dropped, but not for max_length 0.
 ///
 /// Cached, *Collective* and errors as tokenize(). DataError, with the row's number, for a row that is none of
 /// these, that the template refuses, or where the assistant says nothing though only that is trained on;

@@ -30,6 +30,12 @@ bool has_prompts_in(const ArrowDataset& rows) {
   return rows.has_column("prompt") && rows.has_column("completion");
 }
 
+/// Nothing predicts the first token of a row.
+bool has_trained_token(const TokenIds& labels) {
+  return !labels.empty() &&
+         std::any_of(labels.begin() + 1, labels.end(), [](auto label) { return label != kNotTrained; });
+}
+
 /// Turns rows into tokens: the state of a worker.
 class ChatTokenizer {
  public:
@@ -45,9 +51,8 @@ class ChatTokenizer {
       auto trained = trained_of(batch.rows[i].value(), batch.first_row + i);
       cut_tokens(trained.ids, options_.max_length, options_.keep_end);
       cut_tokens(trained.labels, options_.max_length, options_.keep_end);
-      if (options_.max_length > 0 && std::all_of(trained.labels.begin(), trained.labels.end(),
-                                                 [](auto label) { return label == kNotTrained; }))
-        continue;
+      // What is packed is joined first, where trl's rows of wrapped texts have such rows as well.
+      if (options_.max_length > 0 && !has_trained_token(trained.labels)) continue;
       ids.append(trained.ids);
       labels.append(trained.labels);
     }

@@ -66,7 +66,9 @@ std::vector<std::vector<std::size_t>> best_fits(const std::vector<Fragment>& fra
   return rows;
 }
 
-bool is_trained(Tokens labels) {
+/// Nothing predicts the first token of a row.
+bool is_trained(Tokens row) {
+  const Tokens labels = row.subspan(1);
   return std::any_of(labels.begin(), labels.end(), [](auto label) { return label != kNotTrained; });
 }
 

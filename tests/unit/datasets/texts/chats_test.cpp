@@ -30,7 +30,9 @@ class Chats : public testing::ChatFiles {
   static Lists with_label(const Lists& all, const Lists& labels) {
     Lists kept;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (std::ranges::any_of(labels[i], [](auto label) { return label != kNotTrained; }))
+      // Nothing predicts the first one.
+      if (std::any_of(labels[i].begin() + 1, labels[i].end(),
+                      [](auto label) { return label != kNotTrained; }))
         kept.push_back(all[i]);
     }
     return kept;
@@ -93,6 +95,19 @@ TEST_F(Chats, NameTheRowAndWhatToDo) {
                 "none of the 5 rows", "raise max_length");
   EXPECT_THROWS(pack_chats(tokens_of(messages, options()), 0, ChatPacking::bfd, map()), UsageError,
                 "max_length must be 1 or more");
+}
+
+/// Of a text of one token, and of a row whose only label is the first one's, nothing is trained.
+TEST_F(Chats, RowsWithoutATokenThatIsPredictedAreLeftOut) {
+  const ordered_json texts = {{{"text", "One two three four"}}, {{"text", "One"}}, {{"text", "Two"}}};
+  auto given = options();
+  const auto all = lists(tokenize_chats(rows(texts), given, map()), "input_ids");
+  given.max_length = 1;
+  EXPECT_THROWS(tokenize_chats(rows(texts), given, map()), UsageError, "none of the 3 rows");
+  given.max_length = 0;
+  const auto whole = tokenize_chats(rows(texts), given, map());
+  EXPECT_EQ(lists(whole, "input_ids"), all);
+  EXPECT_THROWS(pack_chats(whole, 1, ChatPacking::wrapped, map()), UsageError, "none of the 3 rows");
 }
 
 /// ultrachat_200k has a `prompt` beside its `messages`, which repeats the first of them.
