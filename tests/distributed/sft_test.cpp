@@ -146,6 +146,23 @@ TEST_F(Sft, TrainsTheAdapterOfAQuantizedModel) {
   trained("further", Words{"--adapter", file("two")}, 1);
 }
 
+TEST_F(Sft, TakesAnotherTokenForTheEndOfTexts) {
+  const auto flags = words("--max-steps 1 --save-strategy no --eos-token") + Words{"<unk>"};
+  const Finished job = run_alone(flags + Words{"--output-dir", file("out")});
+  ASSERT_EQ(job.status, 0) << job.err;
+  const auto field = [&](const std::string& name, const char* key) {
+    return nlohmann::json::parse(launch::read_file(file(name))).at(key);
+  };
+  EXPECT_EQ(field("out/tokenizer_config.json", "eos_token"), "<unk>");
+  EXPECT_EQ(field("out/config.json", "eos_token_id"), 3);
+  EXPECT_EQ(field("out/generation_config.json", "eos_token_id"), nlohmann::json({3, 402}));
+  expect_refusal(words("--eos-token <none>"), 2, {"--eos-token '<none>'", "model"});
+  const Finished adapter = run_alone(words("--max-steps 1 --save-strategy no --lora-r 2") +
+                                     Words{"--output-dir", file("adapter")});
+  ASSERT_EQ(adapter.status, 0) << adapter.err;
+  EXPECT_EQ(count_lines_with(adapter.out, "generation_config.json"), 1) << adapter.out;
+}
+
 TEST_F(Sft, RefusesWhatItCannotTrainOn) {
   write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
   const Words out{"--output-dir", file("out")};

@@ -11,6 +11,7 @@
 #include "text/files.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
+#include "text/special_tokens.hpp"
 #include "text/tokens.hpp"
 
 namespace {
@@ -111,8 +112,10 @@ LanguageModel make_model(const Options& options, const lockstep::Tokenizer& toke
   if (texts::is_script(options.model)) return make_script(options);
   const CausalLM model = make_causal_lm(options, tokenizer);
   texts::add_adapter(model, options.model, options);
-  const auto save = [model, &options](const lockstep::Trainer& trainer) {
+  const auto save = [model, &tokenizer, &options](const lockstep::Trainer& trainer) {
     texts::save(trainer, model, options.tokenizer);
+    texts::save_special_tokens(trainer, texts::special_tokens_of(tokenizer, /*pads_with_eos=*/false),
+                               texts::has_adapter(options) ? options.model : "");
   };
   const auto write = [model, &tokenizer, &options](const at::Device& device) {
     return sample(model, tokenizer, options, device);

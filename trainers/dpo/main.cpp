@@ -12,6 +12,7 @@
 #include "text/adapter.hpp"
 #include "text/chats.hpp"
 #include "text/program.hpp"
+#include "text/special_tokens.hpp"
 
 namespace {
 
@@ -112,6 +113,8 @@ int train(const Accelerator& accelerator, const Options& options) {
     for (const auto& [name, value] : trainer.evaluate()) accelerator.print(name, " ", value);
   }
   texts::save(trainer, model, options.tokenizer);
+  texts::save_special_tokens(trainer, texts::special_tokens_of(tokenizer, /*pads_with_eos=*/true),
+                             texts::has_adapter(options) ? options.model : "");
   texts::save_chat_template(trainer, options.chat_template_path);
   accelerator.wait_for_everyone();
   return 0;

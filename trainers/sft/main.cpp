@@ -11,6 +11,7 @@
 #include "text/adapter.hpp"
 #include "text/chats.hpp"
 #include "text/program.hpp"
+#include "text/special_tokens.hpp"
 #include "text/tokens.hpp"
 
 namespace {
@@ -30,9 +31,11 @@ void complete(Options& options) {
 }
 
 int train(const Accelerator& accelerator, const Options& options) {
-  const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
+  const lockstep::Tokenizer tokenizer =
+      lockstep::load_tokenizer(options.tokenizer, texts::with_eos_token(options.eos_token));
   const auto config = AutoModelForCausalLM::config_of(options.model);
   texts::check_vocabulary(options.tokenizer, options.model, config.vocab_size);
+  texts::check_eos_token(options.eos_token, options.tokenizer, config.vocab_size);
   const auto max_length = texts::choose_length("--max-length", options.max_length,
                                                config.max_position_embeddings, kDefaultLength);
   torch::manual_seed(options.seed);
@@ -60,6 +63,9 @@ int train(const Accelerator& accelerator, const Options& options) {
   if (output.preempted) return lockstep::kPreemptedExitCode;
   if (samples.validation) texts::evaluate_perplexity(trainer);
   texts::save(trainer, model, options.tokenizer);
+  texts::save_eos_token(trainer, options.eos_token);
+  texts::save_special_tokens(trainer, texts::special_tokens_of(tokenizer, /*pads_with_eos=*/true),
+                             texts::has_adapter(options) ? options.model : "");
   texts::save_chat_template(trainer, options.chat_template_path);
   accelerator.wait_for_everyone();
   return 0;

@@ -18,6 +18,9 @@ const lockstep::OptionTable<Options>& option_table() {
                "tokenizer.json, or a folder with the tokenizer's files; default: the one in --model.")
           .add("chat-template-path", &Options::chat_template_path,
                "A file with a chat template instead of the tokenizer's own.")
+          .add("eos-token", &Options::eos_token,
+               "The token that ends texts and answers, instead of the tokenizer's own: <|im_end|> for a base "
+               "model that learns to chat.")
           .section("data")
           .add(
               "train-file", &Options::train_file,

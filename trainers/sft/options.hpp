@@ -14,6 +14,7 @@ struct Options : lockstep::TrainingArguments, texts::AdapterOptions {
   std::string model;
   std::string tokenizer;
   std::string chat_template_path;
+  std::string eos_token;
 
   std::string train_file;
   std::string validation_file;

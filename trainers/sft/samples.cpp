@@ -6,6 +6,7 @@
 #include "lockstep/datasets/chats.hpp"
 #include "text/chats.hpp"
 #include "text/files.hpp"
+#include "text/special_tokens.hpp"
 
 namespace {
 
@@ -15,6 +16,7 @@ using lockstep::Dataset;
 lockstep::ChatDataOptions data_options(const Options& options, std::int64_t max_length) {
   lockstep::ChatDataOptions made;
   made.tokenizer = options.tokenizer;
+  made.pretrained = texts::with_eos_token(options.eos_token);
   made.chat_template = texts::read_chat_template(options.chat_template_path);
   made.text_column = options.dataset_text_field;
   made.assistant_only_loss = options.assistant_only_loss;
