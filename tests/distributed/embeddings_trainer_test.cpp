@@ -102,6 +102,38 @@ class Embeddings : public TextTrainer {
   ordered_json data_;
 };
 
+/// The search of sentence-transformers 5.7 uses encode_query and encode_document, which take these two
+/// prompts only.
+TEST_F(Embeddings, EvaluatesWithThePromptsOfTheFolder) {
+  const auto& run = data_["runs"][0];
+  const auto evaluate = [&](const std::string& name, const Words& prompts) {
+    const Finished job = run_alone(words(run, "--max-steps 1 --learning-rate 0 --save-strategy no") +
+                                   prompts + Words{"--output-dir", file(name)});
+    EXPECT_EQ(job.status, 0) << job.err;
+    EXPECT_EQ(count_lines_with(job.out, "the prompts of"), name == "folder" ? 1 : 0) << job.out;
+    std::string values;
+    for (const auto& line : lines_of(job.out))
+      if (line.starts_with("eval_cosine")) values += line + "\n";
+    return values;
+  };
+  const Words flags{"--query-prompt", "find the : ", "--document-prompt", "a text of "};
+  const auto plain = evaluate("plain", {});
+  const auto given = evaluate("given", flags);
+  write("model/config_sentence_transformers.json",
+        R"({"prompts": {"query": "find the : ", "document": "a text of ", "passage": "not this "},
+            "default_prompt_name": "passage"})");
+  EXPECT_EQ(evaluate("folder", {}), given);
+  EXPECT_NE(given, plain);
+  write("model/config_sentence_transformers.json",
+        R"({"prompts": {"query": "find the : "}, "default_prompt_name": "other"})");
+  expect_refusal(words(run, ""), 1, {"config_sentence_transformers.json", "default_prompt_name"});
+  fs::remove(file("model/config_sentence_transformers.json"));
+  auto pooling = ordered_json::parse(launch::read_file(file("model/1_Pooling/config.json")));
+  pooling["include_prompt"] = false;
+  write("model/1_Pooling/config.json", pooling.dump());
+  expect_refusal(words(run, "") + flags, 2, {"1_Pooling/config.json", "include_prompt"});
+}
+
 TEST_F(Embeddings, HaveTheLossesAndScoresOfSentenceTransformers) {
   for (const auto& run : data_["runs"]) {
     expect_values(run, run_alone(words(run, "--per-device-train-batch-size 8")));

@@ -49,6 +49,7 @@ int train(const Accelerator& accelerator, const Options& options) {
         {.cosine = loss.cosine, .has_scores = samples.has_scores, .has_negatives = samples.has_negatives});
   ContrastiveTrainer trainer(accelerator, options, std::move(parts), encoder,
                              {.loss = loss, .mini_batch_size = options.mini_batch_size});
+  if (!samples.prompts.empty()) accelerator.print(samples.prompts);
   accelerator.print("training on ", samples.train->size(), " rows of texts of at most ", max_length,
                     " tokens; ", accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();

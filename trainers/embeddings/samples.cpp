@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -17,6 +19,7 @@ namespace {
 
 using lockstep::ArrowDataset;
 using lockstep::UsageError;
+namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
 constexpr const char* kText = "text";
@@ -35,6 +38,62 @@ Names text_columns_of(const ArrowDataset& table, const std::string& flag, const 
                     flag, names.size()));
   for (const auto& name : names) texts::check_texts(table, flag, name);
   return names;
+}
+
+/// What queries and other texts begin with.
+struct Prompts {
+  std::string query, document;
+  bool empty() const { return query.empty() && document.empty(); }
+};
+
+nlohmann::json object_in(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  auto object = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) throw lockstep::DataError(path.string() + ": expected a JSON object.");
+  return object;
+}
+
+/// What sentence-transformers' evaluators give texts: the prompts of encode_query() and encode_document() to
+/// those of a search, for which one named 'passage' is none, and encode()'s to those that have a score.
+Prompts prompts_of_folder(const fs::path& folder, bool has_scores) {
+  const auto path = folder / "config_sentence_transformers.json";
+  if (!fs::exists(path)) return {};
+  const auto config = object_in(path);
+  const auto found = config.find("prompts");
+  const auto prompts = found == config.end() || found->is_null() ? nlohmann::json::object() : *found;
+  const auto usual = config.find("default_prompt_name");
+  const bool has_usual = usual != config.end() && !usual->is_null();
+  const auto is_prompt = [](const auto& prompt) { return prompt.is_null() || prompt.is_string(); };
+  const bool is_well_formed = prompts.is_object() && std::all_of(prompts.begin(), prompts.end(), is_prompt) &&
+                              (!has_usual || (usual->is_string() && prompts.contains(*usual)));
+  if (!is_well_formed)
+    throw lockstep::DataError(
+        path.string() +
+        ": expected 'prompts' with a text for each name, and one of them as 'default_prompt_name'.");
+  const auto named = [&](const std::string& name) -> std::string {
+    const auto prompt = prompts.find(name);
+    return prompt == prompts.end() || prompt->is_null() ? "" : prompt->get<std::string>();
+  };
+  if (!has_scores) return {named("query"), named("document")};
+  const auto prompt = has_usual ? named(*usual) : "";
+  return {prompt, prompt};
+}
+
+/// Throws UsageError for a folder whose pooling leaves out the tokens of prompts. The encoder has been read
+/// from it.
+void check_pooling_of_prompts(const fs::path& folder) {
+  std::ifstream file(folder / "modules.json", std::ios::binary);
+  for (const auto& module : nlohmann::json::parse(file)) {
+    if (!module.at("type").get<std::string>().ends_with("Pooling")) continue;
+    const auto path = folder / module.at("path").get<std::string>() / "config.json";
+    if (object_in(path).value("include_prompt", nlohmann::json(true)) == true) continue;
+    throw UsageError(fmt::format(
+        "{}: \"include_prompt\": false, which leaves the tokens of prompts out of pooling, is not "
+        "implemented, "
+        "and the texts have prompts: set it to true, to train a model that pools them, or leave out the "
+        "prompts, of the options and of config_sentence_transformers.json.",
+        path.string()));
+  }
 }
 
 /// The same texts behind the prompt.
@@ -69,12 +128,14 @@ lockstep::Column first_rows(const ArrowDataset& table, const std::string& name) 
 using NamedColumns = std::vector<std::pair<std::string, lockstep::Column>>;
 
 NamedColumns tokens_of(const ArrowDataset& table, const Names& names, const Options& options,
-                       const TextForm& form, const lockstep::DistributedContext& ranks) {
+                       const TextForm& form, const Prompts& prompts,
+                       const lockstep::DistributedContext& ranks) {
+  if (!prompts.empty()) check_pooling_of_prompts(options.model);
   const auto map = texts::map_options(ranks, options.cache_dir, !options.disable_tqdm);
   NamedColumns columns;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto text = prompted(ArrowDataset::from_columns({{kText, table.column(names[i])}}),
-                               i == 0 ? options.query_prompt : options.document_prompt, map);
+                               i == 0 ? prompts.query : prompts.document, map);
     const auto tokens = lockstep::tokenize(
         text, {.tokenizer = options.tokenizer, .column = kText, .max_length = form.max_length}, map);
     columns.emplace_back(ids_column(i), tokens.column("input_ids"));
@@ -105,13 +166,21 @@ Samples load_samples(const Options& options, const TextForm& form,
   Samples samples;
   const auto train = texts::read_table("--train-file", options.train_file, "auto");
   const auto names = text_columns_of(train, "--train-file", options);
-  samples.train = dataset_of(tokens_of(train, names, options, form, ranks), form, names.size());
+  const Prompts given{options.query_prompt, options.document_prompt};
+  samples.train = dataset_of(tokens_of(train, names, options, form, given, ranks), form, names.size());
   if (options.validation_file.empty()) return samples;
   const std::string flag = "--validation-file";
   const auto table = texts::read_table(flag, options.validation_file, "auto");
   const auto own = text_columns_of(table, flag, options);
-  auto columns = tokens_of(table, own, options, form, ranks);
   samples.has_scores = table.has_column(options.score_column);
+  const auto prompts = given.empty() ? prompts_of_folder(options.model, samples.has_scores) : given;
+  if (given.empty() && !prompts.empty()) {
+    samples.prompts = fmt::format(
+        "evaluation with the prompts of {}, as in sentence-transformers: '{}' for queries, '{}' for "
+        "documents; the training texts have none. --query-prompt and --document-prompt give them to both.",
+        options.model, prompts.query, prompts.document);
+  }
+  auto columns = tokens_of(table, own, options, form, prompts, ranks);
   samples.has_negatives = !samples.has_scores && own.size() > 2;
   if (samples.has_scores) {
     if (own.size() != 2)

@@ -27,6 +27,8 @@ struct Samples {
   bool has_scores = false;
   /// Whether its rows have a hard negative.
   bool has_negatives = false;
+  /// The prompts of its texts, if they are the folder's, for people.
+  std::string prompts;
 };
 
 /// How texts become tokens.
