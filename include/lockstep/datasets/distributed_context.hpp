@@ -10,7 +10,7 @@ class KeyValueStore;
 class ProcessGroup;
 struct World;
 
-/// The ranks that share work, and this rank. By default only this process.
+/// The ranks that share work, and this rank. By default only this process; so for one that replaces another.
 struct DistributedContext {
   int rank = 0;
   int size = 1;

@@ -14,11 +14,13 @@
 #include <thread>
 #include <utility>
 
+#include "core/elastic/recovery_messages.hpp"
 #include "core/json_text.hpp"
 #include "core/parallel_for.hpp"
 #include "datasets/cache/cache_folder.hpp"
 #include "datasets/distributed/cache_entry_writer.hpp"
 #include "datasets/distributed/shared_folder_group.hpp"
+#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/progress_bar.hpp"
 
@@ -350,7 +352,11 @@ void hold_entry(const fs::path& entry) {
 fs::path run_cached(const ShardedWork& work, const DistributedContext& ranks,
                     const CachedRunOptions& options) {
   WorkSession session(ranks, work.what, options.session);
-  return session.run([&] { return CachedRun(work, ranks, options, session).run(); });
+  CachedRunOptions how = options;
+  // What the ranks have computed anew is what a process that replaces one of them takes.
+  if (ranks.alone() && find_variable(process_environment(), elastic::kReplacesVariable))
+    how.load_from_cache = true;
+  return session.run([&] { return CachedRun(work, ranks, how, session).run(); });
 }
 
 }  // namespace lockstep

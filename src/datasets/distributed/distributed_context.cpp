@@ -1,6 +1,8 @@
 #include "lockstep/datasets/distributed_context.hpp"
 
 #include "coordination/launcher_store.hpp"
+#include "core/elastic/recovery_messages.hpp"
+#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/world.hpp"
 
@@ -10,6 +12,7 @@ DistributedContext distributed_context(const World& world) {
   DistributedContext ranks{
       .rank = world.rank, .size = world.world_size, .local_rank = world.local_rank, .node = world.group_rank};
   if (ranks.alone()) return ranks;
+  if (find_variable(process_environment(), elastic::kReplacesVariable)) return {.node = world.group_rank};
   if (!world.use_agent_store) {
     throw UsageError(
         "distributed_context: no launcher hosts this job's store (TORCHELASTIC_USE_AGENT_STORE). Start it "
