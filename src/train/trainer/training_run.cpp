@@ -206,12 +206,18 @@ void TrainingRun::run_epochs() {
   while (!impl_.control.should_training_stop && !is_at_limit()) run_epoch();
 }
 
+/// Tells the callbacks, unless they have heard of it.
+void TrainingRun::begin_epoch() {
+  const std::int64_t epoch = batches_->epoch();
+  if (epoch > begun_epoch_) call(&TrainerCallback::on_epoch_begin);
+  begun_epoch_ = std::max(begun_epoch_, epoch);
+}
+
 void TrainingRun::run_epoch() {
   const std::int64_t epoch = batches_->epoch();
   impl_.control.should_epoch_stop = false;
   in_epoch_ = true;
-  if (epoch > begun_epoch_) call(&TrainerCallback::on_epoch_begin);
-  begun_epoch_ = std::max(begun_epoch_, epoch);
+  begin_epoch();
   const bool from_start = batches_->position() == 0;
   bool is_empty = true;
   for (auto& batch : *batches_) {

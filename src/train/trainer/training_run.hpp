@@ -62,6 +62,7 @@ class TrainingRun final : train::ElasticPart {
   bool is_at_limit() const;
   void run_epochs();
   void run_epoch();
+  void begin_epoch();
   bool has_read_epoch() const;
   void end_epoch(std::int64_t epoch);
   void run_micro_batch(const Batch& batch);

@@ -69,13 +69,18 @@ void TrainingRun::go_on() {
   discard_window();
   metric_of_step_.reset();
   preempted_ = false;
-  if (std::exchange(is_new_process_, false)) {
+  const bool is_new = std::exchange(is_new_process_, false);
+  if (is_new) {
     const std::int64_t step = impl_.state.global_step;
     // What the lost process has written at this step is written again, except by an earlier run.
     const bool wrote = !committed_.begins || (step == 0 && impl_.args.eval_on_start);
     train::TrainingScope::drop_tracked_after(impl_.accelerator, wrote ? step - 1 : step);
     call(&TrainerCallback::on_train_begin);
   }
+  // What is left of a step belongs to an epoch that has begun.
+  if (in_epoch_ || impl_.state.unfinished_step) begin_epoch();
+  // The others have not heard of it.
+  if (is_new) impl_.control = committed_.control;
   if (is_elastic_) impl_.delivered.begin(impl_.state.global_step);
   if (committed_.begins) {
     between_steps([this] { finish_unfinished(); });
