@@ -26,7 +26,10 @@ void EpochReport::on_prepare(CallbackContext& event) {
   event.trainer.accelerator().register_for_checkpointing("tally", tally_);
 }
 
-void EpochReport::on_train_begin(CallbackContext& event) { end_when_done(event); }
+void EpochReport::on_train_begin(CallbackContext& event) {
+  tally_.begin_training();
+  end_when_done(event);
+}
 
 void EpochReport::on_epoch_begin(CallbackContext& event) {
   const auto& [args, state, control, trainer, values] = event;
@@ -40,7 +43,13 @@ void EpochReport::on_epoch_begin(CallbackContext& event) {
                    .enabled = !args.disable_tqdm});
 }
 
+void EpochReport::on_step_begin(CallbackContext& /*event*/) { tally_.begin_step(); }
+void EpochReport::on_pre_optimizer_step(CallbackContext& /*event*/) { tally_.share_step(); }
+void EpochReport::on_optimizer_step(CallbackContext& /*event*/) { tally_.keep_step(); }
+
 void EpochReport::on_step_end(CallbackContext& event) {
+  tally_.end_step(event.state.global_step);
+  if (!bar_) return;
   const bool is_last = event.state.epoch == std::floor(event.state.epoch);
   if ((bar_->count() + 1) % kStepsBetweenReadings == 0 || is_last) {
     const double loss = tally_.loss();
