@@ -60,7 +60,7 @@ void expect_same_training(const Words& flags, const ScratchFolder& expected) {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(folder.path()))
     names.insert(file.path().filename());
-  EXPECT_EQ(names, (std::set<std::string>{"model.safetensors", "runs"}));
+  EXPECT_EQ(names, (std::set<std::string>{"model.safetensors", "ranks", "runs"}));
 }
 
 TEST_F(TrainingInterop, TorchrunWithAStaticAddressTrainsTheSameModel) {
