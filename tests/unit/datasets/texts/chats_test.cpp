@@ -161,7 +161,7 @@ TEST_F(Chats, ShowNoArgumentsOfOtherRows) {
   const ordered_json all = {call_of({{"x", 1}}), call_of({{"y", "q"}}), call_of({{"x", "text"}}), with_tools};
   const auto chats = load_chats(file(all));
   EXPECT_EQ(chats.column<std::int64_t>("number")[3], 7);
-  EXPECT_NE(chats.features().to_json().find(R"("_type": "Json")"), std::string::npos);
+  EXPECT_EQ(chats.features()["messages"].json(), R"({"_type":"Json"})");
   const auto copy = model().parent_path() / "saved";
   chats.save_to_disk(copy);
   for (const auto& rows : {chats, load_chats(copy)}) {
@@ -180,8 +180,8 @@ TEST_F(Chats, ShowNoArgumentsOfOtherRows) {
 TEST_F(Chats, OfSeveralFilesAreOne) {
   auto one = call_of({{"x", 1}}), other = call_of({{"x", "text"}});
   other["number"] = 0.5;
-  const auto first = file({one});
-  file({other});
+  const auto first = file(ordered_json::array({one}));
+  file(ordered_json::array({other}));
   const auto rows = load_chats(first.parent_path() / "rows*.jsonl");
   EXPECT_EQ(rows.num_rows(), 2);
   EXPECT_EQ(rows.column<double>("number")[1], 0.5);
