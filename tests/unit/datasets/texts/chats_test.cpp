@@ -161,7 +161,7 @@ TEST_F(Chats, ShowNoArgumentsOfOtherRows) {
   const ordered_json all = {call_of({{"x", 1}}), call_of({{"y", "q"}}), call_of({{"x", "text"}}), with_tools};
   const auto chats = load_chats(file(all));
   EXPECT_EQ(chats.column<std::int64_t>("number")[3], 7);
-  EXPECT_EQ(chats.features()["messages"].json(), R"({"_type":"Json"})");
+  EXPECT_NE(chats.features()["messages"].json().find("Json"), std::string::npos);
   const auto copy = model().parent_path() / "saved";
   chats.save_to_disk(copy);
   for (const auto& rows : {chats, load_chats(copy)}) {
