@@ -199,6 +199,7 @@ TEST_F(InferenceTasks, FeatureExtractionPoolsAsASentenceEncoderSays) {
   auto tokens = nlohmann::json::parse(read_file(lower));
   tokens["normalizer"]["lowercase"] = false;
   write("sentences/tokenizer.json", tokens.dump());
+  write("sentences/tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer", "do_lower_case": false})");
   expect_refused("feature-extraction", {"--model", folder}, 1,
                  {"do_lower_case", "keeps capitals", "Lowercase"});
 }
