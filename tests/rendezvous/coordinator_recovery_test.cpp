@@ -186,6 +186,82 @@ TEST(CoordinatorRecovery, ARankThatHangsIsKilledInsteadOfTheJob) {
   EXPECT_EQ(job.got<ReplaceRank>(0).size(), 1U);
 }
 
+/// Reports that rank 0 stands still, for three seconds.
+void hang(TwoRanks& job, char state = 'S') {
+  for (int second = 0; second < 3; ++second) {
+    job.pass(std::chrono::seconds(1));
+    const std::chrono::seconds time(25 + second);
+    RankStatus stuck = still(0, Activity::working, time);
+    stuck.process_state = state;
+    job.receive(0, StatusReport{job.coordinator_round(), {stuck, still(1, Activity::waiting, time)}});
+  }
+}
+
+TEST(CoordinatorRecovery, AHungRankThatSigkillDoesNotEndEndsTheJob) {
+  CoordinatorOptions options = options_of(5);
+  options.heartbeat_timeout = std::chrono::seconds(20);
+  TwoRanks job(options);
+  hang(job, 'D');
+  ASSERT_EQ(job.got<KillRank>(0).size(), 1U) << job.words(0);
+  EXPECT_FALSE(job.got<KillRank>(0).back().stacks_first);
+  job.park({1, 0}, 2, 7);
+  job.pass(std::chrono::seconds(31));
+  ASSERT_EQ(job.got<StopRound>(0).size(), 1U) << job.words(0);
+  EXPECT_NE(job.words(0).find("rank 0 has not ended 30 s after SIGKILL"), std::string::npos) << job.words(0);
+  ProcessFailure failure;
+  failure.rank = 0;
+  job.receive(0, RoundEnded{.round = job.coordinator_round(), .ok = false, .failures = {failure}});
+  ASSERT_FALSE(job.got<Finish>(0).empty());
+  EXPECT_NE(job.words(0).find("it is waiting for a device or a file system"), std::string::npos)
+      << job.words(0);
+}
+
+TEST(CoordinatorRecovery, AHangWithoutARecoveryLeftEndsTheJobAsWithoutRecoveries) {
+  CoordinatorOptions options = options_of(1);
+  options.heartbeat_timeout = std::chrono::seconds(20);
+  TwoRanks job(options);
+  hang(job);
+  ASSERT_EQ(job.got<KillRank>(0).size(), 1U) << job.words(0);
+  EXPECT_TRUE(job.got<KillRank>(0).back().stacks_first);
+  job.rank_ends({0, 0}, SIGKILL);
+  job.park({1, 0}, 2, 7);
+  job.park({0, 1}, 2, std::nullopt);
+  job.pass(std::chrono::seconds(2));
+  job.receive(0, StatusReport{job.coordinator_round(),
+                              {still(0, Activity::working, {}), still(1, Activity::waiting, {})}});
+  hang(job);
+  EXPECT_EQ(job.got<KillRank>(0).size(), 1U) << job.words(0);
+  ASSERT_EQ(job.got<HangFound>(0).size(), 1U);
+  EXPECT_TRUE(job.got<HangFound>(0).back().ends_job);
+}
+
+TEST(CoordinatorRecovery, SparesEndWithTheTraining) {
+  TwoRanks job(options_with_spares());
+  for (const int rank : {0, 1})
+    job.report({.what = RankReport::What::finished, .process = {rank}, .generation = 1});
+  EXPECT_EQ(job.key(elastic::end_key(1)), elastic::kMayLeave);
+  ASSERT_EQ(job.got<KillRank>(0).size(), 2U);
+  EXPECT_EQ(job.got<KillRank>(0).back().process, 1);
+}
+
+TEST(CoordinatorRecovery, AnotherProgramInANewProcessEndsTheJobWithThatReason) {
+  TwoRanks job(options_of(5), false);
+  for (const int rank : {0, 1})
+    job.report({.what = RankReport::What::begun,
+                .process = {rank},
+                .program = R"({"arguments":["a"],"files":{"/b":"inode 2"}})"});
+  job.rank_ends({1, 0}, SIGKILL);
+  job.park({0, 0}, 2, 7);
+  job.report({.what = RankReport::What::parked,
+              .process = {1, 1},
+              .generation = 2,
+              .program = R"({"arguments":["a"],"files":{"/b":"inode 4"}})"});
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+  EXPECT_NE(job.words(0).find("the ranks are not recovered: rank 1 (process 2) is not the program"),
+            std::string::npos)
+      << job.words(0);
+}
+
 TEST(CoordinatorRecovery, ARankThatEndsWithSuccessInItsTrainingIsLost) {
   TwoRanks job(options_of(1));
   job.rank_ends({0, 0}, 0);
