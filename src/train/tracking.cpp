@@ -3,9 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <span>
+#include <utility>
+
+#include "comm/planner_link.hpp"
 
 namespace lockstep {
 
@@ -17,7 +21,22 @@ struct Tracking::State {
     trackers->add(std::move(tracker));
   }
 
+  /// Opens them now. In a process that replaces a lost one, when the training gives it its state: until then
+  /// the lost one may live, beside its spare, and write its files; after that they continue after that step.
+  void open(TrackerOptions options, const std::function<void(std::unique_ptr<Trackers>)>& begin) {
+    if (!waits_for_state) return begin(std::make_unique<Trackers>(options));
+    options.resume_at.reset();
+    waiting.emplace_back([options, begin] { begin(std::make_unique<Trackers>(options)); });
+  }
+
+  void open_waiting() {
+    waits_for_state = false;
+    for (const auto& open : std::exchange(waiting, {})) open();
+  }
+
   bool writes;
+  bool waits_for_state = writes && comm::replacement_of_this_process().has_value();
+  std::vector<std::function<void()>> waiting;
   std::unique_ptr<Trackers> trackers = std::make_unique<Trackers>();
   std::optional<std::int64_t> resumed_at;
   /// The number of the training whose trackers are open, 0 if none are; and its trackers, if this process
@@ -62,10 +81,12 @@ Tracking::Tracking(bool writes) : state_(std::make_shared<State>(writes)) {}
 void Tracking::init_trackers(const TrackerOptions& options, const HyperParameters& parameters,
                              const std::vector<std::string>& metrics) {
   if (!state_->writes) return;
-  auto opened = std::make_unique<Trackers>(options);
-  auto* const trackers = opened.get();
-  state_->add(std::move(opened));
-  if (!parameters.empty() || !metrics.empty()) trackers->log_hyperparameters(parameters, metrics);
+  State* const state = state_.get();
+  state->open(options, [=](std::unique_ptr<Trackers> opened) {
+    auto* const trackers = opened.get();
+    state->add(std::move(opened));
+    if (!parameters.empty() || !metrics.empty()) trackers->log_hyperparameters(parameters, metrics);
+  });
 }
 
 std::shared_ptr<RunTrackers> Tracking::init_run_trackers(const TrackerOptions& options,
@@ -74,14 +95,17 @@ std::shared_ptr<RunTrackers> Tracking::init_run_trackers(const TrackerOptions& o
   const auto resumed_at = state_->resumed_at;
   if (state_->run != 0) state_->close_run();
   state_->resumed_at = resumed_at;
-  if (state_->writes) {
-    auto opened = std::make_unique<Trackers>(options);
-    auto* const trackers = opened.get();
-    state_->add(std::move(opened));
-    state_->of_run = trackers;
-    if (!parameters.empty()) trackers->log_hyperparameters(parameters, {});
-  }
   state_->run = ++state_->runs;
+  if (state_->writes) {
+    State* const state = state_.get();
+    state->open(options, [=, run = state->run](std::unique_ptr<Trackers> opened) {
+      if (state->run != run) return;
+      auto* const trackers = opened.get();
+      state->add(std::move(opened));
+      state->of_run = trackers;
+      if (!parameters.empty()) trackers->log_hyperparameters(parameters, {});
+    });
+  }
   return std::shared_ptr<RunTrackers>(
       new RunTrackers(std::make_unique<RunTrackers::Impl>(RunTrackers::Impl{state_, state_->run})));
 }
@@ -109,12 +133,14 @@ void Tracking::end_training() {
   state_->of_run = nullptr;
   state_->trackers->finish();
   state_->trackers = std::make_unique<Trackers>();
+  state_->waiting.clear();
   state_->resumed_at.reset();
 }
 
 void Tracking::trackers_resume_at(std::int64_t step) {
   state_->resumed_at = step;
   state_->trackers->resume_at(step);
+  state_->open_waiting();
 }
 
 }  // namespace lockstep

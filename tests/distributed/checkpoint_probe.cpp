@@ -79,6 +79,8 @@ struct Options {
   /// What the program does wrong around run_elastic(): "collective" in its set-up; "objects", of which a new
   /// process makes more; "swallow" of the exception in the body, which goes on. For Trainer: ProbeTraining.
   std::string misuse;
+  /// The losses are also logged to a table, OUT/runs/metrics.csv, which is opened in the set-up.
+  bool track = false;
   bool asynchronous = false;
   /// Seconds until an operation that a rank does not join has failed.
   std::int64_t timeout = 40;
@@ -106,6 +108,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("seed", &Options::seed, "Of the kills.")
           .add("kill-rank", &Options::kill_rank, "Killed in the first attempt.")
           .add("kill-step", &Options::kill_step, "In the backward of this step.")
+          .add("track", &Options::track, "Log to a table.")
           .add("asynchronous", &Options::asynchronous, "As CheckpointOptions.")
           .add("backend", &Options::backend, "As AcceleratorOptions.")
           .add("losses", &Options::losses, "Ranks that are lost.")
@@ -256,6 +259,7 @@ int run(const Options& options) {
   if (options.misuse == "objects" && lost_ranks.any_is_lost())
     more.emplace(accelerator, lockstep::CheckpointOptions{.folder = ""});
   write_pid(options.out + "/pid." + std::to_string(rank));
+  if (options.track) accelerator.init_trackers({.log_with = {"csv"}, .folder = options.out + "/runs"});
   Losses losses(options.out, "losses", rank), evaluations(options.out, "evaluations", rank);
   const bool is_killed = plan_kill(accelerator, options);
   const auto is_last = [&] { return options.steps > 0 && checkpoints.step() >= options.steps; };
@@ -279,6 +283,7 @@ int run(const Options& options) {
         opt.step();
         scheduler.step();
         losses.write(checkpoints.step(), loss);
+        if (options.track) accelerator.log({{"loss", loss.item<double>()}}, checkpoints.step() + 1);
         std::this_thread::sleep_for(milliseconds(options.step_time));
         ++steps_done;
         obey_files(options, rank);

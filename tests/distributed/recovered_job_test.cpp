@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -119,6 +121,36 @@ TEST_P(ASpareTakesALostRanksPlace, AndTheOthersKeepTheirProcessesAndAllBits) {
   EXPECT_GE(processes[0] + processes[1], 5U + 1U) << job.err;
   EXPECT_LE(processes[0] + processes[1], 5U + 2U) << job.err;
   EXPECT_EQ(count_files(folder / "checkpoints", ".tmp"), 0U);
+}
+
+/// The set-up of rank 0's spares opens the trackers beside rank 0, which goes on writing.
+TEST(ASpareOfRank0, LeavesTheTableOfTheLiveRankAlone) {
+  const TemporaryFolder folder;
+  const Finished job = run_in(folder, 2,
+                              {"--losses", "2", "--ways", "k", "--lost-rank", "0", "--losses-until", "90",
+                               "--step-time", "60", "--track", "true"},
+                              kRecover + Words{"--spares", "1"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), 2) << job.err;
+  std::ifstream file(folder / "out" / "runs" / "metrics.csv");
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line, "step,time,loss");
+  // A rank that is lost after the others have got its gradients has not written its step.
+  int before = 0, missing = 0;
+  while (std::getline(file, line)) {
+    int step = 0, end = 0;
+    double time = 0, loss = 0;
+    ASSERT_EQ(std::sscanf(line.c_str(), "%d,%lf,%lf%n", &step, &time, &loss, &end), 3) << line;
+    ASSERT_EQ(static_cast<std::size_t>(end), line.size()) << line;
+    ASSERT_GT(step, before) << line;
+    missing += step - before - 1;
+    before = step;
+    const double wanted = std::strtod(undisturbed(2).losses.at(0).at(step - 1).c_str(), nullptr);
+    EXPECT_NEAR(loss, wanted, 1e-6 * wanted) << line;
+  }
+  EXPECT_EQ(before, 100);
+  EXPECT_LE(missing, 2);
 }
 
 /// What a new process cannot do in its set-up is found when the job begins, not at its first loss.
