@@ -146,6 +146,49 @@ TEST_F(Sft, TrainsTheAdapterOfAQuantizedModel) {
   trained("further", Words{"--adapter", file("two")}, 1);
 }
 
+/// The tokens that align_special_tokens of transformers 5.24 gives these configurations for this tokenizer,
+/// whose <s> is 0, <pad> 1 and </s> 2.
+TEST_F(Sft, GivesTheModelTheSpecialTokensOfItsTokenizer) {
+  const auto cases = nlohmann::ordered_json::parse(R"([
+    {"config": [4, 0, 1], "generation": null, "config_after": [2, 0, 1], "generation_after": [[2, 4], 0, 1]},
+    {"config": [[4, 3], 0, 1], "generation": [[4, 3], 0, 1],
+     "config_after": [[2, 4, 3], 0, 1], "generation_after": [[2, 4, 3], 0, 1]},
+    {"config": [4, 3, null], "generation": [[3, 2], 3, null],
+     "config_after": [2, 0, 1], "generation_after": [[2, 3], 0, 1]},
+    {"config": [2, 0, 1], "generation": [null, 0, 1],
+     "config_after": [2, 0, 1], "generation_after": [[2], 0, 1]},
+    {"config": [2, 0, 1], "generation": [2, 0, 1],
+     "config_after": [2, 0, 1], "generation_after": [2, 0, 1]}])");
+  const auto tokens_in = [](const std::string& path) {
+    const auto fields = nlohmann::ordered_json::parse(launch::read_file(path));
+    auto tokens = nlohmann::ordered_json::array();
+    for (const char* name : {"eos_token_id", "bos_token_id", "pad_token_id"})
+      tokens.push_back(fields.value(name, nlohmann::ordered_json()));
+    return tokens;
+  };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.dump());
+    const auto fields_of = [](const nlohmann::ordered_json& tokens) {
+      return nlohmann::ordered_json{
+          {"eos_token_id", tokens[0]}, {"bos_token_id", tokens[1]}, {"pad_token_id", tokens[2]}};
+    };
+    const auto before = fields_of(each["config"]);
+    for (const auto& [name, value] : before.items()) set_in_config(name, value);
+    fs::remove(file("model/generation_config.json"));
+    if (!each["generation"].is_null())
+      write("model/generation_config.json", fields_of(each["generation"]).dump());
+    fs::remove_all(file("out"));
+    const Finished job =
+        run_alone(words("--max-steps 1 --save-strategy no") + Words{"--output-dir", file("out")});
+    ASSERT_EQ(job.status, 0) << job.err;
+    EXPECT_EQ(tokens_in(file("out/config.json")), each["config_after"]);
+    EXPECT_EQ(tokens_in(file("out/generation_config.json")), each["generation_after"]);
+    const bool changes =
+        each["config"] != each["config_after"] || each["generation"] != each["generation_after"];
+    EXPECT_EQ(count_lines_with(job.out, "the tokenizer's special tokens"), changes ? 1 : 0) << job.out;
+  }
+}
+
 TEST_F(Sft, TakesAnotherTokenForTheEndOfTexts) {
   const auto flags = words("--max-steps 1 --save-strategy no --eos-token") + Words{"<unk>"};
   const Finished job = run_alone(flags + Words{"--output-dir", file("out")});
