@@ -60,7 +60,7 @@ TEST(FullyShard, AnInfiniteGradientIsClippedAsWithDistributedDataParallel) {
       EXPECT_TRUE(std::isinf(model.clip_grad_norm_(limit).item<double>()));
       for (std::size_t i = 0; i < one->parameters().size(); ++i) {
         const at::Tensor expected = one->parameters()[i].grad();
-        const at::Tensor& part = other->parameters()[i];
+        const at::Tensor part = other->parameters()[i];
         const at::Tensor found = model.gather_full(part, part.grad());
         EXPECT_TRUE(found.equal(expected) ||
                     (i == 0 && expected.isnan().all().item<bool>() && found.isnan().all().item<bool>()))
