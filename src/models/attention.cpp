@@ -92,9 +92,7 @@ AttentionMask causal_attention(const at::Tensor& position_ids, const at::Tensor&
 AttentionMask full_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
                              const at::Tensor& weight, const AttentionHeads& heads) {
   if (attention_mask.defined()) {
-    const at::Tensor same =
-        position_ids.defined() ? same_text_without_padding(position_ids, attention_mask) : at::Tensor();
-    if (same.defined()) return {.mask = same};
+    // As in transformers, where the positions of such rows choose embeddings alone.
     auto texts = unpadded_texts(attention_mask, weight, heads);
     if (texts) return {.texts = std::move(texts)};
     return {.mask = padding_mask(attention_mask)};

@@ -49,7 +49,7 @@ AttentionMask causal_mask_of_texts(const at::Tensor& position_ids);
 /// dtype.
 AttentionMask causal_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
                                const at::Tensor& weight, const AttentionHeads& heads);
-/// The same in both directions.
+/// The same in both directions, but with an `attention_mask` the positions part no texts, as in transformers.
 AttentionMask full_attention(const at::Tensor& position_ids, const at::Tensor& attention_mask,
                              const at::Tensor& weight, const AttentionHeads& heads);
 
