@@ -53,6 +53,11 @@ TEST_F(Sft, HasTheLossesOfTrl) {
   expect_losses_of_trl("assistant_only", "--assistant-only-loss");
 }
 
+TEST_F(Sft, HasTheLearningRateOfTrl) {
+  const Finished help = run_alone({LOCKSTEP_SFT, "--help"});
+  EXPECT_TRUE(contains_all(help.out, {"default: 2e-05]"})) << help.out;
+}
+
 TEST_F(Sft, PacksOnTwoRanksAndWritesAModelThatCanBeUsedAgain) {
   const auto flags = words(
       "--packing --assistant-only-loss --max-steps 2 --save-strategy no --per-device-train-batch-size 2");

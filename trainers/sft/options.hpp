@@ -11,6 +11,9 @@
 
 /// Options beside the training arguments; `--help` shows the same. They have the names of trl's SFTConfig.
 struct Options : lockstep::TrainingArguments, texts::AdapterOptions {
+  /// trl's: a model that was trained before is to move little.
+  Options() { learning_rate = 2e-5; }
+
   std::string model;
   std::string tokenizer;
   std::string chat_template_path;
