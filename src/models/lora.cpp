@@ -123,7 +123,16 @@ std::string last_parts(const std::vector<NamedModule>& modules) {
                       : "adapters are for layers of lockstep/models (Linear, Conv1D, Embedding)"));
 }
 
-std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules, LoraConfig& config) {
+/// Whether it is one of these modules, or a part of one.
+bool is_in(const std::vector<NamedModule>& modules, const std::string& name) {
+  return std::any_of(modules.begin(), modules.end(), [&](const NamedModule& entry) {
+    return name == entry.name || name.starts_with(entry.name + ".");
+  });
+}
+
+/// `saved`: the modules that are trained whole.
+std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules,
+                                    const std::vector<NamedModule>& saved, LoraConfig& config) {
   std::vector<NamedModule> found;
   if (config.target_modules.is_all_linear()) {
     LoraConfig others = config;
@@ -133,7 +142,8 @@ std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules, Lor
     for (const auto& entry : modules) {
       const bool is_layer = is_linear_layer(entry.module);
       const bool is_linear = is_layer || entry.module->as<torch::nn::LinearImpl>() != nullptr;
-      if (!is_linear || is_head(entry.name) || rules.exclude(entry.name)) continue;
+      if (!is_linear || is_head(entry.name) || is_in(saved, entry.name) || rules.exclude(entry.name))
+        continue;
       if (!is_layer) refuse(entry);
       names.push_back(entry.name);
     }
@@ -142,6 +152,12 @@ std::vector<NamedModule> targets_of(const std::vector<NamedModule>& modules, Lor
   const LoraTargets rules(config);
   for (const auto& entry : modules) {
     if (!rules.contain(entry.name)) continue;
+    if (is_in(saved, entry.name)) {
+      throw UsageError(fmt::format(
+          "add_lora: '{}' is in target_modules, and is trained whole by modules_to_save ({}), which "
+          "are ends of names: leave it out of one of them, or name it in exclude_modules",
+          entry.name, fmt::join(config.modules_to_save, ", ")));
+    }
     if (lora_layer(entry.module) == nullptr) refuse(entry);
     found.push_back(entry);
   }
@@ -255,8 +271,8 @@ std::shared_ptr<const LoraConfig> add_lora(Module& module, LoraConfig given) {
     throw UsageError("add_lora: the model has an adapter already: merge_lora() joins it with the weights");
   LoraConfig config = completed(std::move(given), dynamic_cast<PreTrainedModelImpl*>(&module));
   const auto modules = modules_in(module);
-  const auto targets = targets_of(modules, config);
   const auto saved = saved_modules(modules, config);
+  const auto targets = targets_of(modules, saved, config);
   config.fan_in_fan_out = std::any_of(targets.begin(), targets.end(), [](const NamedModule& entry) {
     return is_linear_layer(entry.module) && lora_layer(entry.module)->has_turned_weight();
   });

@@ -60,6 +60,13 @@ at::Tensor own_tensor(torch::nn::Module& module, const std::string& name) {
   return model != nullptr && name == "lm_head.weight" ? model->head().weight : at::Tensor();
 }
 
+/// As far as the shorter of their dtypes tells: a file of bfloat16 beside a model in float32, or the other
+/// way.
+bool have_same_values(const at::Tensor& one, const at::Tensor& other) {
+  const auto dtype = one.element_size() < other.element_size() ? one.scalar_type() : other.scalar_type();
+  return at::equal(one.to(dtype), other.to(dtype));
+}
+
 /// Names in the file of weights that the model has itself, of embeddings and heads: PEFT writes them beside
 /// the adapter if it is asked to (save_embedding_layers), and after resize_token_embeddings(). Other values
 /// would be lost when the adapter is saved again.
@@ -73,8 +80,7 @@ std::vector<std::string> own_weights_in(const fs::path& file, torch::nn::Module&
     if (known.contains(name) || !name.starts_with(kAdapterPrefix)) continue;
     const at::Tensor own = own_tensor(module, name.substr(std::string(kAdapterPrefix).size()));
     if (!own.defined()) continue;
-    if (own.sizes() != form.sizes() ||
-        !at::equal(source.get_tensor(name).to(own.scalar_type()), own.detach().cpu())) {
+    if (own.sizes() != form.sizes() || !have_same_values(source.get_tensor(name), own.detach().cpu())) {
       throw DataError(fmt::format(
           "{}: '{}' {} are weights of the model itself, which are {} and not the same here: PEFT writes them "
           "for embeddings that were resized or trained. Let PEFT make one model of both "

@@ -11,6 +11,7 @@
 #include "lockstep/train/accelerator.hpp"
 #include "train/accelerator_state.hpp"
 #include "train/accumulation_window.hpp"
+#include "train/adapter_meaning.hpp"
 #include "train/elastic/step_seed.hpp"
 #include "train/model_content.hpp"
 #include "train/training_scope.hpp"
@@ -104,6 +105,8 @@ void Accelerator::load_file_of_model(const SavedForm& model, const std::filesyst
   const auto& loaded = is_adapter ? adapter->tensors : state;
   TensorSource content;
   on_main_process([&] {
+    if (const auto config = train::adapter_config_beside(path); adapter && !config.empty())
+      train::check_same_adapter(config, adapter->config);
     const bool is_folder = is_adapter && fs::is_directory(path);
     content = train::open_state(models, is_folder ? path / parallel::kAdapterFile : path, loaded);
   });

@@ -4,17 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
-#include "core/json_text.hpp"
+#include "core/checksum.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "parallel/module_agreement.hpp"
+#include "train/adapter_meaning.hpp"
 #include "train/model_content.hpp"
 
 namespace lockstep::train {
@@ -71,25 +69,6 @@ void compare_frozen(const fs::path& checkpoint, const FrozenWeights& saved, cons
                   checkpoint.string(), describe_frozen(saved), describe_frozen(own)));
 }
 
-/// Fields of an adapter's configuration without which its matrices mean something else.
-constexpr std::array kMeaningOfMatrices = {
-    "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out"};
-
-void compare_adapters(const fs::path& file, const std::string& own) {
-  std::ifstream stream(file, std::ios::binary);
-  const auto saved = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  const auto ours = nlohmann::json::parse(own, nullptr, /*allow_exceptions=*/false);
-  if (!saved.is_object() || !ours.is_object()) return;
-  for (const char* field : kMeaningOfMatrices) {
-    const auto before = saved.value(field, nlohmann::json()), now = ours.value(field, nlohmann::json());
-    if (before == now) continue;
-    throw DataError(fmt::format(
-        "'{}' has '{}': {}, and the program's adapter {}, with which the saved matrices mean something else. "
-        "Give the training the same, or a folder of its own",
-        file.string(), field, json_text(before), json_text(now)));
-  }
-}
-
 TensorMap by_name(const std::vector<NamedTensor>& tensors) {
   TensorMap result;
   for (const auto& entry : tensors) result.emplace(entry.name, entry.tensor.detach());
@@ -125,8 +104,8 @@ std::vector<NamedTensor> ModelsPart::parameter_names() const {
 
 ModelsPart::Content ModelsPart::content_to_save(std::size_t model, const GatherOptions& options) {
   const auto& [contents, wrapped, owner, frozen] = models_[model];
-  Content content{.tensors = contents.state(), .config = {}};
   const auto adapter = contents.adapter();
+  Content content{.tensors = contents.state(), .config = adapter ? adapter->config : std::string()};
   if (!options.trained_only.value_or(adapter.has_value())) return content;
   const auto untouched = frozen->untouched(contents.parameters(), options.group);
   FrozenWeights& left_out = frozen_.emplace_back(frozen->digest(untouched, options.group));
@@ -136,7 +115,6 @@ ModelsPart::Content ModelsPart::content_to_save(std::size_t model, const GatherO
   left_out.base = adapter->base;
   content.tensors = by_adapter_names(std::move(content.tensors), *adapter);
   content.is_adapter = true;
-  content.config = adapter->config;
   return content;
 }
 
@@ -177,7 +155,7 @@ void ModelsPart::write(CheckpointFiles& files) const {
     files.add_tensors(file_of(i, content.is_adapter), [&content](const fs::path& path, const GetTensor& get) {
       return get ? write_model_file(path, content.tensors, get) : write_model_file(path, content.tensors);
     });
-    if (content.is_adapter) {
+    if (!content.config.empty()) {
       files.add(adapter_config_file(numbers_[i]),
                 [&content](const fs::path& path) { return write_atomically(path, content.config); });
     }
@@ -195,12 +173,21 @@ void ModelsPart::prepare_reading(const Accelerator& accelerator, const Checkpoin
     const auto& [contents, wrapped, owner, frozen] = models_[i];
     wanted_.push_back(contents.state());
     auto& lacking = lacking_.emplace_back();
+    const auto adapter = contents.adapter();
+    if (adapter) {
+      accelerator.on_main_process([&] {
+        const auto file = checkpoint.path / find_file(checkpoint, numbers_[i]);
+        const auto config = checkpoint.path / adapter_config_file(numbers_[i]);
+        // Whole checkpoints of earlier versions have none.
+        if (file.filename() == adapter_file(numbers_[i]) || fs::exists(config))
+          check_same_adapter(config, adapter->config);
+      });
+    }
     const auto& saved = checkpoint.info.frozen;
     const bool is_partial = std::any_of(saved.begin(), saved.end(), [&](const FrozenWeights& each) {
       return each.model == static_cast<std::int64_t>(numbers_[i]);
     });
     if (!is_partial) continue;
-    const auto adapter = contents.adapter();
     const auto parameters = parallel::without_repeats(contents.parameters());
     // Which of them the file lacks, and whether its names are an adapter's: '1' and '0'.
     std::string found;
@@ -213,7 +200,6 @@ void ModelsPart::prepare_reading(const Accelerator& accelerator, const Checkpoin
             "prepare()",
             file.string()));
       }
-      if (is_adapter) compare_adapters(checkpoint.path / adapter_config_file(numbers_[i]), adapter->config);
       const auto in_file = open_model_file(file).forms;
       const auto by_name = is_adapter ? by_adapter_names(parameters, *adapter) : parameters;
       found += is_adapter ? '1' : '0';

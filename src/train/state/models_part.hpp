@@ -61,7 +61,7 @@ class ModelsPart : public CheckpointPart {
   struct Content {
     std::vector<NamedTensor> tensors;
     bool is_adapter = false;
-    /// That of the adapter, if there is one.
+    /// That of the model's adapter, if it has one; also beside a whole model.
     std::string config;
   };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "lockstep/models/encoder.hpp"
 #include "lockstep/models/lora.hpp"
 #include "lockstep/parallel/unit.hpp"
+#include "lockstep/train/accelerator.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
 #include "unit/models/golden_models.hpp"
@@ -49,6 +51,9 @@ TEST(PublishedAdapters, MayRepeatWeightsOfTheModelAndHaveNoOthers) {
   load_adapter(same, folder.path());
   const at::Tensor tokens = ids(2, 8, 37);
   EXPECT_TRUE(at::equal(same(tokens), model(tokens)));
+  // Beside a base of another dtype.
+  write(words.to(at::kBFloat16));
+  EXPECT_NO_THROW(load_adapter(decoder_with_weights(), folder.path()));
   auto other = decoder_with_weights();
   write(words + 1);
   EXPECT_THROWS(load_adapter(other, folder.path()), DataError, "lm_head.weight", "merge_and_unload");
@@ -58,6 +63,55 @@ TEST(PublishedAdapters, MayRepeatWeightsOfTheModelAndHaveNoOthers) {
   tensors["base_model.model.nothing.weight"] = words;
   write(words);
   EXPECT_THROWS(load_adapter(other, folder.path()), DataError, "nothing.weight", "not part of the model");
+}
+
+DecoderForCausalLM adapted_with(LoraConfig config) {
+  auto model = decoder_with_weights();
+  config.r = 2;
+  config.target_modules = {"q_proj"};
+  add_lora(model, std::move(config));
+  return model;
+}
+
+/// With another lora_alpha, the same matrices are another model: in checkpoints of the adapter, in whole
+/// ones, and in saved models.
+TEST(SavedAdapters, HaveTheMeaningOfTheProgramsOwn) {
+  const testing::TemporaryFolder folder;
+  Accelerator accelerator(World::single(), {.device = "cpu"});
+  {
+    auto adapted = adapted_with({.lora_alpha = 4});
+    auto model = accelerator.prepare(adapted);
+    accelerator.save_state(folder / "whole", {}, {.trained_only = false});
+    accelerator.save_state(folder / "part");
+    accelerator.save_model(model, folder / "model");
+    for (const char* saved : {"whole", "part", "model"}) {
+      EXPECT_TRUE(std::filesystem::exists(folder / saved / kAdapterConfigFileName)) << saved;
+      EXPECT_EQ(std::filesystem::exists(folder / saved / "model.safetensors"), saved == std::string("whole"));
+    }
+    for (const char* saved : {"whole", "part"}) EXPECT_NO_THROW(accelerator.load_state(folder / saved));
+    for (const char* saved : {"whole", "whole/model.safetensors", "model"})
+      EXPECT_NO_THROW(accelerator.load_model(model, folder / saved));
+    accelerator.free_memory();
+  }
+  for (const auto& [config, field] : std::vector<std::pair<LoraConfig, std::string>>{
+           {{.lora_alpha = 8}, "'lora_alpha': 4"},
+           {{.lora_alpha = 4, .alpha_pattern = {{"q_proj", 2}}}, "'alpha_pattern': {}"},
+           {{.lora_alpha = 4, .use_rslora = true}, "'use_rslora': false"}}) {
+    auto adapted = adapted_with(config);
+    auto model = accelerator.prepare(adapted);
+    for (const char* saved : {"whole", "part"})
+      EXPECT_THROWS(accelerator.load_state(folder / saved), DataError, saved, field, "something else");
+    for (const char* saved : {"whole", "whole/model.safetensors", "model", "model/adapter_model.safetensors"})
+      EXPECT_THROWS(accelerator.load_model(model, folder / saved), DataError, field, "something else");
+    accelerator.free_memory();
+  }
+  auto adapted = adapted_with({.lora_alpha = 4});
+  auto model = accelerator.prepare(adapted);
+  // As PEFT wrote them before it had patterns.
+  testing::write_bytes(folder / "model/adapter_config.json", R"({"r": 2, "lora_alpha": 4.0})");
+  EXPECT_NO_THROW(accelerator.load_model(model, folder / "model"));
+  testing::write_bytes(folder / "model/adapter_config.json", R"({"r": 2, )");
+  EXPECT_THROWS(accelerator.load_model(model, folder / "model"), DataError, "adapter_config.json", "JSON");
 }
 
 /// Checkpointed layers whose inputs need no gradient (huggingface/peft 1142): each matrix is trained all the
@@ -82,15 +136,19 @@ TEST(AdaptersOfCheckpointedLayers, HaveTheGradientsOfOthers) {
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(plain[i], recomputed[i])) << i;
 }
 
-/// PEFT compares the ends of names: of DistilBERT, both new layers are trained and saved.
-TEST(PublishedAdapters, TrainAllLayersOfANewClassifier) {
+EncoderForSequenceClassification distilbert_classifier() {
   EncoderConfig config = EncoderConfig::of("distilbert");
   config.vocab_size = 37;
   config.hidden_size = 12;
   config.num_hidden_layers = config.num_attention_heads = 2;
   config.intermediate_size = 20;
   config.max_position_embeddings = 16;
-  EncoderForSequenceClassification model(config);
+  return EncoderForSequenceClassification(config);
+}
+
+/// PEFT compares the ends of names: of DistilBERT, both new layers are trained and saved.
+TEST(PublishedAdapters, TrainAllLayersOfANewClassifier) {
+  auto model = distilbert_classifier();
   add_lora(model, {.r = 2, .target_modules = {"q_lin"}});
   std::set<std::string> saved;
   for (const auto& entry : adapter_state(*model)) saved.insert(entry.name);
@@ -101,6 +159,20 @@ TEST(PublishedAdapters, TrainAllLayersOfANewClassifier) {
     }
   }
   EXPECT_EQ(saved.size(), 4U + 4U);
+}
+
+/// A layer that is trained whole has no adapter beside; PEFT stops with a TypeError.
+TEST(PublishedAdapters, GiveNoAdapterToLayersThatAreTrainedWhole) {
+  auto model = distilbert_classifier();
+  EXPECT_THROWS(add_lora(model, {.r = 2, .target_modules = {"q_lin", "pre_classifier"}}), UsageError,
+                "'pre_classifier'", "modules_to_save", "exclude_modules");
+  EXPECT_EQ(lora_of(model), nullptr);
+  const auto config = add_lora(model, {.r = 2, .target_modules = "all-linear"});
+  EXPECT_EQ(config->target_modules.names().size(), 2U * 6U);
+  for (const auto& entry : adapter_state(*model)) {
+    const bool is_new = entry.name.find("classifier") != std::string::npos;
+    EXPECT_EQ(entry.name.find("lora_") == std::string::npos, is_new) << entry.name;
+  }
 }
 
 }  // namespace
