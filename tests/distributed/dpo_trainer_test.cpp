@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/runtime/program.hpp"
+#include "lost_rank.hpp"
 #include "support/tiny_models.hpp"
 #include "text_trainer.hpp"
 
@@ -114,6 +115,33 @@ TEST_F(Dpo, TrainsAnAdapterOnTwoRanksAndResumesIt) {
   EXPECT_EQ(count_lines_with(resumed.out + resumed.err, "checkpoint-3"), 1) << resumed.out << resumed.err;
   EXPECT_EQ(logged(file("adapter/checkpoint-6"), "loss"), losses);
   EXPECT_TRUE(read_file(file("adapter/adapter_model.safetensors")) == saved);
+}
+
+/// A lost rank takes nothing of the logged rewards along, and its successor finds the reference's values.
+TEST_F(Dpo, LosesRanksAndLogsTheSameRewards) {
+  const auto start = [&](const std::string& name) {
+    return start_job(words("--max-steps 90 --save-steps 90 --logging-steps 3 --report-to jsonl "
+                           "--precompute-ref-log-probs --per-device-train-batch-size 2") +
+                         Words{"--output-dir", file(name)},
+                     2, {"--max-recoveries", "4"});
+  };
+  const Finished whole = start("whole")->wait();
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const auto job = start("lost");
+  const auto has_logged = [&](std::size_t lines) {
+    return [&, lines] { return lines_of(read_file(file("lost/runs/metrics.jsonl"))).size() > lines; };
+  };
+  kill_rank(1, file("lost"), has_logged(3));
+  kill_rank(0, file("lost"), has_logged(12));
+  const Finished lost = job->wait();
+  ASSERT_EQ(lost.status, 0) << lost.err;
+  EXPECT_EQ(count_lines_with(lost.err, "all ranks are there again after"), 2) << lost.err;
+  for (const char* name : {"loss", "rewards/chosen", "rewards/rejected", "rewards/accuracies",
+                           "rewards/margins", "logps/chosen"}) {
+    EXPECT_EQ(logged(file("lost/checkpoint-90"), name).size(), 30U) << name;
+    EXPECT_EQ(logged(file("lost/checkpoint-90"), name), logged(file("whole/checkpoint-90"), name)) << name;
+  }
+  EXPECT_TRUE(read_file(file("whole/model.safetensors")) == read_file(file("lost/model.safetensors")));
 }
 
 /// QLoRA: the reference is the quantized model without the adapter, precomputed or not.

@@ -1,5 +1,6 @@
 // The trainer on images: supported folders, models, augmentation, and errors.
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "job.hpp"
+#include "lost_rank.hpp"
 #include "support/tiny_models.hpp"
 
 namespace lockstep::testing {
@@ -168,6 +170,36 @@ TEST_F(Cifar, AKilledTrainingResumesAsIfUninterrupted) {
   const Finished others = start_alone(resumable + Words{"--epochs", "3"})->wait();
   EXPECT_EQ(others.status, 2) << others.out;
   EXPECT_TRUE(contains_all(others.err, {"data set", "200 images", "pixels"}));
+}
+
+/// A lost rank takes nothing of the epoch's loss and accuracy along, nor does one that prints them.
+TEST_F(Cifar, LosesRanksAndPrintsTheSameEpochs) {
+  write_cifar(400);
+  const auto start = [&](const std::string& name) {
+    return start_job(
+        words("--learning-rate 1e-3 --batch-size 4 --epochs 3 --checkpoint-every 5 --keep-last 0 " +
+              kAugmented) +
+            Words{"--output-dir", file(name), "--checkpoint-dir", file(name + "-checkpoints")},
+        2, {"--max-recoveries", "4"});
+  };
+  const Finished whole = start("whole")->wait();
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const auto job = start("lost");
+  const auto is_at = [&](int step) {
+    return [this, step] { return fs::exists(file("lost-checkpoints/checkpoint-" + std::to_string(step))); };
+  };
+  kill_rank(1, file("lost"), is_at(10));
+  kill_rank(0, file("lost"), is_at(65));
+  const Finished lost = job->wait();
+  ASSERT_EQ(lost.status, 0) << lost.err;
+  EXPECT_EQ(count_lines_with(lost.err, "all ranks are there again after"), 2) << lost.err;
+  // A process that is lost right after it has printed a line has a successor that prints it again.
+  Words epochs = lines_with(lost.out, "epoch ");
+  epochs.erase(std::unique(epochs.begin(), epochs.end()), epochs.end());
+  EXPECT_EQ(lines_with(whole.out, "epoch ").size(), 3U) << whole.out;
+  EXPECT_EQ(epochs, lines_with(whole.out, "epoch "));
+  EXPECT_EQ(lines_with(lost.out, "test accuracy"), lines_with(whole.out, "test accuracy"));
+  EXPECT_TRUE(read_file(file("whole/model.safetensors")) == read_file(file("lost/model.safetensors")));
 }
 
 TEST_F(Cifar, WithoutATestBatchAPartOfTheImagesIsTestedOn) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/runtime/program.hpp"
+#include "lost_rank.hpp"
 #include "support/tiny_models.hpp"
 #include "text_trainer.hpp"
 
@@ -76,6 +77,25 @@ TEST_F(CausalLm, HasTheSameDropoutWhenFullySharded) {
   ASSERT_EQ(sharded.size(), 20U);
   for (std::size_t i = 0; i < 20; ++i) EXPECT_NEAR(sharded[i], whole[i], 1e-5) << i;
   EXPECT_GT(std::abs(again[0] - whole[0]), 1e-3);
+}
+
+/// The new process tokenizes nothing, and waits for nobody who does.
+TEST_F(CausalLm, LosesARankAndLearnsTheSame) {
+  const auto start = [&](const std::string& name) {
+    return start_job(words() + Words{"--output-dir", file(name)} +
+                         split("--max-steps 200 --save-steps 200 --report-to jsonl"),
+                     2, {"--max-recoveries", "2"});
+  };
+  const Finished whole = start("whole")->wait();
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const auto job = start("lost");
+  kill_rank(1, file("lost"), [&] { return lines_of(read_file(file("lost/runs/metrics.jsonl"))).size() > 8; });
+  const Finished lost = job->wait();
+  ASSERT_EQ(lost.status, 0) << lost.err;
+  EXPECT_EQ(count_lines_with(lost.err, "all ranks are there again after"), 1) << lost.err;
+  EXPECT_EQ(logged(file("lost/checkpoint-200"), "loss").size(), 200U);
+  EXPECT_EQ(logged(file("lost/checkpoint-200"), "loss"), logged(file("whole/checkpoint-200"), "loss"));
+  EXPECT_TRUE(read_file(file("whole/model.safetensors")) == read_file(file("lost/model.safetensors")));
 }
 
 TEST_F(CausalLm, EvaluatesWritesATextAndAModelThatCanBeUsedAgain) {

@@ -58,7 +58,10 @@ std::vector<fs::path> files_of_models(const std::vector<std::string>& folders) {
 /// is that of the first rank, so that all have one key. *Collective*.
 std::string precision_of(const Options& options, const lockstep::Accelerator& accelerator) {
   const auto& device = accelerator.device();
-  const std::string name = device.is_cuda() ? lockstep::cuda_device_name(device.index()) : "cpu";
+  const auto name_of_first = [&] {
+    const std::vector<std::string> own{lockstep::cuda_device_name(device.index())};
+    return accelerator.gather_object(own).front();
+  };
   const nlohmann::json parameters{
       {"dtype", options.dtype},
       {"quantization", options.quantization},
@@ -69,7 +72,7 @@ std::string precision_of(const Options& options, const lockstep::Accelerator& ac
       {"fused_kernels_of_environment",
        lockstep::find_variable(lockstep::process_environment(), "LOCKSTEP_FUSED_KERNELS").value_or("auto")},
       {"full_determinism", options.full_determinism},
-      {"device", accelerator.gather_object(std::vector<std::string>{name}).front()}};
+      {"device", device.is_cuda() ? name_of_first() : "cpu"}};
   return parameters.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
