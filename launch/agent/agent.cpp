@@ -226,9 +226,7 @@ void Agent::report_ended_ranks() {
 void Agent::on_replace(const ReplaceRank& replace) {
   if (!round_ || replace.round != spec_.assignment.round || round_->is_stopping()) return;
   round_->replace(replace);
-  if (replace.is_spare) return;
-  spec_.processes[replace.rank - spec_.assignment.first_rank] = replace.process;
-  if (metrics_ != nullptr) metrics_->count_recovery();
+  if (!replace.is_spare && metrics_ != nullptr) metrics_->count_recovery();
 }
 
 void Agent::on_kill(const KillRank& kill) {

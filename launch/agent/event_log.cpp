@@ -48,7 +48,8 @@ void EventLog::write(const std::string& state, const Worker* rank, const Ordered
     more["role_world_size"] = OrderedJson::array({assignment.role_world_size});
     more["exit_code"] = OrderedJson::array({status != 0 ? OrderedJson(code) : OrderedJson()});
     more["worker_pid"] = OrderedJson::array({status != 0 ? OrderedJson(rank->pid) : OrderedJson()});
-    if (status != 0) error = error_text(error_file(spec_, rank->local_rank), status);
+    const WorkerSpec spec = for_process(spec_, rank->local_rank, rank->process);
+    if (status != 0) error = error_text(error_file(spec, rank->local_rank), status);
   }
   // In torchrun's format, some values are JSON in a string.
   const OrderedJson event = {

@@ -24,6 +24,12 @@ milliseconds since(std::int64_t beat_time) {
   return std::max(std::chrono::duration_cast<milliseconds>(passed), milliseconds(0));
 }
 
+/// A heartbeat file, and the stacks that its process has written beside it.
+void remove_files(const std::string& heartbeat_file) {
+  unlink(heartbeat_file.c_str());
+  unlink(stacks_file(heartbeat_file).c_str());
+}
+
 }  // namespace
 
 HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& assignment, int ranks,
@@ -40,19 +46,22 @@ HeartbeatMonitor::HeartbeatMonitor(const std::string& folder, const Assignment& 
 }
 
 HeartbeatMonitor::~HeartbeatMonitor() {
-  for (const auto& file : files_) {
-    unlink(file.c_str());
-    unlink(stacks_file(file).c_str());
-  }
+  // Spares have files of their own.
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
 }
 
 void HeartbeatMonitor::renew_file(int local_rank) const {
-  unlink(file(local_rank).c_str());
+  remove_files(file(local_rank));
   make_heartbeat_file(file(local_rank));
 }
 
+void HeartbeatMonitor::remove_file_of_spare(int local_rank, int process) const {
+  remove_files(file_of_spare(local_rank, process));
+}
+
 void HeartbeatMonitor::use_file_of_spare(int local_rank, int process) {
-  unlink(file(local_rank).c_str());
+  remove_files(file(local_rank));
   files_[static_cast<std::size_t>(local_rank)] = file_of_spare(local_rank, process);
 }
 

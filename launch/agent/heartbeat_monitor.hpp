@@ -38,6 +38,8 @@ class HeartbeatMonitor {
   void renew_file(int local_rank) const;
   /// The spare has taken its rank's place.
   void use_file_of_spare(int local_rank, int process);
+  /// The spare has ended.
+  void remove_file_of_spare(int local_rank, int process) const;
 
   /// The current status of the ranks, for the coordinator.
   std::vector<RankStatus> statuses(const std::vector<Worker>& workers) const;

@@ -130,8 +130,11 @@ bool Round::is_starting() {
       supervisor_.reaper.release(worker.pid);
       spawned_.reset();
       if (worker.process > 0) {
-        forwarder_.console().say("rank {} cannot be started again: {}",
-                                 spec_.assignment.first_rank + worker.local_rank, error.what());
+        const int rank = spec_.assignment.first_rank + worker.local_rank;
+        forwarder_.console().say("{}: {}",
+                                 starts_spare_ ? fmt::format("the spare of rank {} cannot be started", rank)
+                                               : fmt::format("rank {} cannot be started again", rank),
+                                 error.what());
         end_unstarted(worker, error.exit_code() << 8);
         return false;
       }

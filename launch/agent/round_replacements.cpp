@@ -16,10 +16,7 @@
 namespace lockstep::launch {
 
 WorkerSpec Round::spec_of(const Worker& worker) const {
-  WorkerSpec spec = spec_;
-  spec.processes.erase(worker.local_rank);
-  if (worker.process > 0) spec.processes[worker.local_rank] = worker.process;
-  return spec;
+  return for_process(spec_, worker.local_rank, worker.process);
 }
 
 void Round::spawn(Worker& worker, const std::string& heartbeat_file, const std::string& replaces) {
@@ -62,7 +59,8 @@ std::vector<RankEnded> Round::take_ended() {
     if (!spare->status || (spawned_ && spawned_->pid() == spare->pid)) continue;
     add(*spare, true);
     ended_spares_.emplace(spare->local_rank, spare->process);
-    unlink(monitor_->file_of_spare(spare->local_rank, spare->process).c_str());
+    monitor_->remove_file_of_spare(spare->local_rank, spare->process);
+    forwarder_.forget(spare->local_rank, spare->process);
     spares_.erase(spare);
   }
   return result;
@@ -138,6 +136,7 @@ void Round::clear_place(std::size_t index) {
     replaced_.push_back(worker.pid);
   }
   if (first_failure_ == index) first_failure_.reset();
+  forwarder_.forget(worker.local_rank, worker.process);
 }
 
 void Round::kill_rank(const KillRank& rank) {

@@ -19,6 +19,11 @@ bool needs_thread_limit(const LaunchConfig& config, const Environment& parent) {
   return config.local_world_size > 1 && parent.find("OMP_NUM_THREADS") == parent.end();
 }
 
+int process_of(const WorkerSpec& spec, int local_rank) {
+  const auto process = spec.processes.find(local_rank);
+  return process == spec.processes.end() ? 0 : process->second;
+}
+
 /// `number`: STDOUT_FILENO or STDERR_FILENO.
 net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& spec, int local_rank,
                                 int number, Sink sink, LogForwarder& forwarder) {
@@ -28,7 +33,10 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
   if (sink == Sink::nothing) return open_log("/dev/null");
   // With --log-max-size the launcher writes the file.
   if (sink == Sink::file && config.log_max_bytes == 0) return open_log(folder / name);
-  ForwardedStream stream{.local_rank = local_rank, .number = number, .shown = sink == Sink::forward};
+  ForwardedStream stream{.local_rank = local_rank,
+                         .process = process_of(spec, local_rank),
+                         .number = number,
+                         .shown = sink == Sink::forward};
   stream.prefix = line_prefix(config.line_prefix, config.options.role,
                               spec.assignment.first_rank + local_rank, local_rank);
   if (!config.log_dir.empty()) stream.copy.emplace(folder / name, config.log_max_bytes);
@@ -42,10 +50,16 @@ net::FileDescriptor open_stream(const LaunchConfig& config, const WorkerSpec& sp
 
 }  // namespace
 
+WorkerSpec for_process(WorkerSpec spec, int local_rank, int process) {
+  spec.processes.erase(local_rank);
+  if (process > 0) spec.processes[local_rank] = process;
+  return spec;
+}
+
 std::filesystem::path rank_folder(const WorkerSpec& spec, int local_rank) {
   const std::string repeat = spec.repeat == 0 ? "" : fmt::format(".{}", spec.repeat);
-  const auto process = spec.processes.find(local_rank);
-  const std::string again = process == spec.processes.end() ? "" : fmt::format(".{}", process->second);
+  const int process = process_of(spec, local_rank);
+  const std::string again = process == 0 ? "" : fmt::format(".{}", process);
   return fmt::format("{}/attempt_{}{}/{}{}", spec.folder, spec.assignment.restart_count, repeat, local_rank,
                      again);
 }
@@ -111,7 +125,8 @@ void add_stderr_tail(ProcessFailure& failure, const LaunchConfig& config, const 
   if (!config.log_dir.empty()) failure.log_file = rank_folder(spec, failure.local_rank) / "stderr.log";
   const bool direct = sink == Sink::file && config.log_max_bytes == 0;
   failure.last_lines = direct ? last_lines(failure.log_file, config.options.report_lines)
-                              : forwarder.last_lines(failure.local_rank, config.options.report_lines);
+                              : forwarder.last_lines(failure.local_rank, process_of(spec, failure.local_rank),
+                                                     config.options.report_lines);
 }
 
 void print_config(const LaunchConfig& config, const Environment& environment, std::ostream& out) {

@@ -28,6 +28,9 @@ struct WorkerSpec {
   std::map<int, int> processes = {};
 };
 
+/// The same with that process of the rank.
+WorkerSpec for_process(WorkerSpec spec, int local_rank, int process);
+
 /// The folder of one rank's files: `<folder>/attempt_<n>/<local rank>`, where n is the restart count. `.<m>`
 /// is appended to it for the m-th further start with the same count, and `.<m>` to the local rank for its
 /// m-th further process.

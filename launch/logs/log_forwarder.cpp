@@ -156,7 +156,11 @@ net::FileDescriptor LogForwarder::open(ForwardedStream to) {
   net::FileDescriptor source(ends[0]);
   net::FileDescriptor sink(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  if (to.number == STDERR_FILENO) tails_.erase(to.local_rank);
+  // The first process of a rank begins another round.
+  const auto is_before = [&](const auto& tail) {
+    return tail.first.first == to.local_rank && (to.process == 0 || tail.first.second == to.process);
+  };
+  if (to.number == STDERR_FILENO) std::erase_if(tails_, is_before);
   const std::string painted_prefix = console_.painted(to.prefix, to.local_rank, to.number);
   streams_.push_back({std::move(source), std::move(to), painted_prefix});
   epoll_event event{};
@@ -179,7 +183,7 @@ bool LogForwarder::pass_on(Stream& stream) {
   }
   const std::string_view text(buffer.data(), static_cast<std::size_t>(count));
   if (stream.to.copy) write(*stream.to.copy, text);
-  if (stream.to.number == STDERR_FILENO) tails_[stream.to.local_rank].add(text);
+  if (stream.to.number == STDERR_FILENO) tails_[{stream.to.local_rank, stream.to.process}].add(text);
   pass_on_lines(stream, text, false);
   return true;
 }
@@ -208,6 +212,11 @@ void LogForwarder::pump() {
   const int count = epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i)
     pass_on(*static_cast<Stream*>(events[static_cast<std::size_t>(i)].data.ptr));
+  drop_ended();
+}
+
+void LogForwarder::drop_ended() {
+  std::erase_if(streams_, [](const Stream& stream) { return !stream.source; });
 }
 
 void LogForwarder::flush() {
@@ -215,6 +224,7 @@ void LogForwarder::flush() {
     // Limited, so that continuous output does not block the launcher.
     for (int i = 0; i < 1000 && stream.source && pass_on(stream); ++i) continue;
   }
+  drop_ended();
 }
 
 void LogForwarder::finish() {
@@ -223,8 +233,8 @@ void LogForwarder::finish() {
   streams_.clear();
 }
 
-std::string LogForwarder::last_lines(int local_rank, int count) const {
-  const auto found = tails_.find(local_rank);
+std::string LogForwarder::last_lines(int local_rank, int process, int count) const {
+  const auto found = tails_.find({local_rank, process});
   return found == tails_.end() ? "" : found->second.last_lines(count);
 }
 

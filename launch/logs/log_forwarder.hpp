@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "logs/console.hpp"
@@ -85,6 +86,8 @@ class LogFile {
 /// How one stream of a rank that passes through the launcher is handled.
 struct ForwardedStream {
   int local_rank = 0;
+  /// Of this rank, which may have several beside each other: see Worker::process.
+  int process = 0;
   /// 1: standard output, 2: standard error.
   int number = 1;
   /// Whether its lines are shown on the console.
@@ -126,8 +129,11 @@ class LogForwarder {
   /// Forwards the available output and closes all streams, even if a process still holds the other end.
   void finish();
 
-  /// The last lines of the rank's standard error since it was opened, if it passes through here.
-  std::string last_lines(int local_rank, int count) const;
+  /// The last lines of the process's standard error since it was opened, if it passes through here.
+  std::string last_lines(int local_rank, int process, int count) const;
+
+  /// Nobody will ask for the last lines of that process any more.
+  void forget(int local_rank, int process) { tails_.erase({local_rank, process}); }
 
  private:
   struct Stream {
@@ -142,12 +148,14 @@ class LogForwarder {
   /// `last`: the stream has ended, so the rest is a line, too.
   void pass_on_lines(Stream& stream, std::string_view text, bool last);
   void write(LogFile& file, std::string_view text);
+  /// Processes come and go as long as the job runs: what has ended holds no file.
+  void drop_ended();
 
   Console& console_;
   net::FileDescriptor poll_;
   std::list<Stream> streams_;
-  /// The ends of standard error, by local rank.
-  std::map<int, Tail> tails_;
+  /// The ends of standard error, by local rank and process.
+  std::map<std::pair<int, int>, Tail> tails_;
 };
 
 }  // namespace lockstep::launch

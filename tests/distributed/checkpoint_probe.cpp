@@ -2,8 +2,10 @@
 //
 // Every rank writes its loss of every step to OUT/losses.<rank>, one line per step, the bits in hexadecimal,
 // and that of every evaluation to OUT/evaluations.<rank>. At the end rank 0 writes a last checkpoint with the
-// complete state to OUT/final. A file OUT/throw.<rank> or OUT/leave.<rank> makes that rank throw an exception
-// or exit with success after its next step.
+// complete state to OUT/final. Each process writes its id to OUT/pids.<rank> when it starts, and to
+// OUT/trained.<rank> when it begins to train, with its LOCKSTEP_REPLACES ("-" for the first process). A file
+// OUT/throw.<rank> or OUT/leave.<rank> makes that rank throw an exception or exit with success after its next
+// step.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -28,8 +30,10 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/options.hpp"
 #include "lockstep/core/runtime/program.hpp"
@@ -182,6 +186,16 @@ void write_pid(const std::string& path) {
   std::filesystem::rename(path + ".new", path);
 }
 
+/// Once for each process.
+void note_training(const Options& options, int rank) {
+  static bool is_noted = false;
+  if (std::exchange(is_noted, true)) return;
+  const auto replaces = lockstep::find_variable(lockstep::process_environment(), "LOCKSTEP_REPLACES");
+  std::ofstream(options.out + "/trained." + std::to_string(rank), std::ios::app)
+      << ::getpid() << " " << replaces.value_or("-") << std::endl;
+  write_pid(options.out + "/pid." + std::to_string(rank));
+}
+
 torch::nn::Sequential make_model() {
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(6, 32), torch::nn::BatchNorm1d(32), torch::nn::ReLU(),
@@ -258,7 +272,6 @@ int run(const Options& options) {
   std::optional<Checkpoints> more;
   if (options.misuse == "objects" && lost_ranks.any_is_lost())
     more.emplace(accelerator, lockstep::CheckpointOptions{.folder = ""});
-  write_pid(options.out + "/pid." + std::to_string(rank));
   if (options.track) accelerator.init_trackers({.log_with = {"csv"}, .folder = options.out + "/runs"});
   Losses losses(options.out, "losses", rank), evaluations(options.out, "evaluations", rank);
   const bool is_killed = plan_kill(accelerator, options);
@@ -272,6 +285,7 @@ int run(const Options& options) {
   const int status = lockstep::run_elastic(accelerator, [&](lockstep::ElasticState&) {
     while (batches.epoch() < options.epochs && !is_last()) {
       for (auto& batch : batches) {
+        note_training(options, rank);
         evaluate_if_due();
         const at::Tensor loss = torch::mse_loss(ddp(batch["x"]), batch["y"]);
         const bool deadly = accelerator.world().restart_count == 0 && rank == options.kill_rank &&

@@ -46,18 +46,18 @@ bool LostRanks::any_is_lost() const { return !losses_.empty() && std::filesystem
 void LostRanks::in_set_up() const {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const bool due = losses_[i].rank == rank_ && losses_[i].way == '2' && std::filesystem::exists(mark(i));
-    if (due && claim(mark(i) + ".again")) ::raise(SIGKILL);
+    if (due && claim(mark(i) + ".again", losses_[i].way)) ::raise(SIGKILL);
   }
 }
 
 void LostRanks::in_step(std::int64_t step, const at::Tensor& loss_value) const {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const Loss& loss = losses_[i];
-    if (loss.way == 'a' && loss.step == step && claim(mark(i) + ".of." + std::to_string(rank_)))
+    if (loss.way == 'a' && loss.step == step && claim(mark(i) + ".of." + std::to_string(rank_), loss.way))
       ::raise(SIGKILL);
     if (loss.rank != rank_ || loss.step != step || is_after_step(loss.way)) continue;
     if (loss.way == 's') throw std::runtime_error("this step cannot be computed");
-    if (loss.way == 'a' || !claim(mark(i))) continue;
+    if (loss.way == 'a' || !claim(mark(i), loss.way)) continue;
     if (loss.way == 'x') throw std::runtime_error("an exception of this rank");
     if (loss.way == 'e') std::_Exit(0);
     if (loss.way == 'b') loss_value.register_hook([](const at::Tensor&) { ::raise(SIGKILL); });
@@ -69,7 +69,7 @@ void LostRanks::in_step(std::int64_t step, const at::Tensor& loss_value) const {
 void LostRanks::in_evaluation(std::int64_t step) const {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const bool due = losses_[i].rank == rank_ && losses_[i].way == 'v' && losses_[i].step <= step;
-    if (due && claim(mark(i))) ::raise(SIGKILL);
+    if (due && claim(mark(i), losses_[i].way)) ::raise(SIGKILL);
   }
 }
 
@@ -77,20 +77,22 @@ void LostRanks::after_checkpoint(std::int64_t step) const {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const char way = losses_[i].way;
     if (losses_[i].rank != rank_ || losses_[i].step > step || (way != 'c' && way != 'd')) continue;
-    if (claim(mark(i)) || (way == 'd' && claim(mark(i) + ".again"))) ::raise(SIGKILL);
+    if (claim(mark(i), way) || (way == 'd' && claim(mark(i) + ".again", way))) ::raise(SIGKILL);
   }
 }
 
 void LostRanks::after_last_step() const {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
-    if (losses_[i].rank == rank_ && losses_[i].way == 't' && claim(mark(i))) ::raise(SIGKILL);
+    if (losses_[i].rank == rank_ && losses_[i].way == 't' && claim(mark(i), 't')) ::raise(SIGKILL);
   }
 }
 
-bool LostRanks::claim(const std::string& path) {
+bool LostRanks::claim(const std::string& path, char way) {
   const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
-  if (file >= 0) ::close(file);
-  return file >= 0;
+  if (file < 0) return false;
+  if (::write(file, &way, 1) != 1) throw std::runtime_error("cannot write " + path);
+  ::close(file);
+  return true;
 }
 
 }  // namespace lockstep::testing

@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 
 struct LossPlan {
-  /// Has a file for each loss that was carried out.
+  /// Has a file for each loss that was carried out, with its way.
   std::string folder;
   std::uint64_t seed = 1;
   /// How many, spread over `until` steps from `from` on.
@@ -57,7 +57,7 @@ class LostRanks {
   };
 
   std::string mark(std::size_t number) const { return folder_ + "/lost." + std::to_string(number); }
-  static bool claim(const std::string& path);
+  static bool claim(const std::string& path, char way);
 
   std::string folder_;
   int rank_;

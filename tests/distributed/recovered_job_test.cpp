@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "lockstep/core/runtime/program.hpp"
+#include "lost_rank.hpp"
 #include "resume_job.hpp"
 
 namespace lockstep::testing {
@@ -39,13 +42,24 @@ const Trace& undisturbed(int ranks, const std::string& backend = "shm") {
 /// The processes that each rank has had.
 std::vector<std::size_t> processes_in(const fs::path& out, int ranks) {
   std::vector<std::size_t> counts;
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::ifstream file(out / ("pids." + std::to_string(rank)));
-    std::size_t count = 0;
-    for (std::string line; std::getline(file, line);) ++count;
-    counts.push_back(count);
-  }
+  for (int rank = 0; rank < ranks; ++rank)
+    counts.push_back(lines_of(launch::read_file(out / ("pids." + std::to_string(rank)))).size());
   return counts;
+}
+
+/// Those processes of all ranks that have trained: how many were started as spares, and how many after a
+/// loss.
+std::pair<int, int> successors_in(const fs::path& out, int ranks) {
+  int spares = 0, others = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const auto& line : lines_of(launch::read_file(out / ("trained." + std::to_string(rank))))) {
+      if (line.ends_with(":spare"))
+        ++spares;
+      else if (!line.ends_with(" -"))
+        ++others;
+    }
+  }
+  return {spares, others};
 }
 
 std::size_t count_files(const fs::path& folder, const std::string& end) {
@@ -120,7 +134,50 @@ TEST_P(ASpareTakesALostRanksPlace, AndTheOthersKeepTheirProcessesAndAllBits) {
   // Those that trained, and as many spares that wait at the end as can be there.
   EXPECT_GE(processes[0] + processes[1], 5U + 1U) << job.err;
   EXPECT_LE(processes[0] + processes[1], 5U + 2U) << job.err;
+  EXPECT_EQ(successors_in(folder / "out", 2), std::pair(3, 0)) << job.err;
   EXPECT_EQ(count_files(folder / "checkpoints", ".tmp"), 0U);
+}
+
+/// Two spares that wait. `status`: of a job that gets `signal`; 0: it gets none.
+class AJobWithSpares : public ::testing::TestWithParam<std::pair<int, int>> {};
+INSTANTIATE_TEST_SUITE_P(That, AJobWithSpares,
+                         ::testing::Values(std::pair(0, 0), std::pair(SIGTERM, kPreemptedExitCode),
+                                           std::pair(SIGUSR1, kPreemptedExitCode), std::pair(SIGINT, 130)),
+                         [](const auto& test) {
+                           const int number = test.param.first;
+                           return number == 0 ? "EndsByItself" : "GetsSignal" + std::to_string(number);
+                         });
+
+TEST_P(AJobWithSpares, LeavesNoneBehind) {
+  const auto [number, status] = GetParam();
+  const TemporaryFolder folder;
+  const auto job = start_job(probe_in(folder, {"--epochs", "2", "--step-time", number == 0 ? "10" : "60"}), 2,
+                             kRecover + Words{"--spares", "2"});
+  EXPECT_TRUE(launch::eventually([&] {
+    return processes_in(folder / "out", 2) == std::vector<std::size_t>{2, 2};
+  })) << job->err();
+  if (number != 0) job->signal(number);
+  const Finished ended = job->wait();
+  EXPECT_EQ(ended.status, status) << ended.err;
+  EXPECT_TRUE(ranks_on_host(folder / "out").empty()) << ended.err;
+  EXPECT_EQ(count_lines_with(ended.err, "the spare "), 0) << ended.err;
+  EXPECT_EQ(count_lines_with(ended.err, "FAILED"), 0) << ended.err;
+}
+
+TEST(SparesOfAJobWithoutFurtherRecoveries, EndWithTheLastOne) {
+  const TemporaryFolder folder;
+  const auto job =
+      start_job(probe_in(folder, {"--epochs", "1", "--losses", "1", "--ways", "k", "--losses-until", "10",
+                                  "--losses-from", "20", "--step-time", "60"}),
+                2, {"--max-recoveries", "1", "--spares", "2"});
+  const auto is_recovered = [&] { return count_lines_with(job->err(), "all ranks are there again") == 1; };
+  EXPECT_TRUE(launch::eventually(is_recovered)) << job->err();
+  EXPECT_TRUE(launch::eventually([&] { return ranks_on_host(folder / "out").size() == 2; })) << job->err();
+  const Finished ended = job->wait();
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(successors_in(folder / "out", 2), std::pair(1, 0)) << ended.err;
+  const auto processes = processes_in(folder / "out", 2);
+  EXPECT_EQ(processes[0] + processes[1], 4U) << ended.err;
 }
 
 /// The set-up of rank 0's spares opens the trackers beside rank 0, which goes on writing.

@@ -1,7 +1,6 @@
 #include "train/elastic/program_text.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -29,7 +28,8 @@ json mapped_files() {
   for (std::string line; std::getline(maps, line);) {
     std::istringstream words(line);
     std::string range, access, offset, device, inode, path;
-    words >> range >> access >> offset >> device >> inode >> path;
+    words >> range >> access >> offset >> device >> inode >> std::ws;
+    std::getline(words, path);  // It may have spaces.
     if (path.starts_with('/') && access.find('x') != std::string::npos)
       files[path] = device + " inode " + inode;
   }

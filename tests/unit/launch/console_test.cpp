@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "launcher_process.hpp"
@@ -113,6 +115,49 @@ TEST(LogFile, EndsOnAFullDiskAndSaysSoOnce) {
   LogFile log("/dev/full", 0);
   EXPECT_FALSE(log.write("text"));
   EXPECT_TRUE(log.write("text"));
+}
+
+/// A rank may have several processes beside each other: the one that trains, and its spare.
+TEST(LogForwarder, KeepsTheEndOfEachProcessUntilItIsForgotten) {
+  const ScratchFolder folder;
+  Console console({});
+  LogForwarder forwarder(console);
+  const auto open = [&](int process) {
+    return forwarder.open({.local_rank = 1,
+                           .process = process,
+                           .number = STDERR_FILENO,
+                           .shown = false,
+                           .copy = LogFile(folder.file(std::to_string(process)), 0)});
+  };
+  net::FileDescriptor first = open(0), spare = open(1);
+  ASSERT_EQ(write(first.get(), "of the first\n", 13), 13);
+  ASSERT_EQ(write(spare.get(), "of the spare\n", 13), 13);
+  forwarder.flush();
+  EXPECT_EQ(forwarder.last_lines(1, 0, 5), "of the first");
+  EXPECT_EQ(forwarder.last_lines(1, 1, 5), "of the spare");
+  forwarder.forget(1, 0);
+  EXPECT_EQ(forwarder.last_lines(1, 0, 5), "");
+  // The first process of the next round.
+  open(0);
+  EXPECT_EQ(forwarder.last_lines(1, 1, 5), "");
+}
+
+/// A job may have any number of processes, one after the other.
+TEST(LogForwarder, HoldsNothingOfProcessesThatHaveEnded) {
+  const ScratchFolder folder;
+  Console console({});
+  LogForwarder forwarder(console);
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  std::ptrdiff_t before = 0;
+  for (int process = 0; process < 5; ++process) {
+    forwarder.open({.process = process, .shown = false, .copy = LogFile(folder.file("log"), 0)});
+    forwarder.pump();
+    if (process == 0) before = descriptors();
+    EXPECT_EQ(descriptors(), before) << process;
+  }
 }
 
 TEST(AsyncWriter, WritesAllInOrder) {
