@@ -1,6 +1,6 @@
 """Half an hour of training with a fault every few seconds; its end is compared with an undisturbed run, bit for bit.
 
-    python3 tests/faults/soak.py BUILD [--minutes 30] [--seed 1] [--plot FILE.svg] [--record FILE.json]
+    python3 tests/faults/soak.py BUILD [--minutes 30] [--seed 1] [--recoveries] [--spares 0] [--plot FILE.svg] [--record FILE.json]
     python3 tests/faults/soak.py --draw FILE.json FILE.svg         # the plot of a recorded run, without running anything
 
 BUILD is a build folder of the `tests` preset with the targets lockstep_launcher and checkpoint_probe. Four ranks train with
@@ -9,6 +9,9 @@ come in a random order, every one as often as any other; a job that stands still
 within half an hour, fails the test.
 The last fifth of the time has none. Then the job is asked to stop (SIGUSR1), and resumed for its last state. An undisturbed
 run of as many steps has to have the same bits: all losses, evaluations, weights and states.
+
+With --recoveries, ranks 1 to 3 are lost one at a time, and replaced (--max-recoveries); all others keep their processes, and rank 0
+its own from the beginning to the end: what it and the launcher hold is what must not grow.
 
 Once a second it is noted what the launcher and the ranks hold. None of it may grow beyond ROOM. A full disk needs root, for a small tmpfs.
 """
@@ -26,13 +29,14 @@ import threading
 import time
 
 import jobs
-from traces import first_difference, left_behind, trace
+from traces import first_difference, left_behind, trace, with_lost_lines
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmarks"))
 from harness import curves
 
 HANG_SECONDS = 10
 LAUNCHER = ("--max-restarts", "1000000", "--restart-backoff", "0", "--shutdown-timeout", "2", "--heartbeat-timeout", str(HANG_SECONDS))
+RECOVERIES = ("--max-recoveries", "1000000", "--shutdown-timeout", "2", "--heartbeat-timeout", str(HANG_SECONDS))
 PROBE = ("--epochs", "1000000", "--every", "10", "--evaluate-every", "50")
 STEP_MILLISECONDS = 40  # So that the undisturbed run, which does not wait, takes a fraction of the time.
 KINDS = {"memory": "memory, MiB", "descriptors": "descriptors", "threads": "threads", "shared": "shared-memory files",
@@ -99,22 +103,47 @@ class Faults:
         """Seconds from the fault until every rank trains again: in new processes, or in the old ones."""
         pids, begin = self.job.pids(), time.monotonic()
         getattr(self, (self.RESTARTS | self.OTHERS)[name])(pids)
-        if name in self.RESTARTS:
-            if name == "the disk is full at a checkpoint":
-                self.await_full_disk()
-            again = self.job.await_training(apart_from=pids.values())
-        else:
-            again = self.job.await_training()
-            self.job.await_step()
-            assert self.job.pids() == pids, f"{name}: the ranks were restarted:\n{self.job.errors()[-4000:]}"
+        if name == "the disk is full at a checkpoint":
+            self.await_full_disk()
+        again = self.lasts(name, pids)
         assert again is not None, f"{name}: the job ended with {self.job.process.returncode}:\n{self.job.errors()[-4000:]}"
         return time.monotonic() - begin
+
+    def lasts(self, name, pids):
+        """The fault has happened to ranks with these processes: how long until all train again; None if the job ends."""
+        if name in self.RESTARTS:
+            return self.job.await_training(apart_from=pids.values())
+        again = self.job.await_training()
+        self.job.await_step()
+        assert self.job.pids() == pids, f"{name}: the ranks were restarted:\n{self.job.errors()[-4000:]}"
+        return again
 
     def await_full_disk(self):
         """The next checkpoint fails; a person makes room when they read why."""
         said = len(self.job.errors())
         self.job.await_that(lambda: "No space left on device" in self.job.errors()[said:], "the job says that the disk is full")
         self.disk.free()
+
+
+class Losses(Faults):
+    """Those of one rank, which is replaced. Rank 0 is never lost."""
+
+    RESTARTS = {name: way for name, way in Faults.RESTARTS.items() if way in ("kill", "crash", "throw", "leave", "stop")}
+    victim = None
+
+    def a_rank(self):
+        self.victim = self.choice.randrange(1, self.job.ranks)
+        return self.victim
+
+    def lasts(self, name, pids):
+        if name not in self.RESTARTS:
+            return super().lasts(name, pids)
+        again = self.job.await_training(apart_from=[pids[self.victim]])
+        self.job.await_step()
+        found = self.job.pids()
+        others = [rank for rank in pids if rank != self.victim and found[rank] != pids[rank]]
+        assert not others, f"{name} {self.victim}: ranks {others} were restarted as well:\n{self.job.errors()[-4000:]}"
+        return again
 
 
 class Watch(threading.Thread):
@@ -153,6 +182,16 @@ def medians(samples, kind, first, last):
     return [statistics.median(sample[3][kind] for sample in within(samples, low, high)) for low, high in (first, last)]
 
 
+def growth_of_survivors(samples, end):
+    """The same of a job whose rank 0 lives from the beginning to the end: its traces are full after 10,000 steps."""
+    first, last, found = (end * 0.4, end * 0.5), (end * 0.7, end * 0.8), {}
+    for who, process in (("launcher", "launcher"), ("rank 0", 0)):
+        chosen = [sample for sample in samples if sample[1] == process]
+        for kind in KINDS:
+            found[who, kind] = medians(chosen, kind, first, last)
+    return found
+
+
 def growth(samples, end):
     """{(who, kind): [at the beginning, at the end]}: the launcher, and ranks that have trained for a second or more."""
     first, last, found = (end * 0.05, end * 0.2), (end * 0.65, end * 0.8), {}
@@ -185,7 +224,7 @@ def points(samples, who, kind, end):
 
 def disturb(job, disk, options, choice):
     """Faults until four fifths of the time are over: [(second, name, seconds until the ranks train again)]."""
-    faults, done, begin, waiting = Faults(job, disk, choice), [], time.monotonic(), []
+    faults, done, begin, waiting = (Losses if options.recoveries else Faults)(job, disk, choice), [], time.monotonic(), []
     while time.monotonic() - begin < options.minutes * 60 * 0.8:
         if not waiting:
             waiting = choice.sample(faults.names(), len(faults.names()))
@@ -197,8 +236,13 @@ def disturb(job, disk, options, choice):
     return done
 
 
+def launcher_words(options):
+    return (*RECOVERIES, "--spares", str(options.spares)) if options.recoveries else LAUNCHER
+
+
 def disturbed(options, folder, disk):
-    job = jobs.Job(options.build, folder, (*PROBE, "--step-time", str(STEP_MILLISECONDS)), LAUNCHER)
+    launcher = launcher_words(options)
+    job = jobs.Job(options.build, folder, (*PROBE, "--step-time", str(STEP_MILLISECONDS)), launcher)
     watch = Watch(job)
     try:
         job.await_training()
@@ -210,14 +254,14 @@ def disturbed(options, folder, disk):
     finally:
         job.end()
     newest = max(int(path.name.split("-")[1]) for path in (folder / "checkpoints").glob("checkpoint-*"))
-    last = jobs.Job(options.build, folder, (*PROBE, "--steps", str(newest)), LAUNCHER)
+    last = jobs.Job(options.build, folder, (*PROBE, "--steps", str(newest)), launcher)
     assert last.wait() == 0, last.errors()[-4000:]
     return done, watch.samples, newest
 
 
 def undisturbed(options, folder, steps):
     folder.mkdir()
-    job = jobs.Job(options.build, folder, (*PROBE, "--steps", str(steps)))
+    job = jobs.Job(options.build, folder, (*PROBE, "--steps", str(steps)), launcher_words(options) if options.recoveries else ())
     assert job.wait() == 0, job.errors()[-4000:]
     return traced(folder)
 
@@ -239,8 +283,10 @@ def run(options):
         finally:
             disk.unmount()
     assert not left, f"left behind: {left}"
+    if options.recoveries:
+        found = with_lost_lines(found, wanted, jobs.RANKS, sum(name in Losses.RESTARTS for _, name, _ in done))
     assert (difference := first_difference(wanted, found)) is None, f"other bits: {difference}"
-    held = growth(samples, options.minutes * 60)
+    held = (growth_of_survivors if options.recoveries else growth)(samples, options.minutes * 60)
     result = {"minutes": options.minutes, "seed": options.seed, "steps": steps, "seconds": round(seconds), "losses": sum(map(len, wanted[0])),
               "faults": done, "growth": {f"{who}: {kind}": values for (who, kind), values in held.items()},
               "curves": {kind: {who: points(samples, who, kind, options.minutes * 60) for who in ("launcher", "ranks")} for kind in KINDS}}
@@ -275,6 +321,8 @@ def main():
     parser.add_argument("build", type=pathlib.Path, nargs="?")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--recoveries", action="store_true", help="single ranks are lost and replaced")
+    parser.add_argument("--spares", type=int, default=0, help="with --recoveries: as of lockstep run")
     parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--record", type=pathlib.Path)
     parser.add_argument("--draw", type=pathlib.Path, nargs=2, metavar=("FILE.json", "FILE.svg"))

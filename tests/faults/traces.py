@@ -26,6 +26,15 @@ def trace(folder, ranks, torn_lines=False, kinds=("losses",)):
     return losses, files
 
 
+def with_lost_lines(found, wanted, ranks, lost):
+    """`found` with the lines that lost ranks have not written: one that is lost after the others have got its gradients writes no
+    loss for that step, and is not asked again. Fails if more are missing than ranks were `lost`."""
+    losses = [wanted_lines | own for own, wanted_lines in zip(found[0][:ranks], wanted[0][:ranks])]
+    missing = sum(map(len, losses)) - sum(map(len, found[0][:ranks]))
+    assert missing <= lost, f"{missing} losses are missing, but {lost} processes were lost"
+    return losses + found[0][ranks:], found[1]
+
+
 def first_difference(wanted, found):
     """In words; None if two traces are the same, bit for bit."""
     for number, (left, right) in enumerate(zip(wanted[0], found[0], strict=True)):
