@@ -256,6 +256,16 @@ class Figures(unittest.TestCase):
         self.assertEqual(figures.ratio_summary([1, 10], [2, 20], "lower")["p10"], 2)
         self.assertEqual(figures.ratio_summary([2, 20], [1, 10], "higher")["median"], 2)
 
+    def test_a_count_of_nothing_has_no_ratio(self):
+        self.assertIsNone(figures.ratio_summary([0, 1], [5, 5], "lower"))
+        counted = row("counted", [0, 0], peer=[3, 3])
+        self.assertIsNone(counted["sides"]["peer"]["ratio"])
+        self.assertEqual(tables.markdown([counted]).splitlines()[2], "| the row counted | 0 ms | peer: 3.00 ms |  |  |")
+        self.assertIn("peer", tables.terminal([counted]))
+        self.assertIn("the row counted", tables.short([counted], ""))
+        self.assertEqual(results.ordered([counted]), [counted])
+        self.assertIsNone(plots.overview([counted], "note"))
+
     def test_numbers(self):
         self.assertEqual([figures.number(value) for value in (0, 0.01234, 1.2, 12.34, 123.4, 1234, 107890)],
                          ["0", "0.0123", "1.20", "12.3", "123", "1,230", "108,000"])

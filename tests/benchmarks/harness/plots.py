@@ -93,7 +93,7 @@ def ticks(low, high):
 
 def overview(rows, note):
     """A point for each peer of each row: how many times as good as this peer Lockstep is, on a logarithmic scale."""
-    points = [(row, name, row["sides"][name]["ratio"]) for row in rows for name in results.peers_of(row)]
+    points = [(row, name, row["sides"][name]["ratio"]) for row in rows for name in results.compared(row)]
     if not points:
         return None
     drawing = Drawing("How many times as good as its peers Lockstep is (right of the line: ahead)", wrapped(note))

@@ -12,9 +12,14 @@ def peers_of(row):
     return [name for name, side in row["sides"].items() if name not in (OURS, row["limit"]) and "ratio" in side]
 
 
+def compared(row):
+    """Those peers to which there is a ratio."""
+    return [name for name in peers_of(row) if row["sides"][name]["ratio"]]
+
+
 def worst(row):
     """The ratio to the peer that does best; above every ratio where there is none."""
-    return min((row["sides"][name]["ratio"]["median"] for name in peers_of(row)), default=float("inf"))
+    return min((row["sides"][name]["ratio"]["median"] for name in compared(row)), default=float("inf"))
 
 
 def ordered(rows):

@@ -2,7 +2,8 @@
 import importlib
 
 NAMES = ("launch", "store", "rendezvous", "all_reduce", "ddp_step", "decoder_step", "tuning_step", "optimizer_step", "banking77", "save", "loader",
-         "images", "tar_stream", "dataset_access", "dataset_ingest", "map", "tokenizer", "tokenizer_trainer", "generation")
+         "images", "tar_stream", "dataset_access", "dataset_ingest", "map", "tokenizer", "tokenizer_trainer", "generation",
+         "recovery")
 
 # Where a program is not the only output of a target of its name.
 TARGETS = {"bin/lockstep": "lockstep_launcher", "bin/lockstep-tokenizer": "lockstep_tokenizer_tool"}

@@ -15,6 +15,14 @@ def limit_cell(row):
     return f"{row['limit']}: {figures.number(limit['median'])} {row['unit']} ({100 * limit['ratio']['median']:.0f} %)"
 
 
+def ratio_text(ratio):
+    return figures.spread(ratio, figures.ratio) if ratio else ""
+
+
+def is_behind(ratio):
+    return bool(ratio) and ratio["median"] < 1
+
+
 def lines(rows):
     """(cells, whether Lockstep is behind) of each line: a row has one for each peer, or one of its own where there is none."""
     for row in rows:
@@ -24,8 +32,8 @@ def lines(rows):
             peer, ratio, behind = "", "", False
             if name:
                 side = row["sides"][name]
-                peer, ratio = f"{name}: {with_unit(side, row['unit'])}", figures.spread(side["ratio"], figures.ratio)
-                behind = side["ratio"]["median"] < 1
+                peer, ratio = f"{name}: {with_unit(side, row['unit'])}", ratio_text(side["ratio"])
+                behind = is_behind(side["ratio"])
             yield [*first, peer, ratio, limit_cell(row) if first[0] else ""], behind
             first = ["", ""]
 
@@ -51,7 +59,7 @@ def short(rows, docs):
     """In Markdown, beside the peer that did best; `docs` leads to the folder of the pages."""
     out = ["| what | Lockstep | best peer | times as good | page |", "|" + " --- |" * 5]
     for row in rows:
-        best = min(results.peers_of(row), key=lambda name: row["sides"][name]["ratio"]["median"], default=None)
+        best = min(results.compared(row), key=lambda name: row["sides"][name]["ratio"]["median"], default=None)
         peer, ratio = (f"{best}: {middle(row, best)}", figures.ratio(row["sides"][best]["ratio"]["median"])) if best else ("", "")
         page = f"[{row['page'].removesuffix('.md')}]({docs}{row['page']})"
         out.append(f"| {row['what']} | {middle(row, OURS)} | {peer} | {ratio} | {page} |")
@@ -64,8 +72,8 @@ def narrow(row):
     limit = f"{100 * row['sides'][row['limit']]['ratio']['median']:.0f} % of {row['limit']}" if row["limit"] else ""
     for name in results.peers_of(row) or [None]:
         ratio = row["sides"][name]["ratio"] if name else None
-        peer, times = (f"{middle(row, name)} {name}", figures.spread(ratio, figures.ratio)) if name else ("", "")
-        yield [*first, peer, times, limit], bool(ratio) and ratio["median"] < 1
+        peer, times = (f"{middle(row, name)} {name}", ratio_text(ratio)) if name else ("", "")
+        yield [*first, peer, times, limit], is_behind(ratio)
         first, limit = ["", ""], ""
 
 
