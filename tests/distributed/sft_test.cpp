@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "lockstep/core/runtime/program.hpp"
 #include "support/tiny_models.hpp"
 #include "text_trainer.hpp"
@@ -209,6 +210,57 @@ TEST_F(Sft, TakesAnotherTokenForTheEndOfTexts) {
                                      Words{"--output-dir", file("adapter")});
   ASSERT_EQ(adapter.status, 0) << adapter.err;
   EXPECT_EQ(count_lines_with(adapter.out, "generation_config.json"), 1) << adapter.out;
+}
+
+/// Makes the checkpoint one of a version that did not keep what a training began from.
+void forget_base_model(const std::string& checkpoint) {
+  const std::string kept = checkpoint + ".kept";
+  const CheckpointInfo info = verify_checkpoint(checkpoint).info;
+  fs::rename(checkpoint, kept);
+  write_checkpoint(checkpoint, info, [&](const fs::path& folder) {
+    for (const auto& entry : fs::directory_iterator(kept)) {
+      if (entry.path().filename() != kManifestFileName)
+        fs::copy_file(entry.path(), folder / entry.path().filename());
+    }
+    const fs::path file = folder / "trainer_state.json";
+    auto state = nlohmann::ordered_json::parse(launch::read_file(file.string()));
+    EXPECT_EQ(state.at("stateful_callbacks").erase("BaseModelCallback"), 1U);
+    std::ofstream(file, std::ios::trunc) << state.dump();
+    return FileDigests();
+  });
+  fs::remove_all(kept);
+}
+
+/// The checkpoint's weights would get the other model's configuration.
+TEST_F(Sft, ResumesOnlyWithTheModelThatItBeganWith) {
+  const Words out{"--output-dir", file("out")};
+  const auto flags = words("--max-steps 1 --save-steps 1");
+  ASSERT_EQ(run_alone(flags + out).status, 0);
+  fs::rename(file("model"), file("moved"));
+  const Words moved{"--model", file("moved")};
+  const Finished again = run_alone(flags + out + moved);
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(count_lines_with(again.out, "already finished"), 1) << again.out;
+  const auto expect_other = [&](std::initializer_list<std::string_view> parts) {
+    const Finished other = run_alone(flags + out + moved);
+    EXPECT_NE(other.status, 0) << other.out;
+    EXPECT_TRUE(contains_all(other.err, parts)) << other.err;
+    EXPECT_TRUE(contains_all(other.err, {file("model"), file("moved"), "is another model"})) << other.err;
+  };
+  const auto text = launch::read_file(file("moved/config.json"));
+  auto config = nlohmann::json::parse(text);
+  config["layer_norm_epsilon"] = 0.01;
+  write("moved/config.json", config.dump());
+  expect_other({"layer_norm_epsilon was null, is 0.01"});
+  write("moved/config.json", text);
+  std::fstream weights(file("moved/model.safetensors"), std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(-3, std::ios::end).put('\x11');
+  weights.close();
+  expect_other({"model.safetensors has other weights"});
+  forget_base_model(file("out/checkpoint-1"));
+  const Finished older = run_alone(flags + out + moved);
+  EXPECT_EQ(older.status, 0) << older.err;
+  EXPECT_EQ(count_lines_with(older.out, "already finished"), 1) << older.out;
 }
 
 TEST_F(Sft, RefusesWhatItCannotTrainOn) {

@@ -6,6 +6,7 @@
 #include "lockstep/datasets/tokenize.hpp"
 #include "model.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "text/adapter.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
@@ -31,6 +32,11 @@ void complete(Options& options) {
         "--block-size 1 leaves nothing to predict: the first token of a block is given.");
 }
 
+/// From scratch, a model has the form of its folder, and no weights of it.
+std::string beginning_of(const Options& options) {
+  return options.from_scratch && !options.model.empty() ? options.model + "/config.json" : options.model;
+}
+
 int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   torch::manual_seed(options.seed);
@@ -48,6 +54,8 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .eval_dataset = blocks.validation,
                    .compute_loss = token_loss(options),
                    .compute_metrics = token_accuracy()});
+  trainer.add_callback(program_options::base_model_callback(
+      {{"--model", beginning_of(options)}, {"--adapter", options.adapter}}, {options.output_dir}));
   accelerator.print("training on ", blocks.train->size(), " blocks of ", model.block_size, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();

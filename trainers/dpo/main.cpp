@@ -8,6 +8,7 @@
 #include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/lora.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "pairs.hpp"
 #include "text/adapter.hpp"
 #include "text/chats.hpp"
@@ -105,6 +106,10 @@ int train(const Accelerator& accelerator, const Options& options) {
        .eval_dataset = pairs.validation,
        .data_collator = collate,
        .compute_metrics = lockstep::models::dpo_metrics()});
+  trainer.add_callback(program_options::base_model_callback({{"--model", options.model},
+                                                             {"--adapter", options.adapter},
+                                                             {"--reference-model", options.reference_model}},
+                                                            {options.output_dir}));
   accelerator.print("training on ", pairs.train->size(), " pairs of at most ", max_length, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();

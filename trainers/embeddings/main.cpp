@@ -5,6 +5,7 @@
 #include "lockstep/datasets/tokenize.hpp"
 #include "model.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "samples.hpp"
 #include "scores.hpp"
 #include "text/program.hpp"
@@ -50,6 +51,8 @@ int train(const Accelerator& accelerator, const Options& options) {
   ContrastiveTrainer trainer(accelerator, options, std::move(parts), encoder,
                              {.loss = loss, .mini_batch_size = options.mini_batch_size});
   if (!samples.prompts.empty()) accelerator.print(samples.prompts);
+  trainer.add_callback(
+      program_options::base_model_callback({{"--model", options.model}}, {options.output_dir}));
   accelerator.print("training on ", samples.train->size(), " rows of texts of at most ", max_length,
                     " tokens; ", accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();

@@ -15,6 +15,10 @@
 #include "lockstep/train/trainer.hpp"
 #include "models.hpp"
 
+#ifdef LOCKSTEP_MODEL_FOLDERS
+#include "options/base_model.hpp"
+#endif
+
 namespace {
 
 using lockstep::Accelerator;
@@ -130,6 +134,12 @@ int train_and_test(Accelerator& accelerator, const Model& model, const Images& i
                    const Options& options) {
   const auto report = std::make_shared<EpochReport>(accelerator, images.train->size());
   ImageTrainer trainer(accelerator, options, components(model, images, options, report), report);
+#ifdef LOCKSTEP_MODEL_FOLDERS
+  const bool is_named = model_kind(options) == ModelKind::small || model_kind(options) == ModelKind::resnet;
+  trainer.add_callback(program_options::base_model_callback(
+      {{"--model", is_named ? "" : options.model}, {"--weights", options.weights}},
+      {options.output_dir, options.model_dir}));
+#endif
   print_statistics(accelerator, images.statistics);
   accelerator.print("training on ", images.train->size(), " images, validating on ",
                     images.validation->size(), ", testing on ", images.test->size(), "; ",

@@ -6,6 +6,7 @@
 #include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/trainer_model.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "samples.hpp"
 #include "text/program.hpp"
 #include "text/tokens.hpp"
@@ -37,6 +38,11 @@ MaskedLM load_model(const Accelerator& accelerator, const Options& options) {
 
 at::Tensor labels_of(const Batch& batch) { return batch["labels"]; }
 
+/// From scratch, a model has the form of its folder, and no weights of it.
+std::string beginning_of(const Options& options) {
+  return options.from_scratch && !options.model.empty() ? options.model + "/config.json" : options.model;
+}
+
 int train(const Accelerator& accelerator, const Options& options) {
   const lockstep::Tokenizer tokenizer = lockstep::load_tokenizer(options.tokenizer);
   const auto config = AutoModelForMaskedLM::config_of(options.model);
@@ -58,6 +64,8 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .eval_dataset = samples.validation,
                    .compute_loss = texts::token_loss_of(labels_of, options.label_smoothing_factor),
                    .compute_metrics = texts::token_accuracy(labels_of)});
+  trainer.add_callback(
+      program_options::base_model_callback({{"--model", beginning_of(options)}}, {options.output_dir}));
   accelerator.print("training on ", samples.train->size(), " samples of at most ", max_length, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;

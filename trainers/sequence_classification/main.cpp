@@ -12,6 +12,7 @@
 #include "lockstep/models/trainer_model.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "rows.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
@@ -111,6 +112,8 @@ int train(const Accelerator& accelerator, const Options& options) {
                                        const Batch& outputs,
                                        const Batch& batch) { return loss_of(outputs, batch, smoothing); },
                    .compute_metrics = lockstep::metrics::Classification(rows.classes.count)});
+  trainer.add_callback(
+      program_options::base_model_callback({{"--model", options.model}}, {options.output_dir}));
   accelerator.print("training on ", rows.train->size(), " texts of ", rows.classes.count, " classes; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;

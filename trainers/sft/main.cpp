@@ -7,6 +7,7 @@
 #include "lockstep/models/auto_model.hpp"
 #include "lockstep/models/trainer_model.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "samples.hpp"
 #include "text/adapter.hpp"
 #include "text/chats.hpp"
@@ -57,6 +58,8 @@ int train(const Accelerator& accelerator, const Options& options) {
        .data_collator = lockstep::causal_lm_collate({.pad_token_id = texts::padding_token(tokenizer)}),
        .compute_loss = texts::token_loss_of(texts::next_token_labels, options.label_smoothing_factor),
        .compute_metrics = texts::token_accuracy(texts::next_token_labels)});
+  trainer.add_callback(program_options::base_model_callback(
+      {{"--model", options.model}, {"--adapter", options.adapter}}, {options.output_dir}));
   accelerator.print("training on ", samples.train->size(), " samples of at most ", max_length, " tokens; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   const auto output = trainer.train();

@@ -7,6 +7,7 @@
 #include "lockstep/models/trainer_model.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "scores.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
@@ -62,6 +63,8 @@ int train(const Accelerator& accelerator, const Options& options) {
        .train_dataset = words.train,
        .eval_dataset = words.validation,
        .compute_metrics = entity_scores(words.classes.names, options.return_entity_level_metrics)});
+  trainer.add_callback(
+      program_options::base_model_callback({{"--model", options.model}}, {options.output_dir}));
   accelerator.print("training on ", words.train->size(), " texts with ", words.classes.count, " tags; ",
                     accelerator.num_processes(), " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;

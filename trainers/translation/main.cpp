@@ -9,6 +9,7 @@
 #include "lockstep/train/trainer.hpp"
 #include "model.hpp"
 #include "options.hpp"
+#include "options/base_model.hpp"
 #include "pairs.hpp"
 #include "text/program.hpp"
 #include "text/script.hpp"
@@ -92,6 +93,8 @@ int train(const Accelerator& accelerator, const Options& options) {
                    .eval_dataset = pairs.validation,
                    .compute_loss = texts::token_loss_of(labels_of, options.label_smoothing_factor),
                    .compute_metrics = texts::token_accuracy(labels_of, "token_")});
+  trainer.add_callback(
+      program_options::base_model_callback({{"--model", options.model}}, {options.output_dir}));
   accelerator.print("training on ", pairs.train->size(), " pairs; ", accelerator.num_processes(),
                     " rank(s) on ", accelerator.device());
   if (trainer.train().preempted) return lockstep::kPreemptedExitCode;
