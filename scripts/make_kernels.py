@@ -3,7 +3,7 @@
 
 It needs NVRTC, which is beside a PyTorch for CUDA, and neither a GPU nor a CUDA toolkit. A library without these files
 compiles what it uses at its first use, and so it does for other GPUs. Each file is named by a digest of the kernel's text,
-so that no library takes one of another version. `find_or_compile()` in src/kernels/packaged_cubins.cpp reads them.
+so that no library takes one of another version. `load_or_compile()` in src/kernels/packaged_cubins.cpp reads them.
 """
 
 import argparse

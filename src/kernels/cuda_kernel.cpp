@@ -44,11 +44,13 @@ class Gpu final : public KernelDevice {
     if (plugin.is_recording()) return nullptr;
     auto& kernel = kernels_[key];
     try {
-      const Cubin cubin = cubin_of({.source = source,
-                                    .instance = instance,
-                                    .architecture = plugin.device_facts(key.second).architecture});
-      kernel = std::make_unique<LoadedKernel>(
-          instance, plugin.load_kernel(cubin.bytes, cubin.symbol, key.second), key.second);
+      void* const loaded = load_or_compile({.source = source,
+                                            .instance = instance,
+                                            .architecture = plugin.device_facts(key.second).architecture},
+                                           packaged_cubins(), kept_cubins(), [&](const Cubin& cubin) {
+                                             return plugin.load_kernel(cubin.bytes, cubin.symbol, key.second);
+                                           });
+      kernel = std::make_unique<LoadedKernel>(instance, loaded, key.second);
     } catch (const std::exception& error) {
       warn(instance, error.what());
     }
@@ -60,10 +62,13 @@ class Gpu final : public KernelDevice {
   }
 
  private:
-  static Cubin cubin_of(const KernelOfGpu& kernel) {
+  static const PackagedCubins& packaged_cubins() {
     static const PackagedCubins packaged(packaged_cubin_folder());
+    return packaged;
+  }
+  static const CubinCache& kept_cubins() {
     static const CubinCache cache(cubin_folder());
-    return find_or_compile(kernel, packaged, cache);
+    return cache;
   }
 
   void warn(const std::string& instance, const std::string& what) {

@@ -3,8 +3,11 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <exception>
+
 #include "core/text.hpp"
 #include "kernels/cuda_source.hpp"
+#include "lockstep/core/error.hpp"
 
 namespace lockstep::kernels {
 namespace {
@@ -12,6 +15,13 @@ namespace {
 /// scripts/make_kernels.py makes the same.
 std::string packaged_key(const KernelOfGpu& kernel, const std::string& architecture) {
   return fmt::format("packaged\n{}\n{}\n{}", architecture, kernel.instance, cuda_text(kernel.source));
+}
+
+Cubin cached_or_compiled(const KernelOfGpu& kernel, const CubinCache& cache) {
+  const std::string text = cuda_text(kernel.source);
+  const std::string key =
+      fmt::format("{}\n{}\n{}\n{}", nvrtc_version(), kernel.architecture, kernel.instance, text);
+  return cache.get(key, [&] { return compile_cuda(text, kernel.instance, kernel.architecture); });
 }
 
 }  // namespace
@@ -34,12 +44,23 @@ std::filesystem::path packaged_cubin_folder() {
   return std::filesystem::path(info.dli_fname).parent_path() / "lockstep" / "kernels";
 }
 
-Cubin find_or_compile(const KernelOfGpu& kernel, const PackagedCubins& packaged, const CubinCache& cache) {
-  if (auto found = packaged.find(kernel)) return std::move(*found);
-  const std::string text = cuda_text(kernel.source);
-  const std::string key =
-      fmt::format("{}\n{}\n{}\n{}", nvrtc_version(), kernel.architecture, kernel.instance, text);
-  return cache.get(key, [&] { return compile_cuda(text, kernel.instance, kernel.architecture); });
+void* load_or_compile(const KernelOfGpu& kernel, const PackagedCubins& packaged, const CubinCache& cache,
+                      const LoadCubin& load) {
+  std::string refused;
+  if (const auto found = packaged.find(kernel)) {
+    try {
+      return load(*found);
+    } catch (const std::exception& error) {
+      refused = error.what();
+    }
+  }
+  try {
+    return load(cached_or_compiled(kernel, cache));
+  } catch (const std::exception& error) {
+    if (refused.empty()) throw;
+    throw Error(
+        fmt::format("{}; the code that came with the package cannot be loaded: {}", error.what(), refused));
+  }
 }
 
 }  // namespace lockstep::kernels

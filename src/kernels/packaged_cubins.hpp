@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -35,8 +36,13 @@ class PackagedCubins {
 /// "lockstep/kernels" beside this library.
 std::filesystem::path packaged_cubin_folder();
 
-/// The packaged kernel; otherwise that of the cache, where it is compiled if necessary. Throws Error if that
-/// fails. Any thread.
-Cubin find_or_compile(const KernelOfGpu& kernel, const PackagedCubins& packaged, const CubinCache& cache);
+/// Gives the code to the driver; throws if the driver refuses it.
+using LoadCubin = std::function<void*(const Cubin&)>;
+
+/// Loads the packaged kernel. If there is none, or the driver refuses it, because it is older than the
+/// compiler of the package: that of the cache, where it is compiled if necessary. Returns what `load` does.
+/// Throws Error if that fails. Any thread.
+void* load_or_compile(const KernelOfGpu& kernel, const PackagedCubins& packaged, const CubinCache& cache,
+                      const LoadCubin& load);
 
 }  // namespace lockstep::kernels

@@ -149,6 +149,17 @@ class PackagedKernel : public KernelCompiler {
     return PackagedCubins(packages()).find(kernel_of(architecture));
   }
 
+  /// The code that a driver would get.
+  std::string loaded_for(const std::string& architecture) const {
+    std::string bytes;
+    load_or_compile(kernel_of(architecture), PackagedCubins(packages()), CubinCache(cache()),
+                    [&](const Cubin& cubin) -> void* {
+                      bytes = cubin.bytes;
+                      return nullptr;
+                    });
+    return bytes;
+  }
+
   testing::TemporaryFolder folder_;
 };
 
@@ -171,19 +182,37 @@ TEST_F(PackagedKernel, IsFoundByArchitectureAndText) {
 
 TEST_F(PackagedKernel, ComesBeforeTheCacheAndTheCompiler) {
   pack("sm_90");
-  const PackagedCubins packaged(packages());
-  const CubinCache kept(cache());
-  EXPECT_EQ(find_or_compile(kernel_of("sm_90"), packaged, kept).bytes, find("sm_90")->bytes);
+  EXPECT_EQ(loaded_for("sm_90"), find("sm_90")->bytes);
   EXPECT_FALSE(std::filesystem::exists(cache()));
   // Not packaged: compiled, and kept.
-  const Cubin made = find_or_compile(kernel_of("sm_80"), packaged, kept);
-  EXPECT_EQ(made.bytes, compile_cuda(cuda_text("column_totals"), "column_totals", "sm_80").bytes);
+  EXPECT_EQ(loaded_for("sm_80"), compile_cuda(cuda_text("column_totals"), "column_totals", "sm_80").bytes);
   EXPECT_TRUE(std::filesystem::exists(cache()));
   // A damaged file is passed over.
   for (const auto& each : std::filesystem::directory_iterator(packages()))
     std::filesystem::resize_file(each.path(), std::filesystem::file_size(each.path()) - 1);
   EXPECT_FALSE(find("sm_90"));
-  EXPECT_TRUE(find_or_compile(kernel_of("sm_90"), packaged, kept).bytes.starts_with("\x7f"));
+  EXPECT_TRUE(loaded_for("sm_90").starts_with("\x7f"));
+}
+
+/// A driver that is older than the compiler of the package refuses its code.
+TEST_F(PackagedKernel, IsCompiledIfTheDriverRefusesIt) {
+  pack("sm_90");
+  const std::string packaged = find("sm_90")->bytes;
+  int place = 0;
+  std::vector<bool> from_package;
+  const auto load = [&](int most) {
+    from_package.clear();
+    return load_or_compile(kernel_of("sm_90"), PackagedCubins(packages()), CubinCache(cache()),
+                           [&](const Cubin& cubin) -> void* {
+                             EXPECT_EQ(cubin.bytes, packaged);
+                             from_package.push_back(!std::filesystem::exists(cache()));
+                             if (std::ssize(from_package) <= most) throw Error("too new");
+                             return &place;
+                           });
+  };
+  EXPECT_EQ(load(1), &place);
+  EXPECT_EQ(from_package, (std::vector<bool>{true, false}));
+  EXPECT_THROWS(load(2), Error, "too new", "came with the package");
 }
 
 }  // namespace
