@@ -7,8 +7,11 @@
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/packing.hpp"
 #include "lockstep/models/bert.hpp"
+#include "lockstep/models/decoder.hpp"
 #include "lockstep/models/gpt2.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/throws.hpp"
+#include "unit/models/golden_models.hpp"
 
 namespace lockstep {
 namespace {
@@ -86,6 +89,46 @@ TEST(FlattenedTexts, PackedInBlocksHaveTheLogitsOfTheirPieces) {
       const at::Tensor alone = model->forward(blocks["input_ids"][row].index({places}).unsqueeze(0));
       EXPECT_TRUE(torch::allclose(logits[row].index({places}), alone[0], 1e-5, 1e-6)) << row << " " << text;
     }
+  }
+}
+
+/// Two packed rows, of which the short one is padded by more than its own tokens: each text has the logits
+/// that it has alone.
+template <class Model>
+void expect_padding_changes_no_text(Model& model, std::int64_t longest) {
+  std::vector<Example> rows;
+  for (const std::int64_t count : {4, 1}) {
+    std::vector<at::Tensor> ids, places;
+    for (std::int64_t text = 0; text < count; ++text) {
+      ids.push_back((torch::arange(longest) * 7 + text + count).remainder(31));
+      places.push_back(torch::arange(longest));
+    }
+    rows.push_back(Batch{{"input_ids", torch::cat(ids)}, {"position_ids", torch::cat(places)}});
+  }
+  const Batch batch = causal_lm_collate()(rows);
+  const at::Tensor logits = model->forward(batch["input_ids"], {}, batch["position_ids"]);
+  for (std::int64_t row = 0; row < 2; ++row) {
+    for (std::int64_t text = 0; text < (row == 0 ? 4 : 1); ++text) {
+      const at::Tensor alone =
+          model->forward(batch["input_ids"][row].narrow(0, text * longest, longest).unsqueeze(0));
+      EXPECT_TRUE(torch::allclose(logits[row].narrow(0, text * longest, longest), alone[0], 1e-4, 1e-5))
+          << row << " " << text;
+    }
+  }
+}
+
+TEST(FlattenedTexts, AreNotChangedByThePaddingBehindThem) {
+  auto model = small_model();
+  expect_padding_changes_no_text(model, 7);
+  // Frequencies of the longest text of the batch.
+  for (const char* name : {"llama_longrope", "llama_dynamic"}) {
+    const testing::TemporaryFolder folder;
+    testing::write_bytes(folder.path() / "config.json", models::golden_configs().at(name));
+    models::DecoderForCausalLM decoder(models::DecoderConfig::from_file(folder.path()));
+    decoder->eval();
+    models::fill(*decoder);
+    SCOPED_TRACE(name);
+    expect_padding_changes_no_text(decoder, 5);
   }
 }
 
