@@ -37,7 +37,8 @@ bool is_loopback_name(const std::string& host) {
 }
 
 /// Listens for an endpoint on this host: on its own address, if it is one of this host's. A name that means
-/// loopback on this host only (as in Debian's /etc/hosts) means another address to the other nodes.
+/// loopback on this host only (as in Debian's /etc/hosts) means another address to the other nodes; one of
+/// several addresses (two families, two networks) may mean any of them.
 net::FileDescriptor listen_for(const LaunchConfig& config) {
   const std::string& host = config.endpoint.host;
   const std::uint16_t port = config.endpoint.port;
@@ -46,10 +47,12 @@ net::FileDescriptor listen_for(const LaunchConfig& config) {
     return net::listen_everywhere(port);
   const auto addresses = addresses_of(config);
   if (is_loopback_name(host)) return net::listen_at(addresses.front());
-  const auto own = std::ranges::find_if(addresses, [](const net::Address& address) {
+  const auto is_own = [](const net::Address& address) {
     return !address.is_loopback() && net::is_local(address);
-  });
-  return own == addresses.end() ? net::listen_everywhere(port) : net::listen_at(*own);
+  };
+  const auto own = std::ranges::find_if(addresses, is_own);
+  const bool is_only_one = std::ranges::count_if(addresses, is_own) == 1;
+  return is_only_one ? net::listen_at(*own) : net::listen_everywhere(port);
 }
 
 bool is_this_host(const std::vector<net::Address>& addresses) {

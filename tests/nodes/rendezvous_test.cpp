@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
 
 #include "hosts_test.hpp"
 
@@ -59,6 +61,34 @@ TEST_F(Hosts, NodesMayJoinInAnyOrder) {
   auto first = start(0, c10d("2") + Words{"true"});
   EXPECT_EQ(second->wait().status, 0);
   EXPECT_EQ(first->wait().status, 0);
+}
+
+/// As with two networks, or two families of addresses: each of the others may know another one.
+TEST_F(Hosts, EachAddressOfTheEndpointReachesTheJob) {
+  make_hosts(3);
+  const auto knows = [&](const std::string& hosts) {
+    const std::string file = folder().file("hosts of " + std::to_string(hosts.size()));
+    std::ofstream(file) << hosts;
+    return "mount --bind '" + file + "' /etc/hosts";
+  };
+  const auto in_host = [](const std::string& command) {
+    return [command] {
+      if (std::system(command.c_str()) != 0) _exit(125);
+    };
+  };
+  const auto words = [](int node) {
+    return Words{"--nnodes",         "3", "--node-rank", std::to_string(node), "--master-addr", "node0",
+                 "--nproc-per-node", "1", "true"};
+  };
+  auto first = start(0, words(0), {},
+                     in_host("ip addr add 10.77.0.101/24 dev eth0 && " +
+                             knows("127.0.0.1 localhost\n10.77.0.1 node0\n10.77.0.101 node0\n")));
+  auto second = start(1, words(1));
+  auto third = start(2, words(2), {}, in_host(knows("127.0.0.1 localhost\n10.77.0.101 node0\n")));
+  for (auto* node : {&first, &second, &third}) {
+    const Finished end = (*node)->wait();
+    EXPECT_EQ(end.status, 0) << end.err;
+  }
 }
 
 TEST_F(Hosts, RolesAreNumberedSeparately) {
