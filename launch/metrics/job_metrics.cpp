@@ -151,7 +151,8 @@ std::string JobMetrics::text(net::Deadline now) const {
   page.family("lockstep_rank_waiting_seconds", "gauge",
               "How long the rank has been waiting for others in its current operation; 0 if it is not.");
   each_rank(of_beat([&still](const RankStatus& rank) { return waits(rank) ? still(rank) : 0; }));
-  page.family("lockstep_rank_steps_total", "counter",
+  // No counter: after a restart it goes on from the checkpoint's, which increase() would count once more.
+  page.family("lockstep_rank_step", "gauge",
               "Optimizer steps of the training, those before the checkpoint that it continued included.");
   each_rank(of_beat([](const RankStatus& rank) { return static_cast<double>(rank.beat->step); }));
   const auto of_counters = [](auto&& number) {

@@ -71,7 +71,7 @@ TEST(JobMetrics, ArePrometheusTextFormat) {
   of_rank("waiting_seconds", 4, "0");
   of_rank("waiting_seconds", 5, "2.5");
   of_rank("waited_seconds_total", 5, "2.5");
-  of_rank("steps_total", 4, "57");
+  of_rank("step", 4, "57");
   of_rank("samples_total", 4, "300");
   of_rank("samples_per_second", 4, "100");
   of_rank("up", 5, "1");
