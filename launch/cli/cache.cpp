@@ -225,8 +225,11 @@ int clear(const Words& words, std::ostream& out, std::ostream& err) {
   const Entries all = entries_in(options);
   Entries entries = options.names.empty() ? all : chosen(all, options);
   if (options.older_than) {
-    const auto newest = std::filesystem::file_time_type::clock::now() - age_from(*options.older_than);
-    std::erase_if(entries, [&](const auto& entry) { return entry.last_use > newest; });
+    const auto age = age_from(*options.older_than);
+    const auto now = std::filesystem::file_time_type::clock::now();
+    std::erase_if(entries, [&](const auto& entry) {
+      return std::chrono::floor<std::chrono::seconds>(now - entry.last_use) < age;
+    });
   }
   return remove_all(entries, out, err);
 }
