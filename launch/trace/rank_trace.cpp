@@ -42,11 +42,16 @@ TracedOperation operation_of(const json& entry, std::int64_t offset) {
   return result;
 }
 
+/// More have no job; a damaged file may say so.
+constexpr int kMostRanksOfTrace = 1 << 20;
+
 RankTrace trace_of(const json& file) {
   RankTrace trace;
   trace.run = file.value("run", "");
   trace.rank = file.at("rank").get<int>();
   trace.world_size = file.at("world_size").get<int>();
+  if (trace.rank < 0 || trace.rank >= trace.world_size || trace.world_size > kMostRanksOfTrace)
+    throw DataError(fmt::format("it says that it is of rank {} of {}.", trace.rank, trace.world_size));
   trace.host = file.at("host").get<std::string>();
   trace.reason = file.at("reason").get<std::string>();
   const auto offset = trace.wall_offset = file.at("wall_offset_ns").get<std::int64_t>();
@@ -69,7 +74,7 @@ RankTrace read_trace(const fs::path& path) {
   std::ifstream file(path);
   try {
     return trace_of(json::parse(file));
-  } catch (const json::exception& error) {
+  } catch (const std::exception& error) {
     throw formatted<DataError>("'{}' is not a trace of a rank: {}", path.string(), error.what());
   }
 }
@@ -161,8 +166,10 @@ std::vector<RankTrace> read_traces(const fs::path& folder) {
   std::vector<RankTrace> traces;
   for (const auto& entry : fs::directory_iterator(folder, failure)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with("trace-rank-") && name.ends_with(".json"))
-      traces.push_back(read_trace(entry.path()));
+    if (!name.starts_with("trace-rank-") || !name.ends_with(".json")) continue;
+    if (!entry.is_regular_file())
+      throw formatted<DataError>("'{}' is not a trace of a rank: it is no file.", entry.path().string());
+    traces.push_back(read_trace(entry.path()));
   }
   if (failure)
     throw formatted<DataError>("cannot read the folder '{}': {}.", folder.string(), failure.message());

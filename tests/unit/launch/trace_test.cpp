@@ -1,7 +1,10 @@
 // What lockstep trace makes of traces of ranks that differ, miss, come late, and live on hosts of other
 // clocks.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/core/error.hpp"
@@ -170,6 +173,16 @@ TEST(Trace, RefusesOtherFiles) {
   EXPECT_THROWS(read_traces(folder.path()), DataError, "holds no trace-rank-N.json", "LOCKSTEP_TRACE_DIR");
   lockstep::testing::write_bytes(folder / "trace-rank-0.json", R"({"rank": "zero"})");
   EXPECT_THROWS(read_traces(folder.path()), DataError, "trace-rank-0.json' is not a trace of a rank");
+  const TemporaryFolder damaged;
+  write(damaged, 0, json::array());
+  const auto path = damaged / "trace-rank-0.json";
+  auto trace = json::parse(std::ifstream(path));
+  trace["world_size"] = 2'147'483'647;
+  lockstep::testing::write_bytes(path, trace.dump());
+  EXPECT_THROWS(read_traces(damaged.path()), DataError, "rank 0 of 2147483647");
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROWS(read_traces(damaged.path()), DataError, "trace-rank-0.json", "it is no file");
   EXPECT_THROWS(read_traces(folder / "absent"), DataError, "cannot read the folder");
 }
 
