@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/option_values.hpp"
@@ -23,8 +24,15 @@ constexpr std::array<Ending, 5> kEndings{{{"ba", Unit::steps},
                                           {"dur", Unit::share},
                                           {"sec", Unit::seconds}}};
 
+/// What means "never", as Python's sys.maxsize or 1e20, stays the largest number, to which others can be
+/// added.
+std::int64_t saturated(double steps) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  return steps < static_cast<double>(kMost) ? static_cast<std::int64_t>(steps) : kMost;
+}
+
 /// Tolerates rounding errors: a product may differ from the intended integer in its last bit.
-std::int64_t rounded_up(double steps) { return static_cast<std::int64_t>(std::ceil(steps - 1e-9 * steps)); }
+std::int64_t rounded_up(double steps) { return saturated(std::ceil(steps - 1e-9 * steps)); }
 
 double require_known(std::int64_t number, const char* what, const Duration& duration) {
   if (number > 0) return static_cast<double>(number);
@@ -79,7 +87,7 @@ std::int64_t Duration::steps(const DurationScale& scale) const {
     case Unit::steps:
       break;
   }
-  return static_cast<std::int64_t>(value_);
+  return saturated(value_);
 }
 
 }  // namespace lockstep

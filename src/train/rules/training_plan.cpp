@@ -26,7 +26,7 @@ std::int64_t length_of(const TrainingArguments& args, const DurationScale& scale
   if (args.fast_dev_run > 0) return args.fast_dev_run;
   if (args.max_duration && args.max_duration->is_time()) return kEndless;
   if (args.max_duration) return std::max<std::int64_t>(args.max_duration->steps(scale), 1);
-  if (args.max_steps > 0) return args.max_steps;
+  if (args.max_steps > 0) return std::min(args.max_steps, kEndless);
   return Duration(args.num_train_epochs, Duration::Unit::epochs).steps(scale);
 }
 

@@ -34,6 +34,12 @@ TEST(Duration, CountsInEveryUnit) {
   EXPECT_TRUE(Duration("3600sec").is_time());
 }
 
+/// As Python's sys.maxsize, which is no double, and what is too large for an integer.
+TEST(Duration, KeepsWhatMeansNeverLarge) {
+  for (const char* text : {"9223372036854775807", "1e20", "1e300ep", "1e300sp"})
+    EXPECT_GT(Duration(text).steps(kScale), std::int64_t{1} << 61) << text;
+}
+
 TEST(Duration, ReadsBackWhatItWrites) {
   for (const char* text : {"0", "500", "3ep", "0.5ep", "100000sp", "0.25dur", "3600sec"})
     EXPECT_EQ(Duration(text).text(), text);
