@@ -263,6 +263,17 @@ TEST_F(Sft, ResumesOnlyWithTheModelThatItBeganWith) {
   EXPECT_EQ(count_lines_with(older.out, "already finished"), 1) << older.out;
 }
 
+TEST_F(Sft, SaysThatPromptsEndWithinTokens) {
+  std::string rows;
+  for (int i = 0; i < 4; ++i)
+    rows += R"({"prompt": "hel", "completion": "lo world"})"
+            "\n";
+  const Words others{"--train-file", write("pairs.jsonl", rows), "--output-dir", file("out")};
+  const Finished job = run_alone(words("--max-steps 1 --save-strategy no") + others);
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "row 0: the tokens of the prompt alone end in 'l'"), 1) << job.err;
+}
+
 TEST_F(Sft, RefusesWhatItCannotTrainOn) {
   write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
   const Words out{"--output-dir", file("out")};

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
+#include <iostream>
 #include <utility>
 
 #include "datasets/table/json_feature.hpp"
@@ -77,12 +79,6 @@ Json with_usual_names(Json messages) {
   return messages;
 }
 
-std::size_t common_length(const TokenIds& one, const TokenIds& other) {
-  const auto shorter = static_cast<std::ptrdiff_t>(std::min(one.size(), other.size()));
-  const auto differ = std::mismatch(one.begin(), one.begin() + shorter, other.begin()).first;
-  return static_cast<std::size_t>(differ - one.begin());
-}
-
 void cut_tokens(TokenIds& list, std::int64_t max_length, bool keep_end) {
   const auto length = static_cast<std::size_t>(max_length);
   if (length == 0 || list.size() <= length) return;
@@ -118,6 +114,27 @@ tokenizer::Chat ChatEncoder::encode_chat(const Json& messages, const Json& row,
 }
 
 TokenIds ChatEncoder::encode_text(const std::string& text) const { return tokenizer_.encode(text).ids; }
+
+std::size_t ChatEncoder::begin_of_completion(const TokenIds& prompt, const TokenIds& whole,
+                                             std::int64_t row) const {
+  const auto shorter = static_cast<std::ptrdiff_t>(std::min(prompt.size(), whole.size()));
+  const auto differ = std::mismatch(prompt.begin(), prompt.begin() + shorter, whole.begin()).first;
+  static std::atomic<bool> was_said = false;
+  if (differ != prompt.end() && !was_said.exchange(true)) {
+    const auto shown = std::min<std::ptrdiff_t>(prompt.end() - differ, 20);
+    std::cerr
+        << fmt::format(
+               "lockstep: warning: row {}: the tokens of the prompt alone end in '{}', which the tokens of "
+               "prompt and completion together do not have there: the template shows a prompt alone in "
+               "another way, or tokens join over the boundary. The completion is taken to begin where they "
+               "differ, so the model learns to go on from another text than it will be given. End prompts "
+               "at a boundary of tokens (before a space), or use a template that shows both in the same "
+               "way. (Reported once.)\n",
+               row, tokenizer_.decode({differ, differ + shown}))
+        << std::flush;
+  }
+  return static_cast<std::size_t>(differ - prompt.begin());
+}
 
 std::string ChatEncoder::with_end(const std::string& text) const {
   const auto& tokens = tokenizer_.settings().special_tokens;

@@ -31,9 +31,6 @@ ArrowDataset columns_to_read(const ArrowDataset& rows, std::vector<std::string> 
 /// lists of messages are returned as they are.
 nlohmann::ordered_json with_usual_names(nlohmann::ordered_json messages);
 
-/// The number of tokens with which both begin.
-std::size_t common_length(const TokenIds& one, const TokenIds& other);
-
 /// Cuts a list to `max_length`: its beginning with `keep_end`, otherwise its end. 0: it is not cut.
 void cut_tokens(TokenIds& list, std::int64_t max_length, bool keep_end);
 
@@ -61,6 +58,10 @@ class ChatEncoder {
 
   /// A text, with the tokens that the tokenizer puts around it.
   TokenIds encode_text(const std::string& text) const;
+
+  /// The completion begins where the tokens of the prompt alone end, or differ. If they differ, says so once
+  /// in this process, as trl does: the model is trained behind another prompt than it will be asked with.
+  std::size_t begin_of_completion(const TokenIds& prompt, const TokenIds& whole, std::int64_t row) const;
 
   /// The text, followed by the eos_token unless it ends with it. Throws UsageError if there is none.
   std::string with_end(const std::string& text) const;

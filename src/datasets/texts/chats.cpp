@@ -63,7 +63,7 @@ class ChatTokenizer {
   Trained trained_of(const Value& row, std::int64_t number) const {
     try {
       const Json fields = fields_of_row(row, features_);
-      if (fields.contains("prompt")) return prompt_and_completion(fields);
+      if (fields.contains("prompt")) return prompt_and_completion(fields, number);
       if (fields.contains("messages")) return conversation(fields);
       return text(fields);
     } catch (const DataError& error) {
@@ -93,10 +93,10 @@ class ChatTokenizer {
     return labeled(std::move(chat.encoding.ids), 0, chat.assistant_masks);
   }
 
-  Trained prompt_and_completion(const Json& row) const {
+  Trained prompt_and_completion(const Json& row, std::int64_t number) const {
     const auto prompt = with_usual_names(row.at("prompt"));
     const auto completion = with_usual_names(row.value("completion", Json()));
-    if (prompt.is_string() && completion.is_string()) return text_pair(prompt, completion);
+    if (prompt.is_string() && completion.is_string()) return text_pair(prompt, completion, number);
     if (!prompt.is_array() || !completion.is_array()) {
       throw DataError("'prompt' and 'completion' must both be texts, or both lists of messages.");
     }
@@ -104,13 +104,13 @@ class ChatTokenizer {
     auto messages = prompt;
     messages.insert(messages.end(), completion.begin(), completion.end());
     auto whole = chat_of(messages, row);
-    const auto given = begin_of_completion(begin.encoding.ids, whole.encoding.ids);
+    const auto given = begin_of_completion(begin.encoding.ids, whole.encoding.ids, number);
     return labeled(std::move(whole.encoding.ids), given, whole.assistant_masks);
   }
 
-  Trained text_pair(const std::string& prompt, const std::string& completion) const {
+  Trained text_pair(const std::string& prompt, const std::string& completion, std::int64_t number) const {
     auto whole = encoder_.encode_text(prompt + encoder_.with_end(completion));
-    const auto given = begin_of_completion(encoder_.encode_text(prompt), whole);
+    const auto given = begin_of_completion(encoder_.encode_text(prompt), whole, number);
     return labeled(std::move(whole), given, {});
   }
 
@@ -120,9 +120,9 @@ class ChatTokenizer {
     return labeled(encoder_.encode_text(encoder_.with_end(text.get<std::string>())), 0, {});
   }
 
-  /// The completion begins where the tokens of the prompt alone end, or differ.
-  std::size_t begin_of_completion(const TokenIds& prompt, const TokenIds& whole) const {
-    return options_.completion_only_loss.value_or(true) ? common_length(prompt, whole) : 0;
+  std::size_t begin_of_completion(const TokenIds& prompt, const TokenIds& whole, std::int64_t number) const {
+    return options_.completion_only_loss.value_or(true) ? encoder_.begin_of_completion(prompt, whole, number)
+                                                        : 0;
   }
 
   static Trained labeled(TokenIds ids, std::size_t given, const TokenIds& mask) {

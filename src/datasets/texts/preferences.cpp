@@ -181,7 +181,8 @@ class PreferenceTokenizer {
       std::array<Completed, 2> pair;
       pair[0].ids = is_text ? text_ids(prompt, chosen) : chat_ids(prompt, chosen, fields);
       pair[1].ids = is_text ? text_ids(prompt, rejected) : chat_ids(prompt, rejected, fields);
-      const auto given = std::min(common_length(begin, pair[0].ids), common_length(begin, pair[1].ids));
+      const auto given = std::min(encoder_.begin_of_completion(begin, pair[0].ids, number),
+                                  encoder_.begin_of_completion(begin, pair[1].ids, number));
       for (auto& text : pair) {
         text.given = given;
         if (text.ids.size() == given)
