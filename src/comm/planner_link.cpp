@@ -6,6 +6,7 @@
 
 #include "comm/backend/cpu_backend.hpp"
 #include "comm/group_key_value_store.hpp"
+#include "coordination/interruption.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/environment.hpp"
 
@@ -26,6 +27,7 @@ void PlannerLink::report(const elastic::RankReport& report) {
 }
 
 std::string PlannerLink::await(const std::string& key) {
+  const coordination::UninterruptedWaits asks_the_planner;
   while (!store_->wait(key, kLongestAnswer)) {
   }
   return store_->get(key);

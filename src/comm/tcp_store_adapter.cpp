@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "coordination/interruption.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -58,6 +59,17 @@ class TcpStoreAdapter final : public c10d::Store {
   auto call(Method method, const Arguments&... arguments) {
     return call_until(deadline_of(timeout_), timeout_, method, arguments...);
   }
+  /// False at the deadline. In parts, if the calling thread's waits can be interrupted: who forms a group
+  /// anew waits here, and in Gloo's code, for a rank that may be lost meanwhile.
+  bool wait_until(net::Deadline deadline, Milliseconds timeout, const Keys& keys) {
+    for (;;) {
+      coordination::throw_if_interrupted();
+      const auto look = net::Clock::now() + coordination::kInterruptionLook;
+      const bool is_last = !coordination::is_interruptible() || deadline <= look;
+      if (call_until(is_last ? deadline : look, timeout, &Client::wait, keys)) return true;
+      if (is_last) return false;
+    }
+  }
 
  public:
   TcpStoreAdapter(std::vector<net::Address> addresses, net::StoreClientOptions options, Milliseconds timeout,
@@ -76,7 +88,10 @@ class TcpStoreAdapter final : public c10d::Store {
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override {
     return bytes(call(&Client::compare_set, key, text(expected), text(desired)));
   }
-  Bytes get(const std::string& key) override { return bytes(call(&Client::get, key)); }
+  Bytes get(const std::string& key) override {
+    if (coordination::is_interruptible()) wait({key}, timeout_);
+    return bytes(call(&Client::get, key));
+  }
   std::int64_t add(const std::string& key, std::int64_t value) override {
     return call(&Client::add, key, value);
   }
@@ -85,7 +100,7 @@ class TcpStoreAdapter final : public c10d::Store {
   std::int64_t getNumKeys() override { return call(&Client::count); }
   void wait(const Keys& keys) override { wait(keys, timeout_); }
   void wait(const Keys& keys, const Milliseconds& timeout) override {
-    if (!call_until(deadline_of(timeout), timeout, &Client::wait, keys)) fail_late(keys, timeout);
+    if (!wait_until(deadline_of(timeout), timeout, keys)) fail_late(keys, timeout);
   }
   void append(const std::string& key, const Bytes& value) override {
     call(&Client::append, key, text(value));
@@ -122,7 +137,7 @@ Bytes TcpStoreAdapter::queuePop(const std::string& queue, bool block) {
   const Keys waited_for{queue};
   // Another client may pop the value between the wait and the pop.
   auto value = call_until(deadline, timeout_, &Client::pop, queue);
-  while (block && !value && call_until(deadline, timeout_, &Client::wait, waited_for))
+  while (block && !value && wait_until(deadline, timeout_, waited_for))
     value = call_until(deadline, timeout_, &Client::pop, queue);
   if (value) return bytes(*value);
   if (block) fail_late(waited_for, timeout_);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "lockstep/core/error.hpp"
 
@@ -37,6 +38,9 @@ void interrupt_waits(const std::string& why) {
 void allow_waits() { interruption().is_set.store(false); }
 
 bool is_interruptible() noexcept { return interruptible; }
+
+UninterruptedWaits::UninterruptedWaits() noexcept : before_(std::exchange(interruptible, false)) {}
+UninterruptedWaits::~UninterruptedWaits() { interruptible = before_; }
 
 void throw_if_interrupted() {
   Interruption& one = interruption();

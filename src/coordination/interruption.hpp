@@ -1,8 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace lockstep::coordination {
+
+/// How long a wait that can be interrupted may go on without looking.
+constexpr std::chrono::milliseconds kInterruptionLook{50};
 
 /// Lets the calling thread's waits for other ranks be ended from another thread: it then looks every 50 ms,
 /// where it would have looked every second. For the thread that trains, in a job whose ranks are replaced: an
@@ -19,5 +23,18 @@ void allow_waits();
 bool is_interruptible() noexcept;
 /// Throws if the calling thread's waits were interrupted.
 void throw_if_interrupted();
+
+/// Waits of the calling thread are not interrupted in a scope: for what is asked of those who plan the
+/// recovery.
+class UninterruptedWaits {
+ public:
+  UninterruptedWaits() noexcept;
+  ~UninterruptedWaits();
+  UninterruptedWaits(const UninterruptedWaits&) = delete;
+  UninterruptedWaits& operator=(const UninterruptedWaits&) = delete;
+
+ private:
+  bool before_;
+};
 
 }  // namespace lockstep::coordination

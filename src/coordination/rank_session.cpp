@@ -19,8 +19,6 @@ constexpr const char* kCount = "/count";
 constexpr const char* kComplete = "/complete";
 constexpr const char* kFailure = "failure";
 constexpr const char* kFailureRead = "failure/read";
-/// How soon a wait that may be interrupted notices it.
-constexpr Milliseconds kInterruptionLook{50};
 
 }  // namespace
 

@@ -23,6 +23,8 @@ class BootstrapStore {
   virtual void post(const std::string& key, const std::string& value) = 0;
   /// Waits for the note. Throws TimeoutError if the deadline passes first.
   virtual std::string read(const std::string& key, net::Deadline deadline) = 0;
+  /// Throws if the ranks shall no longer be waited for. Asked every 50 ms.
+  virtual void check_wait() {}
 };
 
 /// What ranks that can share memory must have in common: the running kernel (its boot id), the network

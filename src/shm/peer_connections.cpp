@@ -18,6 +18,8 @@ namespace {
 
 constexpr net::Milliseconds kReach{5000};  // Ranks of one host answer quickly; other processes may not.
 
+constexpr net::Milliseconds kLook{50};
+
 std::size_t fair_share_of_memory(int ranks) {
   const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
   return pages / static_cast<std::size_t>(ranks) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -151,7 +153,10 @@ class PeerConnector {
     std::set<int> missing(std::upper_bound(neighbours_.begin(), neighbours_.end(), rank_), neighbours_.end());
     std::vector<net::FileDescriptor> sockets;  // Not greeted yet.
     while (!missing.empty()) {
-      const auto ready = wait_for_any(listener_.get(), sockets, reach_deadline_);
+      store_.check_wait();
+      const auto look = std::min(reach_deadline_, net::Clock::now() + kLook);
+      const auto ready = wait_for_any(listener_.get(), sockets, look);
+      if (ready.empty() && look < reach_deadline_) continue;
       if (ready.empty()) {
         throw TimeoutError(fmt::format("rank {} did not connect to its local socket within {} ms",
                                        fmt::join(missing, ", "), kReach.count()));

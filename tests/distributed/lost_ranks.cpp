@@ -45,8 +45,13 @@ bool LostRanks::any_is_lost() const { return !losses_.empty() && std::filesystem
 
 void LostRanks::in_set_up() const {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
-    const bool due = losses_[i].rank == rank_ && losses_[i].way == '2' && std::filesystem::exists(mark(i));
-    if (due && claim(mark(i) + ".again", losses_[i].way)) ::raise(SIGKILL);
+    const char way = losses_[i].way;
+    const bool due =
+        losses_[i].rank == rank_ && (way == '2' || way == 'f') && std::filesystem::exists(mark(i));
+    if (!due || !claim(mark(i) + ".again", way)) continue;
+    if (way == '2') ::raise(SIGKILL);
+    // Some milliseconds later, the ranks form their group.
+    raise_after(losses_[i].delay, SIGKILL);
   }
 }
 
@@ -61,7 +66,7 @@ void LostRanks::in_step(std::int64_t step, const at::Tensor& loss_value) const {
     if (loss.way == 'x') throw std::runtime_error("an exception of this rank");
     if (loss.way == 'e') std::_Exit(0);
     if (loss.way == 'b') loss_value.register_hook([](const at::Tensor&) { ::raise(SIGKILL); });
-    if (loss.way == 'k' || loss.way == '2') raise_after(loss.delay, SIGKILL);
+    if (loss.way == 'k' || loss.way == '2' || loss.way == 'f') raise_after(loss.delay, SIGKILL);
     if (loss.way == 'p') raise_after(loss.delay, SIGSTOP);
   }
 }

@@ -114,6 +114,20 @@ TEST_P(ALostRankIsReplaced, AndTheOthersKeepTheirProcessesAndAllBits) {
   EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), losses) << job.err;
 }
 
+/// A new process is lost some milliseconds after its set-up: the others wait at the store for what it was to
+/// say there.
+TEST(ALossWhileTheGroupIsFormed, IsReplacedAsWell) {
+  const TemporaryFolder folder;
+  const int losses = 3;
+  const Finished job =
+      run_in(folder, 2,
+             {"--losses", std::to_string(losses), "--ways", "f", "--lost-rank", "0", "--losses-until", "90"});
+  EXPECT_EQ(job.status, 0) << job.err;
+  const Trace found = with_lost_lines(trace_of(folder / "out", 2), undisturbed(2), 0, 2 * losses);
+  EXPECT_TRUE(same_training(undisturbed(2), found));
+  EXPECT_EQ(processes_in(folder / "out", 2), (std::vector<std::size_t>{1 + 2 * losses, 1})) << job.err;
+}
+
 class ASpareTakesALostRanksPlace : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Over, ASpareTakesALostRanksPlace, ::testing::Values("shm", "gloo"));
 

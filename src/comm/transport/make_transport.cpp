@@ -7,6 +7,7 @@
 #include "comm/transport/gloo_transport.hpp"
 #include "comm/transport/hierarchical_transport.hpp"
 #include "comm/transport/shm_transport.hpp"
+#include "coordination/interruption.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/communication_cpu.hpp"
 
@@ -21,6 +22,7 @@ class GroupBootstrapStore final : public shm::BootstrapStore {
   std::string read(const std::string& key, net::Deadline deadline) override {
     return store_.get(key, std::max(net::left_until(deadline), net::Milliseconds(1)));
   }
+  void check_wait() override { coordination::throw_if_interrupted(); }
 
  private:
   Store store_;
