@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_text.hpp"
+#include "data/valid_samples.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "lockstep/train/structures.hpp"
@@ -48,24 +49,7 @@ at::Tensor with_rows(const at::Tensor& tensor, std::int64_t rows) {
   return result;
 }
 
-/// The rows of a tensor that belong to valid samples of `batch`; each sample has `rows` / samples rows.
-at::Tensor valid_rows(const at::Tensor& tensor, const Batch& batch) {
-  const auto known = static_cast<std::int64_t>(std::max(batch.indices.size(), batch.valid.size()));
-  const auto samples = known == 0 ? batch.size() : known;
-  if (tensor.dim() == 0 || (samples == 0 ? tensor.size(0) != 0 : tensor.size(0) % samples != 0)) {
-    throw UsageError(
-        fmt::format("gather_for_metrics: the batch has {} samples, but a tensor of it has {}. Give it values "
-                    "for each sample.",
-                    samples,
-                    tensor.dim() == 0 ? "no rows: it is a scalar"
-                                      : fmt::format("{} rows, which is not a multiple", tensor.size(0))));
-  }
-  if (std::find(batch.valid.begin(), batch.valid.end(), false) == batch.valid.end()) return tensor;
-  at::Tensor mask = at::ones({samples}, at::kBool);
-  std::copy(batch.valid.begin(), batch.valid.end(), mask.mutable_data_ptr<bool>());
-  mask = mask.repeat_interleave(tensor.size(0) / samples);
-  return tensor.index({mask.to(tensor.device())});
-}
+constexpr const char* kForMetrics = "gather_for_metrics";
 
 /// The numbers of all ranks, in rank order.
 template <class Value>
@@ -124,23 +108,11 @@ Batch Accelerator::gather(const Batch& batch) const {
 }
 
 at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor, const Batch& batch) const {
-  return gather(valid_rows(tensor, batch));
+  return gather(data::valid_rows(tensor, batch, kForMetrics));
 }
 
 Batch Accelerator::gather_for_metrics(const Batch& batch) const {
-  Batch valid = tree_map(batch, [&](const at::Tensor& tensor) { return valid_rows(tensor, batch); });
-  valid.indices.clear();
-  for (std::size_t row = 0; row < batch.indices.size(); ++row) {
-    if (batch.valid.empty() || batch.valid[row]) valid.indices.push_back(batch.indices[row]);
-  }
-  valid.valid.assign(valid.indices.size(), true);
-  for (const auto& [name, texts] : batch.text_items()) {
-    std::vector<std::string> counted;
-    for (std::size_t row = 0; row < texts.size(); ++row)
-      if (batch.valid.empty() || batch.valid[row]) counted.push_back(texts[row]);
-    valid.set_texts(name, std::move(counted));
-  }
-  return gather(valid);
+  return gather(data::valid_samples(batch, kForMetrics));
 }
 
 std::vector<json> Accelerator::gather_object(const std::vector<json>& objects) const {

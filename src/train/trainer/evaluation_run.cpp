@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "data/valid_samples.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/rules/metric_names.hpp"
 
@@ -98,7 +99,8 @@ void EvaluationRun::run(const DataLoader& whole, bool keep) {
     const bool has_batch = batch != batches.end() && (most == 0 || round < most);
     if (waits ? !goes_on(batches, has_batch, round) : !has_batch) break;
     if (has_batch) {
-      take_batch(type_ ? with_type(*batch, *type_) : *batch, keep);
+      const Batch whole_batch = type_ ? with_type(*batch, *type_) : *batch;
+      take_valid(whole_batch, keep, together);
       if (together) last = *batch;
       ++batch;
     } else if (together) {
@@ -134,6 +136,15 @@ void EvaluationRun::stop_when_asked() const {
 
 bool EvaluationRun::measures_batches() const {
   return impl_.args.batch_eval_metrics && !impl_.parts.compute_metrics->needs_all_samples();
+}
+
+/// What a data set shows in place of a sample that it cannot read counts nowhere.
+void EvaluationRun::take_valid(const Batch& batch, bool keep, bool together) {
+  if (data::all_valid(batch)) return take_batch(batch, keep);
+  const bool has_any = std::find(batch.valid.begin(), batch.valid.end(), true) != batch.valid.end();
+  if (has_any) return take_batch(data::valid_samples(batch, "Trainer's evaluation"), keep);
+  // Forward is collective.
+  if (together) trainer_.prediction_step(batch, /*loss_only=*/true);
 }
 
 void EvaluationRun::take_batch(const Batch& batch, bool keep) {

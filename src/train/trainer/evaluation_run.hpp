@@ -35,6 +35,7 @@ class EvaluationRun {
   /// Whether any rank has a batch in this round. For ranks that wait for each other.
   bool goes_on(const DataLoader& batches, bool has_batch, std::int64_t round);
   Batch first_batch_of(const DataLoader& whole) const;
+  void take_valid(const Batch& batch, bool keep, bool together);
   void take_batch(const Batch& batch, bool keep);
   void add_loss(const Loss& loss, std::int64_t rows);
   void keep_rows(const Batch& outputs, const Batch& batch);
