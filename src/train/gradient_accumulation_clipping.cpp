@@ -80,14 +80,15 @@ FullyShardedDataParallelBase* sharded_model_of(const std::vector<WrappedModel>& 
       own.insert(entry.tensor.unsafeGetTensorImpl());
       if (entry.tensor.grad().defined()) ++with_gradient;
     }
-    std::size_t found = 0, found_with_gradient = 0;
+    std::size_t found = 0, found_with_gradient = 0, trained = 0;
     for (const auto& parameter : parameters) {
+      trained += parameter.requires_grad() ? 1 : 0;
       if (!own.contains(parameter.unsafeGetTensorImpl())) continue;
       ++found;
       if (parameter.grad().defined()) ++found_with_gradient;
     }
     if (found == 0) continue;
-    if (found == parameters.size() && found_with_gradient == with_gradient) return model.fsdp();
+    if (found == trained && found_with_gradient == with_gradient) return model.fsdp();
     throw UsageError(
         "clip_grad_norm_: of a fully sharded model all parameters are clipped together, and no others. Give "
         "it the model");

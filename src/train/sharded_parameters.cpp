@@ -1,5 +1,7 @@
 #include "train/sharded_parameters.hpp"
 
+#include <algorithm>
+
 #include "lockstep/checkpoint/optimizer_state.hpp"
 
 namespace lockstep::train {
@@ -12,13 +14,11 @@ std::string parameter_in(const std::string& name) {
 ShardedParameters::ShardedParameters(const std::vector<const FullyShardedDataParallelBase*>& models,
                                      const torch::optim::Optimizer& optimizer,
                                      const std::vector<NamedTensor>& names) {
-  std::map<const void*, const FullyShardedDataParallelBase*> owners;
-  for (const auto* model : models) {
-    for (const auto& entry : model->parameters()) owners.emplace(entry.tensor.unsafeGetTensorImpl(), model);
-  }
+  // A parameter that is frozen stays sharded, and its optimizer keeps what it had.
   for (const auto& entry : optimizer_parameters(optimizer, names)) {
-    const auto owner = owners.find(entry.tensor.unsafeGetTensorImpl());
-    if (owner != owners.end()) parameters_.emplace(entry.name, ShardedParameter{owner->second, entry.tensor});
+    const auto owner = std::ranges::find_if(
+        models, [&](const auto* model) { return model->full_sizes(entry.tensor).has_value(); });
+    if (owner != models.end()) parameters_.emplace(entry.name, ShardedParameter{*owner, entry.tensor});
   }
 }
 

@@ -80,6 +80,43 @@ TEST(FsdpPlugin, CheckpointsFitAnyNumberOfRanksAndDistributedDataParallel) {
   }
 }
 
+/// Its optimizer keeps what it had, and it may be frozen when that is loaded.
+TEST(FsdpPlugin, WhatWasFrozenAfterSomeStepsKeepsItsOptimizerState) {
+  const TemporaryFolder folder;
+  const auto freeze = [](Job& job) { job.net->shared->weight.requires_grad_(false); };
+  run_accelerators(
+      2,
+      [&](Accelerator& accelerator) {
+        Job job(accelerator);
+        job.train(2);
+        freeze(job);
+        job.train(1);
+        accelerator.save_state(folder / "first");
+      },
+      sharded());
+  EXPECT_EQ(
+      load_file(folder / "first" / "optimizer.safetensors").tensors.at("state.shared.weight.exp_avg").sizes(),
+      at::IntArrayRef({5, 5}));
+  for (const bool is_frozen : {true, false}) {
+    for (const bool is_sharded : {true, false}) {
+      const fs::path second = folder / (std::to_string(is_frozen) + std::to_string(is_sharded));
+      run_accelerators(
+          3,
+          [&](Accelerator& accelerator) {
+            Job job(accelerator, 77);
+            if (is_frozen) freeze(job);
+            accelerator.load_state(folder / "first");
+            accelerator.save_state(second);
+            // Distributed data parallel does not train what was frozen after it was wrapped.
+            if (is_sharded || !is_frozen) job.train(1);
+          },
+          sharded(is_sharded));
+      for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+        expect_same_tensors(folder / "first" / file, second / file);
+    }
+  }
+}
+
 TEST(FsdpPlugin, SavesAndLoadsWholeModels) {
   const TemporaryFolder folder;
   run_accelerators(
