@@ -213,6 +213,9 @@ TEST_F(Cifar, WithoutATestBatchAPartOfTheImagesIsTestedOn) {
 
 TEST_F(Cifar, RefusesFilesThatDoNotFit) {
   expect_refusal("", 2, {"expected one file *-images-idx3-ubyte", "data_batch_*.bin", "there are 0"});
+  fs::create_directories(file("train/cat"));
+  fs::create_directories(file("validation/cat"));
+  expect_refusal("", 2, {"folders train and val", "but folders train, validation"});
   write("data_batch_1", "pickled");
   expect_refusal("", 2, {"CIFAR-10 for Python", "binary version"});
   write_cifar();
@@ -224,6 +227,17 @@ TEST_F(Cifar, RefusesFilesThatDoNotFit) {
   expect_refusal("", 1, {"data_batch_2.bin", "0 bytes"});
   write_idx("train", 4, 8, 2);
   expect_refusal("", 2, {"IDX and CIFAR-10 files are in the same folder"});
+}
+
+TEST_F(Cifar, RefusesFoldersOfOtherClasses) {
+  for (const char* name : {"train/cat", "train/dog", "val/cat", "val/wolf"}) {
+    fs::create_directories(file(name));
+    write(std::string(name) + "/0.png", "");
+  }
+  expect_refusal("", 1, {"only train/ has 'dog', only val has 'wolf'"});
+  fs::remove_all(file("train/dog"));
+  fs::remove_all(file("val/wolf"));
+  expect_refusal("", 1, {"one class only, 'cat'", "two or more"});
 }
 
 TEST_F(Cifar, RefusesTestImagesAlone) {
@@ -364,6 +378,8 @@ TEST_F(Mnist, RefusesFilesThatDoNotFit) {
 
 TEST_F(Mnist, RefusesImagesThatGiveNothingToLearn) {
   write("a-images-idx3-ubyte", idx({20, 8, 8}, std::string(20 * 64, '\7')));
+  write("a-labels-idx1-ubyte", idx({20}, std::string(20, '\0')));
+  expect_refusal("", 1, {"one class only: expected two or more"});
   write("a-labels-idx1-ubyte", idx({20}, std::string(20, '\1')));
   expect_refusal("--normalize", 1, {"--normalize: channel 0", "same value everywhere"});
   expect_refusal("--model resnet18 --batch-size 13", 2, {"--batch-size 13 leaves a batch of one out of 14"});

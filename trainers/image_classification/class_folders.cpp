@@ -1,6 +1,10 @@
 #include "class_folders.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
 #include "lockstep/core/error.hpp"
@@ -75,9 +79,19 @@ lockstep::ImageSize size_of_images(const Options& options, const MaybeModelImage
 }
 
 void check_classes(const ImageFolder& train, const ImageFolder& other, const fs::path& folder) {
-  if (train.classes() == other.classes()) return;
-  throw lockstep::DataError(folder.string() +
-                            ": its classes are not those of train/: give each the same folders");
+  const auto& here = train.classes();
+  const auto& there = other.classes();
+  if (here == there) return;
+  const auto only_in = [](const auto& one, const auto& two) {
+    std::vector<std::string> names;
+    std::ranges::set_difference(one, two, std::back_inserter(names));
+    return names.empty() ? "none" : fmt::format("'{}'", fmt::join(names, "', '"));
+  };
+  throw lockstep::DataError(
+      fmt::format("{}: its classes are not those of train/, so that labels would mean others: only train/ "
+                  "has {}, only {} "
+                  "has {}. Give each the same folders",
+                  folder.string(), only_in(here, there), folder.filename().string(), only_in(there, here)));
 }
 
 }  // namespace

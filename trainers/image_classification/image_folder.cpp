@@ -1,9 +1,10 @@
 #include "image_folder.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -155,6 +156,15 @@ ImageFiles read_cifar(const Listing& listing) {
   return files;
 }
 
+/// ", but folders test, train", for an error.
+std::string folders_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_directory()) names.insert(entry.path().filename());
+  }
+  return names.empty() ? "" : fmt::format(", but folders {}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 ImageFiles read_image_folder(const fs::path& folder) {
@@ -167,6 +177,9 @@ ImageFiles read_image_folder(const fs::path& folder) {
   if (listing.pickled)
     throw misfit(listing,
                  "this is CIFAR-10 for Python: fetch the binary version, data_batch_1.bin and so on");
-  throw misfit(listing, "expected one file *" + kImages + " and one *" + kLabels +
-                            ", MNIST's four, or CIFAR-10's data_batch_*.bin; there are 0 of these");
+  throw misfit(listing,
+               "expected one file *" + kImages + " and one *" + kLabels +
+                   ", MNIST's four, CIFAR-10's data_batch_*.bin, or folders train and val, each with a "
+                   "folder of images for each class; there are 0 of these" +
+                   folders_in(folder));
 }

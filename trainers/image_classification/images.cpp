@@ -157,15 +157,7 @@ at::Tensor images_of(const Batch& batch, const Subset& part) {
   return batch["image"].index_select(0, torch::tensor(part.indices()));
 }
 
-}  // namespace
-
-at::Tensor model_input(const Images& images, const at::Tensor& batch) {
-  if (batch.scalar_type() != torch::kByte) return batch;
-  return lockstep::normalize_images(batch, images.statistics.mean, images.statistics.std);
-}
-
-Images load_images(const Options& options) {
-  const fs::path folder = data_folder(options);
+Images images_in(const fs::path& folder, const Options& options) {
   if (has_class_folders(folder)) return load_class_folders(folder, options);
   check_folder_flags(options);
   const ImageFiles files = read_image_folder(folder);
@@ -188,4 +180,21 @@ Images load_images(const Options& options) {
           .width = options.resize > 0 ? options.resize : size.width,
           .classes = files.classes,
           .statistics = statistics};
+}
+
+}  // namespace
+
+at::Tensor model_input(const Images& images, const at::Tensor& batch) {
+  if (batch.scalar_type() != torch::kByte) return batch;
+  return lockstep::normalize_images(batch, images.statistics.mean, images.statistics.std);
+}
+
+Images load_images(const Options& options) {
+  const fs::path folder = data_folder(options);
+  Images images = images_in(folder, options);
+  if (images.classes >= 2) return images;
+  throw lockstep::DataError(fmt::format(
+      "{}: its images are of one class only{}: expected two or more. Is it one folder too high or "
+      "too deep?",
+      folder.string(), images.class_names.empty() ? "" : ", '" + images.class_names.front() + "'"));
 }
