@@ -76,7 +76,9 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
 
 bool RoundRecovery::on_rank_ended(const elastic::RankProcess& process, const std::string& how, Time now) {
   if (!is_on()) {
-    if (why_not_.empty() && !is_over_)
+    if (why_not_.empty() && is_over_)
+      why_not_ = "the training had ended on all ranks; what a program does after it is not repeated";
+    if (why_not_.empty())
       why_not_ = begun_.empty() ? "no rank was in run_elastic(), or the reason was printed there"
                                 : "not all ranks had begun their training";
     return false;
