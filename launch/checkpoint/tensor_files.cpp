@@ -43,11 +43,16 @@ std::set<fs::path> files_with(const fs::path& folder, const std::string& ending)
   return found;
 }
 
+/// A folder's tensors; those of other files than the model's have the file's name before theirs. So the model
+/// of a checkpoint is compared with a model's own folder.
 Tensors tensors_in(const fs::path& folder) {
   Tensors tensors;
   const auto files = files_with(folder, kEnding);
-  for (const auto& file : files)
-    add_file(tensors, file, files.size() == 1 ? "" : file.stem().string() + ": ");
+  for (const auto& file : files) {
+    const std::string name = file.stem();
+    const bool is_model = files.size() == 1 || name == "model" || name.starts_with("model-");
+    add_file(tensors, file, is_model ? "" : name + ": ");
+  }
   if (!files.empty()) return tensors;
   throw formatted<UsageError>("'{}' has no safetensors file.", folder.string());
 }
@@ -69,8 +74,12 @@ Tensors indexed_tensors(const fs::path& index) {
   return tensors;
 }
 
+bool is_whole(const fs::path& folder) { return fs::exists(folder / "model.safetensors"); }
+
 fs::path index_of(const fs::path& source) {
   if (!fs::is_directory(source)) return source;
+  if (is_whole(source))
+    throw formatted<UsageError>("'{}' has model.safetensors: there is nothing to join.", source.string());
   const auto indexes = files_with(source, shards::kIndexEnding);
   if (!indexes.empty()) return *indexes.begin();
   throw formatted<UsageError>("'{}' has no model.safetensors.index.json: there is nothing to join.",
@@ -254,8 +263,9 @@ bool print_text_differences(const fs::path& one, const fs::path& other, std::ost
 Tensors stored_tensors(const fs::path& path) {
   if (fs::is_directory(path)) {
     const auto indexes = files_with(path, shards::kIndexEnding);
-    const bool is_model = indexes.size() == 1 && !fs::exists(path / kManifestFileName);
-    return is_model ? indexed_tensors(*indexes.begin()) : tensors_in(path);
+    // transformers leaves the index of earlier parts beside a model that it has saved whole.
+    const bool is_in_parts = indexes.size() == 1 && !fs::exists(path / kManifestFileName) && !is_whole(path);
+    return is_in_parts ? indexed_tensors(*indexes.begin()) : tensors_in(path);
   }
   if (!fs::exists(path)) throw formatted<UsageError>("'{}' does not exist.", path.string());
   Tensors tensors;

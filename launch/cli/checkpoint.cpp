@@ -57,8 +57,11 @@ int list_folder(const Words& words, std::ostream& out, std::ostream&) {
   const fs::path folder = parsed->options.first;
   demand_folder(folder);
   const auto checkpoints = list_checkpoints(folder);
+  const auto unfinished = checkpoints_without_manifest(folder);
+  for (const auto& path : unfinished)
+    out << fmt::format("{}  no {}: nothing resumes from it\n", path.filename().string(), kManifestFileName);
   for (const auto& checkpoint : checkpoints) out << line_of(checkpoint) << '\n';
-  if (checkpoints.empty()) out << "no checkpoints in " << folder.string() << '\n';
+  if (checkpoints.empty() && unfinished.empty()) out << "no checkpoints in " << folder.string() << '\n';
   return 0;
 }
 
@@ -85,11 +88,14 @@ int verify(const Words& words, std::ostream& out, std::ostream&) {
   demand_folder(path);
   if (fs::exists(path / kManifestFileName)) return verify_one(path, out) ? 0 : 1;
   const auto checkpoints = list_checkpoints(path);
-  if (checkpoints.empty()) {
+  const auto unfinished = checkpoints_without_manifest(path);
+  if (checkpoints.empty() && unfinished.empty()) {
     throw formatted<UsageError>("verify: '{}' is not a checkpoint (it has no {}) and has none in it.",
                                 path.string(), kManifestFileName);
   }
-  bool all_intact = true;
+  for (const auto& folder : unfinished)
+    out << fmt::format("damaged  {}: it has no {}", folder.string(), kManifestFileName) << std::endl;
+  bool all_intact = unfinished.empty();
   for (const auto& checkpoint : checkpoints) all_intact = verify_one(checkpoint.path, out) && all_intact;
   return all_intact ? 0 : 1;
 }

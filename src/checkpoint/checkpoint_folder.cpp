@@ -177,6 +177,14 @@ std::vector<Checkpoint> list_checkpoints(const fs::path& folder) {
   return checkpoints;
 }
 
+std::vector<fs::path> checkpoints_without_manifest(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for (const auto& path : checkpoint_folders(folder))
+    if (!has_manifest(path) && !holds_only_weights(path)) found.push_back(path);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 LatestCheckpoint latest_checkpoint(const fs::path& folder,
                                    const std::function<bool(const CheckpointInfo&)>& fits) {
   LatestCheckpoint latest;

@@ -35,6 +35,9 @@ Checkpoint verify_checkpoint(const std::filesystem::path& path);
 /// The folders `checkpoint-<number>` in `folder` that have a manifest, newest first; those with an unreadable
 /// manifest are last, with sequence 0. Other files are not read. Empty if the folder does not exist. *Local*.
 std::vector<Checkpoint> list_checkpoints(const std::filesystem::path& folder);
+/// The folders `checkpoint-<number>` in `folder` that have no manifest and hold more than a model's weights:
+/// interrupted copies. *Local*.
+std::vector<std::filesystem::path> checkpoints_without_manifest(const std::filesystem::path& folder);
 
 /// The newest checkpoint in `folder` that verify_checkpoint and `fits` accept (without `fits`, all). *Local*.
 LatestCheckpoint latest_checkpoint(const std::filesystem::path& folder,

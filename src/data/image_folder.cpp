@@ -106,6 +106,16 @@ std::vector<std::string> folders_of(const fs::path& root) {
   return names;
 }
 
+/// Such a link would put the images of all classes into one, many times over.
+void refuse_link_upwards(const fs::path& link) {
+  std::error_code failure;
+  const fs::path target = fs::canonical(link, failure), parent = fs::canonical(link.parent_path(), failure);
+  const auto [differ, unused] = std::mismatch(target.begin(), target.end(), parent.begin(), parent.end());
+  if (failure || differ != target.end()) return;
+  throw DataError(fmt::format("ImageFolder: '{}' is a link to a folder above it, '{}': remove the link.",
+                              link.string(), target.string()));
+}
+
 /// Sorted like Python's sorted(os.walk(...)): by the folder's path as text, then by name.
 std::vector<fs::path> images_in(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> found;
@@ -113,6 +123,7 @@ std::vector<fs::path> images_in(const fs::path& folder) {
   fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, failure);
   for (const fs::recursive_directory_iterator end; !failure && entry != end; entry.increment(failure)) {
     std::error_code unknown;
+    if (entry->is_symlink(unknown) && entry->is_directory(unknown)) refuse_link_upwards(entry->path());
     if (is_image(entry->path()) && !entry->is_directory(unknown))
       found.emplace_back(entry->path().parent_path().string(), entry->path().filename().string());
   }

@@ -64,7 +64,8 @@ class ImageTrainer : public ::testing::Test {
   std::string write(const std::string& name, const std::string& bytes) const {
     return data_.write(name, bytes);
   }
-  void remove(const std::string& name) const { fs::remove(data_.file(name)); }
+  std::string data_file(const std::string& name) const { return data_.file(name); }
+  void remove(const std::string& name) const { fs::remove(data_file(name)); }
 
   /// Two files of training images and one of test images.
   void write_cifar(int train = 80, int test = 33) const {
@@ -213,8 +214,8 @@ TEST_F(Cifar, WithoutATestBatchAPartOfTheImagesIsTestedOn) {
 
 TEST_F(Cifar, RefusesFilesThatDoNotFit) {
   expect_refusal("", 2, {"expected one file *-images-idx3-ubyte", "data_batch_*.bin", "there are 0"});
-  fs::create_directories(file("train/cat"));
-  fs::create_directories(file("validation/cat"));
+  fs::create_directories(data_file("train/cat"));
+  fs::create_directories(data_file("validation/cat"));
   expect_refusal("", 2, {"folders train and val", "but folders train, validation"});
   write("data_batch_1", "pickled");
   expect_refusal("", 2, {"CIFAR-10 for Python", "binary version"});
@@ -231,12 +232,15 @@ TEST_F(Cifar, RefusesFilesThatDoNotFit) {
 
 TEST_F(Cifar, RefusesFoldersOfOtherClasses) {
   for (const char* name : {"train/cat", "train/dog", "val/cat", "val/wolf"}) {
-    fs::create_directories(file(name));
+    fs::create_directories(data_file(name));
     write(std::string(name) + "/0.png", "");
   }
   expect_refusal("", 1, {"only train/ has 'dog', only val has 'wolf'"});
-  fs::remove_all(file("train/dog"));
-  fs::remove_all(file("val/wolf"));
+  fs::remove_all(data_file("train/dog"));
+  fs::remove_all(data_file("val/wolf"));
+  fs::create_directory_symlink("..", data_file("train/cat/loop"));
+  expect_refusal("", 1, {"train/cat/loop' is a link to a folder above it"});
+  fs::remove(data_file("train/cat/loop"));
   expect_refusal("", 1, {"one class only, 'cat'", "two or more"});
 }
 

@@ -1,9 +1,12 @@
 #include "train/state/objects_part.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/core.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/core/error.hpp"
 #include "train/broadcast_tensors.hpp"
 
 namespace lockstep::train {
@@ -32,8 +35,16 @@ void ObjectsPart::write(CheckpointFiles& files) const {
 }
 
 void ObjectsPart::read(const Checkpoint& checkpoint) {
-  for (const auto& [name, object] : objects_)
-    states_.push_back(load_file(checkpoint.path / object_file(name)));
+  for (const auto& [name, object] : objects_) {
+    const auto path = checkpoint.path / object_file(name);
+    if (!std::filesystem::exists(path)) {
+      throw DataError(fmt::format(
+          "'{}' has no {}: the training that wrote it had not registered '{}' for checkpoints. Leave it out, "
+          "or begin anew.",
+          checkpoint.path.string(), object_file(name), name));
+    }
+    states_.push_back(load_file(path));
+  }
 }
 
 void ObjectsPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {

@@ -78,6 +78,22 @@ TEST(CheckpointCommand, ListsWhatIsThere) {
   EXPECT_LT(answer.out.find("checkpoint-20"), answer.out.find("checkpoint-10"));
 }
 
+/// As an interrupted copy leaves it. A model's weights alone are none.
+TEST(CheckpointCommand, NamesWhatHasNoManifest) {
+  const TemporaryFolder folder;
+  write_step(folder.path(), 10, {{"w", {1, 2}}}, "{}");
+  write_step(folder.path(), 20, {{"w", {1, 2}}}, "{}");
+  fs::remove(folder / "checkpoint-20" / kManifestFileName);
+  fs::create_directory(folder / "checkpoint-30");
+  write_tensors(folder / "checkpoint-30" / "model.safetensors", {{"w", {1, 2}}});
+  const Answer answer = ask({"verify", folder.path().string()});
+  EXPECT_EQ(answer.status, 1);
+  EXPECT_TRUE(contains_all(answer.out, {"checkpoint-20: it has no manifest.json", "ok       "}))
+      << answer.out;
+  EXPECT_EQ(answer.out.find("checkpoint-30"), std::string::npos);
+  EXPECT_TRUE(contains_all(ask({"ls", folder.path().string()}).out, {"checkpoint-20  no manifest.json"}));
+}
+
 TEST(CheckpointCommand, FindsDamage) {
   const TemporaryFolder folder;
   write_step(folder.path(), 10, {{"w", {1, 2}}}, "{}");
@@ -102,13 +118,16 @@ TEST(CheckpointCommand, ComparesTensorsAndTexts) {
   const std::string other = (folder / "checkpoint-2").string();
   const Answer answer = ask({"diff", one, other});
   EXPECT_EQ(answer.status, 1);
-  EXPECT_TRUE(contains_all(answer.out,
-                           {"model: w: 2 of 3 elements differ, by up to 1\n", "model: gone: only in " + one,
-                            "model: new: only in " + other, "model: shape: F32 [1] here, F32 [2] there",
-                            "1 of 5 tensors are equal", "optimizer.json: its text differs"}));
+  EXPECT_TRUE(contains_all(answer.out, {"w: 2 of 3 elements differ, by up to 1\n", "gone: only in " + one,
+                                        "new: only in " + other, "shape: F32 [1] here, F32 [2] there",
+                                        "1 of 5 tensors are equal", "optimizer.json: its text differs"}));
   const Answer same = ask({"diff", one, one});
   EXPECT_EQ(same.status, 0);
   EXPECT_EQ(same.out, "4 of 4 tensors are equal\n");
+  fs::create_directory(folder / "model");
+  fs::copy_file(folder / "checkpoint-1" / "model.safetensors", folder / "model" / "model.safetensors");
+  const Answer model = ask({"diff", one, (folder / "model").string()});
+  EXPECT_TRUE(contains_all(model.out, {"3 of 4 tensors are equal"})) << model.out;
 }
 
 TEST(CheckpointCommand, JoinsAModelInParts) {
@@ -127,6 +146,13 @@ TEST(CheckpointCommand, JoinsAModelInParts) {
   EXPECT_EQ(ask({"merge", (folder / "parts").string(), (folder / "joined").string()}).status, 0);
   EXPECT_EQ(read_bytes(folder / "joined"), read_bytes(folder / "whole"));
   EXPECT_EQ(ask({"diff", (folder / "parts").string(), (folder / "joined").string()}).status, 0);
+  // What is saved whole later is the model, whatever an index beside it says.
+  const fs::path stale = folder / "stale";
+  fs::create_directory(stale);
+  fs::copy_file(folder / "joined", stale / "model.safetensors");
+  fs::copy_file(folder / "parts" / "model.safetensors.index.json", stale / "model.safetensors.index.json");
+  EXPECT_EQ(ask({"diff", stale.string(), (folder / "joined").string()}).status, 0);
+  EXPECT_THROWS(ask({"merge", stale.string(), (folder / "x").string()}), UsageError, "nothing to join");
   fs::remove(folder / "parts" / plan.files[0].first);
   EXPECT_THROWS(ask({"merge", (folder / "parts").string(), (folder / "x").string()}), DataError,
                 plan.files[0].first);

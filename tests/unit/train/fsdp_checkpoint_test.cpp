@@ -199,6 +199,23 @@ TEST(FsdpPlugin, AFileThatCannotBeWrittenFailsOnEveryRank) {
       sharded());
 }
 
+class Averages final : public Checkpointable {
+ public:
+  SafeTensors state_dict() const override { return {}; }
+  void load_state_dict(const SafeTensors&) override {}
+};
+
+TEST(Checkpoints, NameTheObjectThatTheyHaveNot) {
+  const TemporaryFolder folder;
+  Accelerator writer;
+  writer.save_state(folder / "kept");
+  Accelerator reader;
+  Averages averages;
+  reader.register_for_checkpointing("averages", averages);
+  EXPECT_THROWS(reader.load_state(folder / "kept"), DataError, "no custom_checkpoint_averages.safetensors",
+                "had not registered 'averages'");
+}
+
 TEST(FsdpPlugin, APolicyOfBfloat16ComputesAndReducesInIt) {
   const TemporaryFolder folder;
   AcceleratorOptions options = sharded();
