@@ -77,7 +77,8 @@ void check_same(const char* what, const std::string& saved, const std::string& h
   if (saved == here) return;
   throw UsageError(
       fmt::format("the saved loader position belongs to another order: its {} is {}, this loader's is {}. "
-                  "Continue with the same data set, sampler and seed, or restart the epoch.",
+                  "Continue with the same data set, sampler and seed (a Trainer's data_seed); a Trainer with "
+                  "ignore_data_skip begins the epoch anew.",
                   what, saved, here));
 }
 

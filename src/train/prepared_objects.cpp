@@ -100,7 +100,7 @@ TrainingState PreparedObjects::state(LossScaling* scaling) const {
   auto buckets = std::make_unique<BucketsPart>(*models);
   auto optimizers = std::make_unique<OptimizersPart>(*models, visible(optimizers_));
   TrainingState::Parts parts;
-  parts.push_back(std::make_unique<LoadersPart>(visible(loaders_)));
+  parts.push_back(std::make_unique<LoadersPart>(visible(loaders_), begins_epochs_anew_));
   parts.push_back(std::move(models));
   parts.push_back(std::move(buckets));
   parts.push_back(std::move(optimizers));

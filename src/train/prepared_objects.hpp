@@ -44,6 +44,10 @@ class PreparedObjects {
   /// `scheduler` takes the place of `before` in checkpoints, if that was prepared.
   void replace_scheduler(const optim::Scheduler& before, optim::Scheduler& scheduler);
 
+  /// A state that is loaded from now on may be of other data or another order in the middle of an epoch,
+  /// which then begins anew.
+  void begin_epochs_anew(bool on) noexcept { begins_epochs_anew_ = on; }
+
   Owner new_owner() noexcept { return ++owners_; }
   /// From now on objects belong to `owner`; returns the owner before.
   Owner set_owner(Owner owner) noexcept { return std::exchange(owner_, owner); }
@@ -96,6 +100,7 @@ class PreparedObjects {
   Entries<DataLoader::Position> loaders_;
   Entries<Registered> objects_;
   Owner owners_ = kProgram;
+  bool begins_epochs_anew_ = false;
   Owner owner_ = kProgram;
 };
 

@@ -1,6 +1,6 @@
 #include "train/state/loaders_part.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iostream>
@@ -17,19 +17,37 @@ using nlohmann::json;
 
 std::string loader_file(std::size_t index) { return numbered_file("sampler", index, ".json"); }
 
+/// "reads another data set (9 samples; it was 8)": what makes an order another one.
+std::vector<std::string> differences_of(const DataLoaderState& saved, const DataLoaderState& now) {
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* what, const std::string& then, const std::string& here) {
+    if (then != here) differences.push_back(fmt::format("{} ({}; it was {})", what, here, then));
+  };
+  compare("reads another data set", saved.dataset, now.dataset);
+  compare("has another seed", std::to_string(saved.seed), std::to_string(now.seed));
+  if (!saved.order.empty()) compare("has another order", saved.order, now.order);
+  return differences;
+}
+
 /// Between two epochs nothing of the next one has been read: its data may be other ones, as a validation set
-/// that has grown.
-void accept_other_data(std::size_t number, DataLoaderState& saved, const DataLoaderState& now,
-                       const Accelerator& accelerator) {
-  if (saved.samples > 0 || saved.dataset == now.dataset) return;
+/// that has grown, and so may its order. So may those of an epoch that is to begin anew.
+void accept_another_order(std::size_t number, DataLoaderState& saved, const DataLoaderState& now,
+                          bool begins_anew, const Accelerator& accelerator) {
+  const auto differences = differences_of(saved, now);
+  if (differences.empty() || (saved.samples > 0 && !begins_anew)) return;
   if (accelerator.is_main_process()) {
-    std::cerr << fmt::format(
-                     "lockstep: loader #{} reads another data set than when the checkpoint was written ({}; "
-                     "it was {}): it was between two epochs, so it continues with the new one\n",
-                     number, now.dataset, saved.dataset)
+    std::cerr << fmt::format("lockstep: loader #{} {} than when the checkpoint was written: {}\n", number,
+                             fmt::join(differences, ", "),
+                             saved.samples > 0
+                                 ? "its epoch begins anew (ignore_data_skip)"
+                                 : "it was between two epochs, so it continues with the new one")
               << std::flush;
   }
   saved.dataset = now.dataset;
+  saved.seed = now.seed;
+  saved.order = now.order;
+  saved.samples = 0;
+  saved.parts.clear();
 }
 
 DataLoaderState read_position(const std::filesystem::path& path) {
@@ -81,7 +99,8 @@ void LoadersPart::apply(const Accelerator& accelerator, const CheckpointInfo&) {
   positions = accelerator.process_group().broadcast_object(positions, root());
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
     auto saved = loader_state_from(positions[i]);
-    if (!loaders_[i].is_stream()) accept_other_data(i + 1, saved, loaders_[i].state(), accelerator);
+    if (begins_anew_ || !loaders_[i].is_stream())
+      accept_another_order(i + 1, saved, loaders_[i].state(), begins_anew_, accelerator);
     loaders_[i].load_state(saved);
   }
 }

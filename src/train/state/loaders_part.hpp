@@ -13,7 +13,9 @@ namespace lockstep::train {
 /// number of ranks before anything except positions has changed.
 class LoadersPart : public CheckpointPart {
  public:
-  explicit LoadersPart(std::vector<DataLoader::Position> loaders) : loaders_(std::move(loaders)) {}
+  /// `begins_anew`: an epoch whose data or order are other ones now is read from its beginning.
+  explicit LoadersPart(std::vector<DataLoader::Position> loaders, bool begins_anew = false)
+      : loaders_(std::move(loaders)), begins_anew_(begins_anew) {}
 
   void gather(const GatherOptions& options) override;
   void take_local() override;
@@ -26,6 +28,7 @@ class LoadersPart : public CheckpointPart {
 
  private:
   std::vector<DataLoader::Position> loaders_;
+  bool begins_anew_;
   /// DataLoaderState::parts of all ranks, per loader; empty except for streams.
   std::vector<std::vector<std::string>> parts_;
   std::vector<DataLoaderState> states_;

@@ -13,9 +13,11 @@
 #include "lockstep/checkpoint/optimizer_state.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/optim/zero_redundancy_optimizer.hpp"
+#include "train/prepared_objects.hpp"
 #include "train/rules/resumed_arguments.hpp"
 #include "train/trainer/callback_states.hpp"
 #include "train/trainer/training_run.hpp"
+#include "train/training_scope.hpp"
 
 namespace lockstep {
 namespace {
@@ -94,6 +96,7 @@ void TrainingRun::note_given_options() {
 }
 
 void TrainingRun::resume() {
+  train::TrainingScope::prepared_of(impl_.accelerator).begin_epochs_anew(impl_.args.ignore_data_skip);
   checkpoints_->resume();
   const fs::path& from = checkpoints_->resumed_from();
   if (from.empty()) return;

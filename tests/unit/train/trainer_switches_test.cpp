@@ -1,10 +1,10 @@
 // Arguments that change what a training does, each one separately.
 
+#include <torch/nn/modules/embedding.h>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <torch/nn/modules/embedding.h>
 
 #include "lockstep/core/error.hpp"
 #include "support/throws.hpp"
@@ -231,6 +231,26 @@ TEST(Switches, ResumeWithTheFirstBatchOfTheEpochAgain) {
   ASSERT_EQ(second.size(), 7U);
   EXPECT_EQ(second[0], first[11]) << "an epoch has 11 batches";
   EXPECT_EQ(second[1], first[12]);
+}
+
+/// Other data or another seed is another order: its beginning is a place in it, what follows half an epoch of
+/// the old one is none.
+TEST(Switches, BeginAnEpochOfAnotherOrderAnew) {
+  const TemporaryFolder folder;
+  TrainingArguments args = arguments(folder);
+  args.gradient_accumulation_steps = 1;
+  args.max_steps = 20;
+  EXPECT_TRUE(noted(args, 13).second.preempted);
+  args.data_seed = 99;
+  EXPECT_THROWS(noted(args), UsageError, "its seed is", "ignore_data_skip");
+  args.ignore_data_skip = true;
+  ::testing::internal::CaptureStderr();
+  const auto [rest, output] = noted(args);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(testing::contains_all(said, {"loader #1 has another seed (99; it was", "its epoch begins anew"}))
+      << said;
+  EXPECT_EQ(output.global_step, 20);
+  EXPECT_EQ(rest.size(), 7U);
 }
 
 TEST(Switches, ResumeWithTheNextEpochWhereOneIsOver) {
