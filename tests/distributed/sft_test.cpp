@@ -263,6 +263,19 @@ TEST_F(Sft, ResumesOnlyWithTheModelThatItBeganWith) {
   EXPECT_EQ(count_lines_with(older.out, "already finished"), 1) << older.out;
 }
 
+TEST_F(Sft, SaysThatTheEndOfAnswersIsNotTrained) {
+  const Words others{"--output-dir", file("out")};
+  const auto flags = words("--assistant-only-loss --max-steps 1 --save-strategy no") + others;
+  EXPECT_EQ(count_lines_with(run_alone(flags).out, "may not learn to stop"), 0);
+  write("model/chat_template.jinja",
+        "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content or '-' }}{% "
+        "endgeneration %}"
+        "{{ eos_token }}{% else %}{{ m.content }}{% endif %}{% endfor %}");
+  const Finished job = run_alone(flags);
+  EXPECT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.out, "may not learn to stop"), 1) << job.out;
+}
+
 TEST_F(Sft, SaysThatPromptsEndWithinTokens) {
   std::string rows;
   for (int i = 0; i < 4; ++i)

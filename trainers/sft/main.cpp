@@ -49,6 +49,13 @@ int train(const Accelerator& accelerator, const Options& options) {
   // 'lockstep prepare' needs only the data.
   if (lockstep::preparing(lockstep::process_environment())) return 0;
   if (!samples.unused.empty()) accelerator.print(samples.unused);
+  if (options.assistant_only_loss &&
+      !texts::is_end_of_turn_trained(tokenizer, texts::read_chat_template(options.chat_template_path))) {
+    accelerator.print(
+        "--assistant-only-loss: the chat template's {% generation %} block does not hold the token that ends "
+        "an "
+        "answer, so the model may not learn to stop: move it into the block, or train on all tokens");
+  }
   Trainer trainer(
       accelerator, options,
       {.model = lockstep::models::trainer_model(model),
