@@ -166,6 +166,15 @@ Loss DpoTrainer::compute_loss(const Batch& outputs, const Batch& batch) {
   return Trainer::compute_loss(outputs, batch);
 }
 
+double DpoTrainer::floating_point_operations(const Batch& batch) {
+  double operations = 0;
+  for (const char* name : {"chosen_ids", "rejected_ids"}) {
+    if (batch.contains(name))
+      operations += Trainer::floating_point_operations(Batch{{"input_ids", batch[name]}});
+  }
+  return operations;
+}
+
 void DpoTrainer::log(LogValues values) {
   const bool is_of_steps =
       std::any_of(values.begin(), values.end(), [](const auto& value) { return value.first == "loss"; });

@@ -71,6 +71,7 @@ TEST_F(Dpo, HasTheValuesOfTrlOnOneRankAndOnTwo) {
                                    Words{"--output-dir", file("ipo")});
   ASSERT_EQ(alone.status, 0) << alone.err;
   expect_values_of_trl(1, "ipo");
+  EXPECT_GT(json_file((file("ipo") + "/checkpoint-10/trainer_state.json").c_str()).at("total_flos"), 0);
   const auto two_ranks = words("--max-steps 10 --save-steps 10 --per-device-train-batch-size 2");
   for (const Words& more : {Words{}, Words{"--precompute-ref-log-probs"}}) {
     const Finished job = run_job(two_ranks + more + Words{"--output-dir", file("two")}, 2);

@@ -125,6 +125,8 @@ class DpoTrainer : public Trainer {
 
   Loss compute_loss(const Batch& outputs, const Batch& batch) override;
   void log(LogValues values) override;
+  /// Of both texts of each pair. What a reference computes is not counted, as in trl.
+  double floating_point_operations(const Batch& batch) override;
 
  private:
   class Sums;
