@@ -149,6 +149,7 @@ struct ProcessGroup::Impl {
  private:
   struct Rebuilt;
   void check_can_reform(std::uint64_t wanted) const;
+  void check_layout(const Connections& made) const;
   std::vector<Rebuilt> rebuild(std::uint64_t wanted);
   void replace_connections(std::vector<Rebuilt>& rebuilt, std::uint64_t wanted);
 };

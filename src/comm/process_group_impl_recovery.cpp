@@ -83,9 +83,20 @@ void ProcessGroup::Impl::check_can_reform(std::uint64_t wanted) const {
     throw UsageError(fmt::format("{}: reform({}): generation {} was tried before", *who, wanted, attempted));
 }
 
+/// The ranks would go on with sums in another order, and other bits.
+void ProcessGroup::Impl::check_layout(const Connections& made) const {
+  if (connections->cpu == nullptr || made.cpu == nullptr || family->set_up) return;
+  const std::string before = connections->cpu->transport().layout(), now = made.cpu->transport().layout();
+  if (before == now) return;
+  throw CommunicationError(
+      fmt::format("{}: the group was connected by {}, and is now by {}: sums would be taken in another order",
+                  *who, before, now));
+}
+
 std::vector<ProcessGroup::Impl::Rebuilt> ProcessGroup::Impl::rebuild(std::uint64_t wanted) {
   std::vector<Rebuilt> rebuilt;
   rebuilt.push_back({nullptr, this, connect(connections->origin, store_of(wanted), nullptr, {})});
+  check_layout(*rebuilt.back().connections);
   std::vector<Family::Subgroup> subgroups;
   {
     const std::lock_guard lock(family->mutex);
@@ -110,6 +121,7 @@ std::vector<ProcessGroup::Impl::Rebuilt> ProcessGroup::Impl::rebuild(std::uint64
     const Store own = store.with_prefix(name);
     if (group) {
       rebuilt.push_back({group, group.get(), group->connect(connections->origin, own, diagnostics, {})});
+      group->check_layout(*rebuilt.back().connections);
     } else {
       Impl(subgroup_of(parent->members, one.ranks), parent->path + "/" + name, *parent, own, {});
     }

@@ -128,12 +128,16 @@ class GlooInterHostTransport final : public shm::InterHostTransport {
 /// operations with separate data per pair of ranks (gather, scatter, all_to_all).
 class HierarchicalTransport final : public Transport {
  public:
-  HierarchicalTransport(std::shared_ptr<shm::Group> group,
+  HierarchicalTransport(std::string layout, std::shared_ptr<shm::Group> group,
                         std::unique_ptr<shm::HierarchicalCollectives> collectives,
                         std::unique_ptr<Transport> flat)
-      : group_(std::move(group)), collectives_(std::move(collectives)), flat_(std::move(flat)) {}
+      : layout_(std::move(layout)),
+        group_(std::move(group)),
+        collectives_(std::move(collectives)),
+        flat_(std::move(flat)) {}
 
   const char* name() const override { return "shm+gloo"; }
+  std::string layout() const override { return layout_; }
   shm::Group* memory() const override { return group_.get(); }
 
   void begin(const CollectiveCall& call) override { flat_->begin(call); }
@@ -158,10 +162,18 @@ class HierarchicalTransport final : public Transport {
   }
 
  private:
+  std::string layout_;
   std::shared_ptr<shm::Group> group_;
   std::unique_ptr<shm::HierarchicalCollectives> collectives_;
   std::unique_ptr<Transport> flat_;
 };
+
+/// "shm+gloo, hosts of ranks 0,1 and 2,3".
+std::string layout_of(const shm::HostTopology& hosts) {
+  std::vector<std::string> parts;
+  for (const auto& ranks : hosts.ranks) parts.push_back(fmt::format("{}", fmt::join(ranks, ",")));
+  return fmt::format("shm+gloo, hosts of ranks {}", fmt::join(parts, " and "));
+}
 
 /// Connects the leaders with index `leader` of all hosts: "rank 0 on node0", "rank 2 on node1".
 std::unique_ptr<shm::InterHostTransport> inter_host_transport(
@@ -193,7 +205,7 @@ std::unique_ptr<Transport> hierarchical_transport(const GroupInfo& info, shm::Gr
     parts.transport = inter_host_transport(member, joined, info.size(), group, store, options, verifies);
   auto collectives = std::make_unique<shm::HierarchicalCollectives>(std::move(parts));
   return std::make_unique<HierarchicalTransport>(
-      group, std::move(collectives),
+      layout_of(joined.hosts), group, std::move(collectives),
       std::make_unique<GlooTransport>(store.with_prefix("gloo"), info, options));
 }
 

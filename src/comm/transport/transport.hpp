@@ -48,6 +48,9 @@ class Transport {
 
   /// "shm", "gloo", "shm+gloo".
   virtual const char* name() const = 0;
+  /// Which ranks share memory with each other, which decides in what order sums are taken: the same text on
+  /// all ranks.
+  virtual std::string layout() const { return name(); }
   /// The useful number of concurrent operations.
   virtual int concurrency() const { return 1; }
   /// The shared memory of this rank; null: none.
