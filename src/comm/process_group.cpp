@@ -17,6 +17,7 @@
 #include "comm/group_observer.hpp"
 #include "comm/planner_link.hpp"
 #include "comm/process_group_impl.hpp"
+#include "comm/set_up_record.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 
@@ -149,6 +150,7 @@ void ProcessGroup::barrier() const { barrier(impl_->options.timeout); }
 void ProcessGroup::barrier(std::chrono::milliseconds timeout) const {
   impl_->throw_if_aborted("barrier");
   impl_->throw_if_provisional("barrier");
+  if (const auto& set_up = impl_->connections->diagnostics->set_up) set_up->note_barrier();
   const auto begin = std::chrono::steady_clock::now();
   if (impl_->options.device.is_cuda()) wait_for_device(*impl_->who, impl_->options.device, timeout);
   const auto waited =

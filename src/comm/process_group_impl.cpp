@@ -12,9 +12,12 @@
 #include "comm/diagnostics/liveness_probe.hpp"
 #include "comm/diagnostics/peer_status.hpp"
 #include "comm/planner_link.hpp"
+#include "comm/set_up_record.hpp"
 #include "comm/transport/tensor_memory.hpp"
 #include "comm/transport/transport.hpp"
+#include "core/elastic/recovery_messages.hpp"
 #include "core/runtime/call_within.hpp"
+#include "core/text.hpp"
 #include "lockstep/core/environment.hpp"
 #include "lockstep/core/error.hpp"
 #include "shm/group.hpp"
@@ -26,6 +29,13 @@ using BackendType = c10d::ProcessGroup::BackendType;
 
 bool has_nccl(const ProcessGroupOptions& options) {
   return options.device.is_cuda() && options.backend != CommBackend::gloo;
+}
+
+/// Whether the launcher replaces lost ranks, as far as is known before the training.
+bool may_be_replaced(const GroupInfo& members, const ProcessGroupOptions& options) {
+  if (members.size() == 1 || options.device.is_cuda()) return false;
+  const auto recoveries = find_variable(process_environment(), elastic::kRecoveriesVariable);
+  return recoveries && parse_whole_number(*recoveries, 1).has_value();
 }
 
 using CpuBackendPointer = c10::intrusive_ptr<comm::CpuBackend>;
@@ -157,6 +167,8 @@ std::unique_ptr<Connections> ProcessGroup::Impl::provisional(
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment();
     wanted.check = CollectiveCheckLevel::off;
     diagnostics = std::make_shared<comm::Diagnostics>(members, own.with_prefix("peer_monitor"), wanted);
+    diagnostics->set_up = std::make_shared<comm::SetUpRecord>(root.with_prefix("set_up"),
+                                                              diagnostics->recorder, family->set_up);
   }
   auto tracker = std::make_shared<comm::OperationTracker>(
       diagnostics, comm::OperationTracker::Scope{members, path, options.timeout}, "none", own);
@@ -185,6 +197,9 @@ std::unique_ptr<Connections> ProcessGroup::Impl::connect(const Store& origin, co
     diagnostics = std::make_shared<comm::Diagnostics>(
         members, group_store.with_prefix("peer_monitor"),
         options.diagnostics ? *options.diagnostics : DiagnosticsOptions::from_environment());
+    if (attempted == 1 && may_be_replaced(members, options))
+      diagnostics->set_up =
+          std::make_shared<comm::SetUpRecord>(root.with_prefix("set_up"), diagnostics->recorder, nullptr);
   }
   if (has_nccl(options) && !nccl.communicators)
     nccl.communicators =

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "comm/process_group_impl.hpp"
+#include "comm/set_up_record.hpp"
 #include "core/json_text.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -60,46 +63,36 @@ std::string pack(const json& object) {
 
 json unpack(const std::string& bytes) { return json::from_cbor(bytes); }
 
-}  // namespace
-
-at::Device ProcessGroup::object_device() const {
-  return impl_->options.backend == CommBackend::nccl ? impl_->options.device : at::Device(at::kCPU);
-}
-
-std::string ProcessGroup::broadcast_object(const std::string& object, int root) const {
-  const at::Device device = object_device();
+std::string send_object(const ProcessGroup& group, const std::string& object, int root) {
+  const at::Device device = group.object_device();
   const at::Tensor size_tensor = number(object.size(), device);
-  broadcast(size_tensor, root);
+  group.broadcast(size_tensor, root);
   const std::int64_t bytes = size_tensor.item<std::int64_t>();
   if (bytes == 0) return "";
-  const at::Tensor payload = rank() == root ? to_tensor(object, bytes, device)
-                                            : at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
-  broadcast(payload, root);
-  return rank() == root ? object : to_string(payload, bytes);
+  const bool sends = group.rank() == root;
+  const at::Tensor payload = sends ? to_tensor(object, bytes, device)
+                                   : at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
+  group.broadcast(payload, root);
+  return sends ? object : to_string(payload, bytes);
 }
 
-std::vector<std::string> ProcessGroup::all_gather_object(const std::string& object) const {
-  const at::Device device = object_device();
+std::vector<std::string> collect_objects(const ProcessGroup& group, const std::string& object) {
+  const at::Device device = group.object_device();
   std::vector<std::int64_t> sizes;
-  for (const auto& tensor : all_gather(number(object.size(), device))) {
+  for (const auto& tensor : group.all_gather(number(object.size(), device))) {
     sizes.push_back(tensor.item<std::int64_t>());
   }
   const std::int64_t longest = *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::string> result(sizes.size());
   if (longest == 0) return result;
-  const auto payloads = all_gather(to_tensor(object, longest, device));
+  const auto payloads = group.all_gather(to_tensor(object, longest, device));
   for (std::size_t r = 0; r < sizes.size(); ++r) result[r] = to_string(payloads[r], sizes[r]);
   return result;
 }
 
-std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects, int root) const {
-  const bool is_root = rank() == root;
-  if (is_root && objects.size() != static_cast<std::size_t>(size())) {
-    throw UsageError(
-        fmt::format("scatter_object: expected {} objects at the root, one for each rank, but got {}", size(),
-                    objects.size()));
-  }
-  const at::Device device = object_device();
+std::string deal_objects(const ProcessGroup& group, const std::vector<std::string>& objects, int root) {
+  const bool is_root = group.rank() == root;
+  const at::Device device = group.object_device();
   std::size_t most = 0;
   std::vector<at::Tensor> sizes;
   for (const auto& object : is_root ? objects : std::vector<std::string>{}) {
@@ -107,18 +100,56 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
     most = std::max(most, object.size());
   }
   const at::Tensor padded = number(most, device);
-  broadcast(padded, root);
+  group.broadcast(padded, root);
   const std::int64_t longest = padded.item<std::int64_t>();
   const at::Tensor own_size = number(0, device);
-  scatter(own_size, sizes, root);
+  group.scatter(own_size, sizes, root);
   if (longest == 0) return "";
   std::vector<at::Tensor> payloads;
   for (const auto& object : is_root ? objects : std::vector<std::string>{}) {
     payloads.push_back(to_tensor(object, longest, device));
   }
   const at::Tensor own = at::empty({longest}, at::TensorOptions(device).dtype(at::kByte));
-  scatter(own, payloads, root);
+  group.scatter(own, payloads, root);
   return to_string(own, own_size.item<std::int64_t>());
+}
+
+}  // namespace
+
+at::Device ProcessGroup::object_device() const {
+  return impl_->options.backend == CommBackend::nccl ? impl_->options.device : at::Device(at::kCPU);
+}
+
+// In a job that replaces lost ranks, the objects of the set-up are kept for new processes: see SetUpRecord.
+
+std::string ProcessGroup::broadcast_object(const std::string& object, int root) const {
+  const auto& set_up = impl_->connections->diagnostics->set_up;
+  if (!set_up) return send_object(*this, object, root);
+  return set_up
+      ->result(impl_->path, fmt::format("broadcast_object of rank {}", root), "", rank() == 0,
+               [&] { return std::vector{send_object(*this, object, root)}; })
+      .front();
+}
+
+std::vector<std::string> ProcessGroup::all_gather_object(const std::string& object) const {
+  const auto& set_up = impl_->connections->diagnostics->set_up;
+  if (!set_up) return collect_objects(*this, object);
+  return set_up->result(impl_->path, "all_gather_object", "", rank() == 0,
+                        [&] { return collect_objects(*this, object); });
+}
+
+std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects, int root) const {
+  if (rank() == root && objects.size() != static_cast<std::size_t>(size())) {
+    throw UsageError(
+        fmt::format("scatter_object: expected {} objects at the root, one for each rank, but got {}", size(),
+                    objects.size()));
+  }
+  const auto& set_up = impl_->connections->diagnostics->set_up;
+  if (!set_up) return deal_objects(*this, objects, root);
+  return set_up
+      ->result(impl_->path, fmt::format("scatter_object of rank {}", root), std::to_string(rank()), true,
+               [&] { return std::vector{deal_objects(*this, objects, root)}; })
+      .front();
 }
 
 std::string ProcessGroup::broadcast_object(const char* object, int root) const {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "comm/errors.hpp"
+#include "comm/set_up_record.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "parallel/ddp_state.hpp"
@@ -91,6 +92,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(std::vector<NamedTensor
     // It compares itself with the others when it meets them: DdpState::reseat().
     if (!complaint.empty()) throw UsageError(complaint);
   } else {
+    const comm::LeftOutByNewcomers left_out(group);
     state_->check_agreement(complaint);
     // Frozen parameters too: every rank must start from the same values.
     state_->broadcast(parallel::without_repeats(parameters), 0);
@@ -135,7 +137,10 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
                      state_->options.sparse_parameters.front() + "'");
   }
   if (state_->reducer == nullptr) return;
-  if (!comm::is_newcomer(state_->group)) parallel::check_same_hook(state_->group, hook->name());
+  if (!comm::is_newcomer(state_->group)) {
+    const comm::LeftOutByNewcomers left_out(state_->group);
+    parallel::check_same_hook(state_->group, hook->name());
+  }
   state_->require_hook_runner().set_hook(std::move(hook));
   state_->has_own_hook = true;
 }

@@ -11,6 +11,7 @@
 #include <list>
 
 #include "comm/group_observer.hpp"
+#include "comm/set_up_record.hpp"
 #include "core/cluster/scheduler_info.hpp"
 #include "core/runtime/malloc_tuning.hpp"
 #include "core/runtime/stop_signals.hpp"
@@ -101,7 +102,9 @@ const AcceleratorOptions& Accelerator::options() const noexcept { return state_-
 // A process that replaces a lost one passes alone through what the others have done before their training.
 
 void Accelerator::wait_for_everyone() const {
-  if (!comm::is_newcomer(state_->group)) state_->group.barrier();
+  if (comm::is_newcomer(state_->group)) return;
+  const comm::LeftOutByNewcomers left_out(state_->group);
+  state_->group.barrier();
 }
 
 MainProcessFirst Accelerator::main_process_first() const {

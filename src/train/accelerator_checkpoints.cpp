@@ -5,6 +5,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "comm/group_observer.hpp"
+#include "comm/set_up_record.hpp"
 #include "lockstep/comm/trace.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -161,6 +162,7 @@ LatestCheckpoint Accelerator::load_newest(const fs::path& folder,
 /// A process that replaces a lost one gets the state of another rank later.
 LatestCheckpoint Accelerator::find_and_load(const std::function<LatestCheckpoint()>& find) {
   if (comm::is_newcomer(process_group())) return {};
+  const comm::LeftOutByNewcomers left_out(process_group());
   json found;
   on_main_process([&] {
     state_->writer.wait();

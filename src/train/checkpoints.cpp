@@ -12,6 +12,7 @@
 
 #include "comm/group_observer.hpp"
 #include "comm/planner_link.hpp"
+#include "comm/set_up_record.hpp"
 #include "core/atomic_directory.hpp"
 #include "core/lease.hpp"
 #include "core/runtime/stop_signals.hpp"
@@ -203,6 +204,7 @@ void Checkpoints::resume() {
   const std::string& resume = state_->options.resume;
   // A process that replaces a lost one gets the state of another rank.
   if (resume == "never" || comm::is_newcomer(state_->accelerator.process_group())) return;
+  const comm::LeftOutByNewcomers left_out(state_->accelerator.process_group());
   if (resume != "auto") return state_->resume_from_path();
   if (state_->is_on()) state_->resume_newest();
 }

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
+#include "comm/group_observer.hpp"
+#include "comm/set_up_record.hpp"
 #include "lockstep/core/error.hpp"
 #include "parallel/fsdp/sharded_parameter_registry.hpp"
 #include "parallel/module_agreement.hpp"
@@ -36,6 +38,12 @@ FrozenModelBase::FrozenModelBase(std::vector<NamedTensor> frozen, const std::vec
     if (!complaint.empty()) throw UsageError(complaint);
     return;
   }
+  // A process that replaces a lost one gets the values with the state of the others.
+  if (comm::is_newcomer(group)) {
+    if (!complaint.empty()) throw UsageError(complaint);
+    return;
+  }
+  const comm::LeftOutByNewcomers left_out(group);
   parallel::check_agreement(group, {frozen_, buffers, "no parameter requires a gradient", complaint});
   copy_from_first_rank(group, frozen_);
   copy_from_first_rank(group, buffers);

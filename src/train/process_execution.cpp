@@ -1,7 +1,6 @@
 #include "lockstep/train/process_execution.hpp"
 
 #include <ATen/ATen.h>
-#include <fmt/core.h>
 
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -61,36 +60,21 @@ MainProcessFirst ProcessExecution::first_of_run() const {
            .timeout = state_->group.timeout()}};
 }
 
-/// A process that replaces a lost one has only its own result.
-template <class Value>
-static const Value* own_result(const ProcessGroup& group, const Value* value) {
-  if (!comm::is_newcomer(group)) return nullptr;
-  if (value != nullptr) return value;
-  throw UsageError(fmt::format(
-      "rank {} replaces a lost process, and rank 0's result of on_main_process() was sent before: "
-      "call it inside of run_elastic(), or compute the result on every rank",
-      group.rank()));
-}
-
 std::string ProcessExecution::shared(const std::string* value) const {
-  if (const auto* own = own_result(state_->group, value)) return *own;
   return state_->group.broadcast_object(value == nullptr ? std::string() : *value);
 }
 
 nlohmann::json ProcessExecution::shared(const nlohmann::json* value) const {
-  if (const auto* own = own_result(state_->group, value)) return *own;
   return state_->group.broadcast_object(value == nullptr ? nlohmann::json() : *value);
 }
 
 at::Tensor ProcessExecution::shared(const at::Tensor* value) const {
-  if (const auto* own = own_result(state_->group, value)) return *own;
   TensorMap tensors;
   if (value != nullptr) tensors.emplace("value", *value);
   return train::broadcast_tensors(state_->group, tensors).at("value");
 }
 
 TensorMap ProcessExecution::shared(const TensorMap* value) const {
-  if (const auto* own = own_result(state_->group, value)) return *own;
   return train::broadcast_tensors(state_->group, value == nullptr ? TensorMap{} : *value);
 }
 

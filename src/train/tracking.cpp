@@ -111,7 +111,11 @@ std::shared_ptr<RunTrackers> Tracking::init_run_trackers(const TrackerOptions& o
 }
 
 void Tracking::add_tracker(std::unique_ptr<Tracker> tracker) {
-  if (state_->writes && tracker) state_->add(std::move(tracker));
+  if (!state_->writes || !tracker) return;
+  if (!state_->waits_for_state) return state_->add(std::move(tracker));
+  const auto kept = std::make_shared<std::unique_ptr<Tracker>>(std::move(tracker));
+  State* const state = state_.get();
+  state->waiting.emplace_back([kept, state] { state->add(std::move(*kept)); });
 }
 
 void Tracking::log(const LogValues& values, std::int64_t step) const { state_->trackers->log(values, step); }

@@ -81,6 +81,8 @@ class CpuBackend final : public c10d::Backend {
   bool has_failed() const noexcept { return failed_->any(); }
   /// How many operations this rank has begun in the group, its subgroups and the groups around it.
   std::uint64_t operations() const { return tracker_->operations(); }
+  /// Null unless lost ranks may be replaced.
+  const std::shared_ptr<SetUpRecord>& set_up() const noexcept { return tracker_->set_up(); }
 
   /// allreduce() of one tensor in the calling thread; returns when it is done. Creates no Work, which would
   /// take as long as a small operation itself.

@@ -15,6 +15,8 @@
 
 namespace lockstep::comm {
 
+class SetUpRecord;
+
 /// What a rank records and reports about its operations: one for a group and all its subgroups.
 struct Diagnostics {
   /// `store` has a key prefix below the outermost group's. A group of one rank has no peers to monitor.
@@ -25,6 +27,8 @@ struct Diagnostics {
   std::shared_ptr<TraceWriter> writer;
   /// Null in a group of one.
   std::shared_ptr<PeerMonitor> monitor;
+  /// Null unless lost ranks may be replaced.
+  std::shared_ptr<SetUpRecord> set_up;
 };
 
 /// A group's interface to its Diagnostics, for the operations of one backend. Any thread may call any method;
@@ -57,6 +61,7 @@ class OperationTracker {
   void finish(const OperationId& id, bool success) { diagnostics_->recorder->finish(id, success); }
   /// How many operations this rank has begun in the group and all its subgroups.
   std::uint64_t operations() const { return diagnostics_->recorder->operations(); }
+  const std::shared_ptr<SetUpRecord>& set_up() const noexcept { return diagnostics_->set_up; }
 
   /// Called in a handler: rethrows the current exception. For a timeout or a lost rank it throws one of
   /// Lockstep's errors that says what the other ranks do.

@@ -70,6 +70,8 @@ std::string program_text(const Accelerator& accelerator) {
     if (auto* const ddp = model.wrapped.ddp(); ddp != nullptr) {
       for (const auto& entry : ddp->parameters()) tensors.push_back(entry.tensor);
       for (const auto& entry : ddp->buffers()) tensors.push_back(entry.tensor);
+    } else {
+      for (const auto& entry : model.contents.state()) tensors.push_back(entry.tensor);
     }
     models.push_back(shapes_of(tensors));
   }

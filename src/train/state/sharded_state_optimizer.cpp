@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 
+#include "checkpoint/safetensors_source.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/broadcast_tensors.hpp"
 #include "train/sharded_parameters.hpp"

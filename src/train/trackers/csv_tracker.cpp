@@ -4,6 +4,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trackers.hpp"
 #include "train/trackers/line_file.hpp"
+#include "train/trackers/tracker_of_successor.hpp"
 
 namespace lockstep {
 namespace {
@@ -101,7 +102,7 @@ class CsvTracker final : public Tracker {
 }  // namespace
 
 std::unique_ptr<Tracker> make_csv_tracker(const std::filesystem::path& folder) {
-  return std::make_unique<CsvTracker>(folder);
+  return opened_in_time([folder] { return std::make_unique<CsvTracker>(folder); });
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trackers.hpp"
 #include "train/trackers/line_file.hpp"
+#include "train/trackers/tracker_of_successor.hpp"
 
 namespace lockstep {
 namespace {
@@ -87,7 +88,7 @@ class JsonLinesTracker final : public Tracker {
 }  // namespace
 
 std::unique_ptr<Tracker> make_json_lines_tracker(const std::filesystem::path& folder) {
-  return std::make_unique<JsonLinesTracker>(folder);
+  return opened_in_time([folder] { return std::make_unique<JsonLinesTracker>(folder); });
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/version.hpp"
 #include "train/mlflow/plugin.hpp"
+#include "train/trackers/tracker_of_successor.hpp"
 
 namespace lockstep {
 namespace {
@@ -85,8 +86,10 @@ MlflowOptions mlflow_options(const Environment& environment, const std::filesyst
 std::unique_ptr<Tracker> make_mlflow_tracker(const std::filesystem::path& folder,
                                              const MlflowOptions& options) {
   static const mlflow::Plugin& plugin = load_plugin();
-  file_system::make_folders(folder);
-  return plugin.make_tracker(folder, options);
+  return opened_in_time([folder, options] {
+    file_system::make_folders(folder);
+    return plugin.make_tracker(folder, options);
+  });
 }
 
 }  // namespace lockstep

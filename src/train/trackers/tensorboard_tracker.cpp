@@ -7,6 +7,7 @@
 #include "lockstep/train/trackers.hpp"
 #include "train/trackers/line_file.hpp"
 #include "train/trackers/tensorboard_events.hpp"
+#include "train/trackers/tracker_of_successor.hpp"
 
 namespace lockstep {
 namespace {
@@ -65,7 +66,7 @@ class TensorBoardTracker final : public Tracker {
 }  // namespace
 
 std::unique_ptr<Tracker> make_tensorboard_tracker(const std::filesystem::path& folder) {
-  return std::make_unique<TensorBoardTracker>(folder);
+  return opened_in_time([folder] { return std::make_unique<TensorBoardTracker>(folder); });
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/group_observer.hpp"
+#include "comm/set_up_record.hpp"
 #include "lockstep/core/atomic_file.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/graphs/side_stream.hpp"
@@ -47,13 +48,19 @@ TrainOutput TrainingRun::run_steps(bool records) {
   prepare(records);
   begin_state({});
   call(&TrainerCallback::on_prepare);
-  resume();
-  impl_.control.should_training_stop = false;
   is_new_process_ = comm::is_newcomer(impl_.accelerator.process_group());
+  {
+    const comm::LeftOutByNewcomers left_out(impl_.accelerator.process_group());
+    resume();
+  }
+  impl_.control.should_training_stop = false;
   if (!is_new_process_) call(&TrainerCallback::on_train_begin);
   begin_ = std::chrono::steady_clock::now();
   begin_record();
-  if (!is_new_process_) say_if_finished();
+  if (!is_new_process_) {
+    const comm::LeftOutByNewcomers left_out(impl_.accelerator.process_group());
+    say_if_finished();
+  }
   train_on_all_ranks();
   return finish();
 }

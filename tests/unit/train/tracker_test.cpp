@@ -5,9 +5,12 @@
 
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "lockstep/core/error.hpp"
 #include "lockstep/train/trackers.hpp"
@@ -142,6 +145,24 @@ TEST(Csv, LeavesAForeignTableAlone) {
   write_bytes(folder / "metrics.csv", "epoch,loss\n1,2\n");
   EXPECT_THROWS(make_csv_tracker(folder.path()), Error, "epoch,loss", "another folder");
   EXPECT_EQ(read_bytes(folder / "metrics.csv"), "epoch,loss\n1,2\n");
+}
+
+/// A spare of a process that lives.
+TEST(TrackersOfASuccessor, LeaveTheFilesAloneUntilTheyLog) {
+  const TemporaryFolder folder;
+  const auto of_lost = make_csv_tracker(folder.path());
+  for (const int step : {1, 2, 3}) of_lost->log({{"loss", step}}, step);
+  ASSERT_EQ(setenv("LOCKSTEP_REPLACES", "1:spare", 1), 0);
+  Trackers trackers({.log_with = {"csv", "jsonl", "tensorboard"}, .folder = folder.path()});
+  unsetenv("LOCKSTEP_REPLACES");
+  trackers.log_hyperparameters({{"lr", 0.1}}, {});
+  trackers.resume_at(2);
+  EXPECT_EQ(folder.files(), std::vector<std::string>{"metrics.csv"});
+  of_lost->log({{"loss", 4}}, 4);
+  EXPECT_EQ(table(folder / "metrics.csv"), "step,loss\n1,1\n2,2\n3,3\n4,4\n");
+  trackers.log({{"loss", 5}}, 3);
+  EXPECT_EQ(table(folder / "metrics.csv"), "step,loss\n1,1\n2,2\n3,5\n");
+  EXPECT_EQ(folder.files().size(), 3U);
 }
 
 TEST(TensorBoard, StartsAFileForEachProcessThatResumes) {
