@@ -45,6 +45,7 @@ struct Accelerator::State final : comm::GroupObserver {
   std::optional<std::uint64_t> seed_before_load = {};
   std::uint64_t loaded_seed = 0;  // The seed that the load has left.
   /// See TrainingScope.
+  bool is_plain_loop = false;
   std::function<void()> commit_step;
   std::vector<train::ElasticPart*> elastic_parts;
   std::shared_ptr<StateHookHandle::Hooks> save_hooks = std::make_shared<StateHookHandle::Hooks>();

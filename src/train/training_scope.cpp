@@ -1,6 +1,7 @@
 #include "train/training_scope.hpp"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "checkpoint/manifest.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
@@ -33,6 +34,28 @@ AccumulationWindow& TrainingScope::window_of(const Accelerator& accelerator) {
 
 std::uint64_t TrainingScope::loaded_step(const Accelerator& accelerator) {
   return accelerator.state_->loaded_step;
+}
+
+void TrainingScope::set_loaded_step(const Accelerator& accelerator, std::uint64_t step) {
+  accelerator.state_->loaded_step = step;
+}
+
+void TrainingScope::begin_plain_loop(const Accelerator& accelerator) {
+  accelerator.state_->is_plain_loop = true;
+}
+
+bool TrainingScope::is_plain_loop(const Accelerator& accelerator) {
+  return accelerator.state_->is_plain_loop;
+}
+
+void TrainingScope::add_model(Accelerator& accelerator, ModelContents contents, WrappedModel model,
+                              std::shared_ptr<void> owner) {
+  accelerator.add_model(std::move(contents), model, std::move(owner));
+}
+
+std::shared_ptr<const void> TrainingScope::add_optimizer(Accelerator& accelerator,
+                                                         torch::optim::Optimizer& optimizer) {
+  return accelerator.add_optimizer(optimizer);
 }
 
 std::uint64_t TrainingScope::seed_of(const Accelerator& accelerator) {

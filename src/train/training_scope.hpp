@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "lockstep/train/accelerator.hpp"
@@ -22,6 +23,16 @@ class TrainingScope {
   static AccumulationWindow& window_of(const Accelerator& accelerator);
   /// The step of the state that was loaded last; 0 if none was.
   static std::uint64_t loaded_step(const Accelerator& accelerator);
+  static void set_loaded_step(const Accelerator& accelerator, std::uint64_t step);
+  /// The program has a plain loop: what it adds, it has not got from prepare(), and its optimizers step by
+  /// themselves.
+  static void begin_plain_loop(const Accelerator& accelerator);
+  static bool is_plain_loop(const Accelerator& accelerator);
+  static void add_model(Accelerator& accelerator, ModelContents contents, WrappedModel model,
+                        std::shared_ptr<void> owner);
+  /// The optimizer may be used as long as it, and the result, exist.
+  static std::shared_ptr<const void> add_optimizer(Accelerator& accelerator,
+                                                   torch::optim::Optimizer& optimizer);
   /// The seed of the CPU's generator as the program has set it, after or before a state was loaded, which
   /// replaces it.
   static std::uint64_t seed_of(const Accelerator& accelerator);

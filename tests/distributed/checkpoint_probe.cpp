@@ -41,6 +41,7 @@
 #include "lockstep/train/checkpoints.hpp"
 #include "lockstep/train/elastic.hpp"
 #include "lost_ranks.hpp"
+#include "plain_loop_of_probe.hpp"
 #include "trainer_of_probe.hpp"
 
 namespace {
@@ -80,16 +81,21 @@ struct Options {
   std::string ways = "kbxe2";
   /// The only rank that is lost; -1: a random one.
   std::int64_t lost_rank = -1;
-  /// What the program does wrong around run_elastic(): "collective" in its set-up; "objects", of which a new
-  /// process makes more; "swallow" of the exception in the body, which goes on. For Trainer: ProbeTraining.
+  /// What the program does wrong around run_elastic(): "collective" in its set-up; "lonely", a new process
+  /// alone; "question", it alone asks for objects; "objects", of which it makes more; "swallow" of the
+  /// exception in the body, which goes on. For Trainer: ProbeTraining.
   std::string misuse;
   /// The losses are also logged to a table, OUT/runs/metrics.csv, which is opened in the set-up.
   bool track = false;
+  /// Each process asks the others for their ids in its set-up: OUT/asked.<rank> has a line for each.
+  bool ask = false;
   bool asynchronous = false;
   /// Seconds until an operation that a rank does not join has failed.
   std::int64_t timeout = 40;
   /// The training is a Trainer's, and only the options about lost ranks apply.
   bool trainer = false;
+  /// The same of a plain loop, without an Accelerator.
+  bool plain = false;
   /// See ProbeTraining.
   std::int64_t pause = 0;
   std::int64_t stop_at = -1;
@@ -112,6 +118,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("seed", &Options::seed, "Of the kills.")
           .add("kill-rank", &Options::kill_rank, "Killed in the first attempt.")
           .add("kill-step", &Options::kill_step, "In the backward of this step.")
+          .add("ask", &Options::ask, "Object collectives in the set-up.")
           .add("track", &Options::track, "Log to a table.")
           .add("asynchronous", &Options::asynchronous, "As CheckpointOptions.")
           .add("backend", &Options::backend, "As AcceleratorOptions.")
@@ -122,6 +129,7 @@ const lockstep::OptionTable<Options>& option_table() {
           .add("lost-rank", &Options::lost_rank, "Which one is lost.")
           .add("timeout", &Options::timeout, "Of operations, in seconds.")
           .add("trainer", &Options::trainer, "Train by Trainer.")
+          .add("plain", &Options::plain, "Train by a plain loop.")
           .add("pause", &Options::pause, "Train twice by Trainer.")
           .add("stop-at", &Options::stop_at, "Rank 1 of a Trainer's job asks for the end.")
           .add("max-seconds", &Options::max_seconds, "As max_duration of Trainer.")
@@ -196,6 +204,19 @@ void note_training(const Options& options, int rank) {
   write_pid(options.out + "/pid." + std::to_string(rank));
 }
 
+/// What only the first processes of the ranks can answer.
+void ask_others(const Accelerator& accelerator, const Options& options) {
+  const std::string own = std::to_string(::getpid());
+  const auto& group = accelerator.process_group();
+  std::string line = accelerator.on_main_process([&] { return own; });
+  line += " " + std::to_string(accelerator.on_main_process([] { return ::getpid(); }));
+  for (const auto& pid : accelerator.gather_object(std::vector{own})) line += " " + pid;
+  const std::vector<std::string> dealt(static_cast<std::size_t>(group.size()), own);
+  line += " " + group.scatter_object(dealt, 1);
+  std::ofstream(options.out + "/asked." + std::to_string(accelerator.process_index()), std::ios::app)
+      << line << std::endl;
+}
+
 torch::nn::Sequential make_model() {
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(6, 32), torch::nn::BatchNorm1d(32), torch::nn::ReLU(),
@@ -247,6 +268,11 @@ int run(const Options& options) {
                                                                   .max_seconds = options.max_seconds,
                                                                   .misuse = options.misuse});
   }
+  if (options.plain) {
+    return lockstep::testing::train_by_plain_loop(
+        plan_of(options),
+        {.epochs = options.epochs, .step_time = options.step_time, .misuse = options.misuse});
+  }
   Accelerator accelerator({.device = "cpu",
                            .backend = lockstep::comm_backend_from(options.backend),
                            .timeout = std::chrono::seconds(options.timeout)});
@@ -268,11 +294,18 @@ int run(const Options& options) {
                                         .asynchronous = options.asynchronous,
                                         .resume = options.agree ? options.resume : "never"});
   checkpoints.resume();
-  if (options.misuse == "collective") accelerator.process_group().all_reduce(torch::ones({1}));
+  if (options.ask) ask_others(accelerator, options);
+  const bool is_new = lost_ranks.any_is_lost();
+  if (options.misuse == "collective" || (options.misuse == "lonely" && is_new))
+    accelerator.process_group().all_reduce(torch::ones({1}));
+  if (options.misuse == "question" && is_new) accelerator.gather_object(std::vector<std::string>{"?"});
   std::optional<Checkpoints> more;
-  if (options.misuse == "objects" && lost_ranks.any_is_lost())
+  if (options.misuse == "objects" && is_new)
     more.emplace(accelerator, lockstep::CheckpointOptions{.folder = ""});
-  if (options.track) accelerator.init_trackers({.log_with = {"csv"}, .folder = options.out + "/runs"});
+  if (options.track) {
+    accelerator.init_trackers({.log_with = {"csv"}, .folder = options.out + "/runs"});
+    if (rank == 0) accelerator.add_tracker(lockstep::make_json_lines_tracker(options.out + "/runs"));
+  }
   Losses losses(options.out, "losses", rank), evaluations(options.out, "evaluations", rank);
   const bool is_killed = plan_kill(accelerator, options);
   const auto is_last = [&] { return options.steps > 0 && checkpoints.step() >= options.steps; };

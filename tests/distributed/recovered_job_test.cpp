@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "lockstep/core/runtime/program.hpp"
@@ -222,16 +224,108 @@ TEST(ASpareOfRank0, LeavesTheTableOfTheLiveRankAlone) {
   }
   EXPECT_EQ(before, 100);
   EXPECT_LE(missing, 2);
+  // That of a tracker which the program has opened by itself.
+  before = 0;
+  for (const auto& text : lines_of(launch::read_file(folder / "out" / "runs" / "metrics.jsonl"))) {
+    const int step = json::parse(text).at("step");
+    EXPECT_GT(step, before) << text;
+    before = step;
+  }
+  EXPECT_EQ(before, 100);
 }
 
-/// What a new process cannot do in its set-up is found when the job begins, not at its first loss.
-TEST(ASpareOfAProgramThatMisusesRunElastic, IsNamedWithoutALoss) {
+/// New processes get the answers that the first ones got, among them ids of processes that are gone.
+TEST(ObjectCollectivesOfTheSetUp, AreReplayedForNewProcesses) {
   const TemporaryFolder folder;
-  const Finished job =
-      run_in(folder, 2, {"--misuse", "collective", "--step-time", "30"}, kRecover + Words{"--spares", "1"});
+  const Finished job = run_in(
+      folder, 2, {"--ask", "true", "--losses", "4", "--ways", "k", "--losses-until", "80", "--seed", "3"});
+  ASSERT_EQ(job.status, 0) << job.err;
+  Trace found = trace_of(folder / "out", 2);
+  for (const int rank : {0, 1}) found = with_lost_lines(found, undisturbed(2), rank, 4);
+  EXPECT_TRUE(same_training(undisturbed(2), found));
+  std::vector<std::string> first;
+  for (const char* rank : {"0", "1"})
+    first.push_back(lines_of(launch::read_file(folder / "out" / ("pids." + std::string(rank)))).front());
+  const std::string wanted = fmt::format("{} {} {} {} {}", first[0], first[0], first[0], first[1], first[1]);
+  std::size_t count = 0;
+  for (const char* rank : {"0", "1"}) {
+    for (const auto& line : lines_of(launch::read_file(folder / "out" / ("asked." + std::string(rank))))) {
+      EXPECT_EQ(line, wanted) << "rank " << rank;
+      ++count;
+    }
+  }
+  EXPECT_EQ(count, 2U + 4U) << job.err;
+}
+
+/// Without a spare, and without a loss.
+TEST(AProgramThatANewProcessCouldNotRun, IsNamedWhenItsTrainingBegins) {
+  const TemporaryFolder folder;
+  const Finished job = run_in(folder, 2, {"--misuse", "collective"});
   EXPECT_EQ(job.status, 0) << job.err;
-  EXPECT_TRUE(contains_all(job.err, {"lost ranks will not be replaced any more: rank 0 (process 2)",
-                                     "its all_reduce before", "Move it into the body"}))
+  EXPECT_EQ(count_lines_with(job.err,
+                             "from now on lost ranks will not be replaced (--max-recoveries): the program "
+                             "calls all_reduce before run_elastic()"),
+            1)
+      << job.err;
+}
+
+Finished run_plain_loop(const TemporaryFolder& folder, const Words& more, const Words& flags = kRecover) {
+  return run_in(folder, 2, Words{"--plain", "true"} + more, flags);
+}
+
+std::map<std::string, std::string> files_in(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    files[entry.path().filename()] = read_bytes(entry.path());
+  return files;
+}
+
+/// Without an Accelerator, and with an optimizer of LibTorch that steps by itself.
+TEST(APlainLoopThatLosesRanks, HasTheBitsOfAnUndisturbedOne) {
+  const TemporaryFolder whole, lost;
+  ASSERT_EQ(run_plain_loop(whole, {}).status, 0);
+  const Finished job = run_plain_loop(lost, {"--losses", "4", "--ways", "kbxe", "--losses-until", "90"});
+  ASSERT_EQ(job.status, 0) << job.err;
+  EXPECT_EQ(count_lines_with(job.err, "all ranks are there again after"), 4) << job.err;
+  const auto files = files_in(whole / "out" / "final");
+  EXPECT_EQ(files.size(), 3U);
+  EXPECT_EQ(files_in(lost / "out" / "final") == files, true);
+  const Trace wanted = trace_of(whole / "out", 2);
+  Trace found = trace_of(lost / "out", 2);
+  EXPECT_EQ(wanted.losses.at(0).size(), 100U);
+  for (const int rank : {0, 1}) found = with_lost_lines(found, wanted, rank, 4);
+  EXPECT_EQ(found.losses == wanted.losses, true);
+  const auto processes = processes_in(lost / "out", 2);
+  EXPECT_EQ(processes[0] + processes[1], 2U + 4U);
+  // Each change names the rank that has a new process, also in that process, and the step.
+  std::set<std::string> changes;
+  for (const char* name : {"changes.0", "changes.1"})
+    for (const auto& line : lines_of(launch::read_file(lost / "out" / name))) changes.insert(line);
+  EXPECT_EQ(changes.size(), 4U) << job.err;
+  const auto names_a_rank = [](const std::string& line) {
+    return line.find(" [0] after ") != std::string::npos || line.find(" [1] after ") != std::string::npos;
+  };
+  EXPECT_TRUE(std::ranges::all_of(changes, names_a_rank)) << *changes.begin();
+}
+
+/// What all survivors have half done is used by nobody.
+TEST(APlainLoopThatCommunicatesBeforeItsCommit, IsNotRecovered) {
+  const TemporaryFolder folder;
+  const Finished job = run_plain_loop(folder, {"--misuse", "early"});
+  EXPECT_NE(job.status, 0);
+  EXPECT_TRUE(
+      contains_all(job.err, {"rank 0 was in the middle of the update of step 10, and no other rank holds a "
+                             "whole state: commit a step before anything else that communicates"}))
+      << job.err;
+}
+
+TEST(APlainLoopThatCountsItsEpochs, IsNamedAtItsFirstRecovery) {
+  const TemporaryFolder folder;
+  const Finished job = run_plain_loop(folder, {"--misuse", "count", "--losses", "1", "--ways", "k",
+                                               "--losses-from", "60", "--losses-until", "20"});
+  EXPECT_EQ(job.status, 2) << job.err;
+  EXPECT_TRUE(contains_all(job.err, {"has moved loader #1 from epoch 1, sample ", "to epoch 0, sample 4",
+                                     "while (loader.epoch() < epochs)"}))
       << job.err;
 }
 
@@ -281,7 +375,13 @@ INSTANTIATE_TEST_SUITE_P(
     Of, AMisuseOfRunElastic,
     ::testing::Values(
         Misuse{"collective",
+               {"the ranks are not recovered", "the program calls all_reduce before run_elastic()",
+                "Move it into the body"}},
+        Misuse{"lonely",
                {"rank 1 of 2 replaces a lost process", "its all_reduce before", "Move it into the body"}},
+        Misuse{"question",
+               {"rank 1 of 2 replaces a lost process",
+                "its all_gather_object, which the lost process did not call before"}},
         Misuse{"objects",
                {"rank 1 (process 2) is not the program that the rank began "
                 "with",

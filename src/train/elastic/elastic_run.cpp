@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "comm/group_observer.hpp"
+#include "comm/set_up_record.hpp"
 #include "coordination/interruption.hpp"
 #include "core/text.hpp"
 #include "lockstep/core/environment.hpp"
@@ -46,13 +47,15 @@ elastic::RankProcess this_rank(const Accelerator& accelerator,
 
 }  // namespace
 
-ElasticRun::ElasticRun(const Accelerator& accelerator, const Store& store,
+ElasticRun::ElasticRun(ElasticState& state, const Store& store,
                        const std::optional<elastic::Replacement>& replacement)
-    : accelerator_(accelerator),
+    : state_(state),
+      accelerator_(state.accelerator_),
       store_(store),
       replacement_(replacement),
-      link_(store, this_rank(accelerator, replacement)),
-      training_(accelerator, link_.agree_on_seed(TrainingScope::seed_of(accelerator))) {
+      link_(store, this_rank(accelerator_, replacement)),
+      training_(accelerator_, link_.agree_on_seed(TrainingScope::seed_of(accelerator_))),
+      processes_(static_cast<std::size_t>(accelerator_.num_processes())) {
   state_.commit_ = [this] { commit(); };
   state_.refuse_ = [this](const std::string& why) {
     if (link_.self().rank == 0)
@@ -63,6 +66,8 @@ ElasticRun::ElasticRun(const Accelerator& accelerator, const Store& store,
 }
 
 ElasticRun::~ElasticRun() {
+  state_.commit_ = nullptr;
+  state_.refuse_ = nullptr;
   TrainingScope::on_commit(accelerator_, nullptr);
   watch_.reset();
   coordination::allow_waits();
@@ -87,16 +92,22 @@ std::string ElasticRun::why_not(const Accelerator& accelerator) {
       .why_not_given();
 }
 
-void ElasticRun::run_without(const Accelerator& accelerator, const std::function<void(ElasticState&)>& body) {
-  ElasticState state;
+void ElasticRun::run_without(ElasticState& state, const std::function<void(ElasticState&)>& body) {
+  const Accelerator accelerator = state.accelerator_;
   state.step_ = TrainingScope::loaded_step(accelerator);
-  std::uint64_t counted = TrainingScope::window_of(accelerator).optimizer_steps();
+  UpdateWatch updates(accelerator);
+  updates.mark();
   state.commit_ = [&] {
-    const std::uint64_t done = TrainingScope::window_of(accelerator).optimizer_steps();
-    if (std::exchange(counted, done) != done) ++state.step_;
+    if (!updates.has_stepped()) return;
+    updates.mark();
+    ++state.step_;
+    if (state.is_plain_loop_) process_heartbeat().finished_step();
   };
   TrainingScope::on_commit(accelerator, state.commit_);
-  const std::shared_ptr<void> at_end(nullptr, [&](void*) { TrainingScope::on_commit(accelerator, nullptr); });
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) {
+    TrainingScope::on_commit(accelerator, nullptr);
+    state.commit_ = nullptr;
+  });
   body(state);
 }
 
@@ -137,12 +148,18 @@ void ElasticRun::run_until_finished(const std::function<void(ElasticState&)>& bo
 void ElasticRun::enter(const std::function<void(ElasticState&)>& body) {
   for (;;) {
     try {
+      tell_change();
       return body(state_);
     } catch (const CommunicationError& error) {
       unwind(error.what());
       recover(std::current_exception());
     }
   }
+}
+
+void ElasticRun::tell_change() {
+  const auto change = std::exchange(change_, std::nullopt);
+  if (change && state_.on_change_) state_.on_change_(*change);
 }
 
 void ElasticRun::watch(elastic::Generation generation) {
@@ -163,6 +180,18 @@ void ElasticRun::begin(std::uint64_t step) {
                 .process = link_.self(),
                 .held = member_->held(),
                 .program = program_text(accelerator_)});
+  check_set_up();
+}
+
+/// A new process would find it at the first loss.
+void ElasticRun::check_set_up() {
+  const std::string found = comm::end_set_up(accelerator_.process_group());
+  if (found.empty()) return;
+  state_.refuse_(
+      fmt::format("the program calls {} before run_elastic(), which nobody would answer in a process that "
+                  "replaces a lost "
+                  "one. Move it into the body of run_elastic(), or compute its result on every rank",
+                  found));
 }
 
 void ElasticRun::begin_step() {
@@ -175,9 +204,11 @@ void ElasticRun::begin_step() {
 void ElasticRun::commit() {
   if (training_.held().kind != HeldState::Kind::torn) return;
   demand_success("goes on");
+  if (state_.repeats_) demand_place();
   static_cast<void>(member_->commit());
   training_.commit();
   state_.repeats_ = false;
+  if (state_.is_plain_loop_) process_heartbeat().finished_step();
   begin_step();
 }
 
@@ -214,6 +245,16 @@ void ElasticRun::demand_success(const char* what) const {
       fmt::format("rank {}: the body of run_elastic() {} after step {}, although a communication had failed: "
                   "do not catch CommunicationError in it",
                   link_.self().rank, what, training_.step()));
+}
+
+/// Of the first step after a recovery.
+void ElasticRun::demand_place() const {
+  const std::string moved = training_.moved_back();
+  if (moved.empty()) return;
+  throw UsageError(
+      fmt::format("rank {}: after a recovery the body of run_elastic() has moved {}: it must go on where its "
+                  "loaders are, as in while (loader.epoch() < epochs), not count for itself",
+                  link_.self().rank, moved));
 }
 
 bool ElasticRun::finish() {
@@ -313,9 +354,10 @@ void ElasticRun::settle(const elastic::RecoveryPlan& plan) {
   const bool receives = member_->is_joining();
   training_.take_state_of(plan.source, plan.step, !plan.receivers.empty());
   const auto parts = TrainingScope::elastic_parts(accelerator_);
-  json states = json::array();
-  for (const auto* part : parts) states.push_back(part->elastic_state());
-  states = group.broadcast_object(states, plan.source);
+  json given{{"processes", processes_}, {"parts", json::array()}};
+  for (const auto* part : parts) given["parts"].push_back(part->elastic_state());
+  given = group.broadcast_object(given, plan.source);
+  const json& states = given["parts"];
   if (states.size() != parts.size())
     throw UsageError(
         fmt::format("rank {} has {} objects for checkpoints, but rank {} has {}: make the same on "
@@ -327,31 +369,41 @@ void ElasticRun::settle(const elastic::RecoveryPlan& plan) {
     static_cast<void>(member_->on_state_ready());
   }
   comm::take_part(group);
+  note_change(plan, given["processes"].get<std::vector<int>>());
   state_.repeats_ = true;
   begin_step();
 }
 
-}  // namespace train
+/// `before`: the processes of the ranks when they trained last.
+void ElasticRun::note_change(const elastic::RecoveryPlan& plan, const std::vector<int>& before) {
+  change_ = GroupChange{.generation = plan.generation, .step = plan.step};
+  for (const auto& member : plan.members) {
+    const auto rank = static_cast<std::size_t>(member.rank);
+    if (member.process != before.at(rank)) change_->replaced.push_back(member.rank);
+    processes_[rank] = member.process;
+  }
+}
 
-void ElasticState::commit() { commit_(); }
+}  // namespace train
 
 bool is_elastic() {
   const auto recoveries = find_variable(process_environment(), elastic::kRecoveriesVariable);
   return recoveries && parse_whole_number(*recoveries, 1).has_value();
 }
 
-void run_elastic_loop(const Accelerator& accelerator, const std::function<void(ElasticState&)>& body) {
+void run_elastic_loop(ElasticState& state, const std::function<void(ElasticState&)>& body) {
   using train::ElasticRun;
-  if (!is_elastic()) return ElasticRun::run_without(accelerator, body);
+  const Accelerator accelerator = state.accelerator_;
+  if (!is_elastic()) return ElasticRun::run_without(state, body);
   const std::string why = ElasticRun::why_not(accelerator);
   ++train::trainings;
   if (!why.empty()) {
     if (accelerator.is_main_process())
       std::cerr << "lockstep: lost ranks will not be replaced (--max-recoveries): " + why + "\n"
                 << std::flush;
-    return ElasticRun::run_without(accelerator, body);
+    return ElasticRun::run_without(state, body);
   }
-  ElasticRun run(accelerator, Store::connect(accelerator.world()), comm::replacement_of_this_process());
+  ElasticRun run(state, Store::connect(accelerator.world()), comm::replacement_of_this_process());
   run.run(body);
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/planner_link.hpp"
 #include "comm/revocation_watch.hpp"
@@ -25,9 +26,8 @@ namespace lockstep::train {
 /// Two threads: that of the program, and the watch's, which aborts the group when the launcher says so.
 class ElasticRun {
  public:
-  /// `replacement`: what this process replaces, if it does.
-  ElasticRun(const Accelerator& accelerator, const Store& store,
-             const std::optional<elastic::Replacement>& replacement);
+  /// `replacement`: what this process replaces, if it does. `state` must outlive it.
+  ElasticRun(ElasticState& state, const Store& store, const std::optional<elastic::Replacement>& replacement);
   ~ElasticRun();
   ElasticRun(const ElasticRun&) = delete;
   ElasticRun& operator=(const ElasticRun&) = delete;
@@ -41,13 +41,15 @@ class ElasticRun {
   /// Why ranks of this training cannot be replaced; "" if they can. The same on all ranks. *Local*.
   static std::string why_not(const Accelerator& accelerator);
   /// Calls `body` once.
-  static void run_without(const Accelerator& accelerator, const std::function<void(ElasticState&)>& body);
+  static void run_without(ElasticState& state, const std::function<void(ElasticState&)>& body);
 
  private:
   void run_until_finished(const std::function<void(ElasticState&)>& body);
   void enter(const std::function<void(ElasticState&)>& body);
+  void tell_change();
   void refuse(const std::string& why);
   void begin(std::uint64_t step);
+  void check_set_up();
   elastic::Generation await_call();
   void join();
   /// True: all ranks have finished, and this one may leave. False: it is parked.
@@ -57,11 +59,14 @@ class ElasticRun {
   void recover(const std::exception_ptr& cause);
   void reform(const elastic::RecoveryPlan& plan);
   void settle(const elastic::RecoveryPlan& plan);
+  void note_change(const elastic::RecoveryPlan& plan, const std::vector<int>& before);
   void watch(elastic::Generation generation);
   void begin_step();
   void notice_revocation();
   void demand_success(const char* what) const;
+  void demand_place() const;
 
+  ElasticState& state_;
   Accelerator accelerator_;
   Store store_;
   std::optional<elastic::Replacement> replacement_;
@@ -70,7 +75,10 @@ class ElasticRun {
   std::optional<elastic::Member> member_;
   std::optional<comm::RevocationWatch> watch_;
   std::shared_ptr<comm::GroupObserver> notice_of_losses_;
-  ElasticState state_;
+  /// By rank, the number of its process when the training went on last.
+  std::vector<int> processes_;
+  /// That is still to be told.
+  std::optional<GroupChange> change_;
   bool in_step_ = false;
   /// The step that failed is still to be undone.
   bool undo_is_due_ = false;

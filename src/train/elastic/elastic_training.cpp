@@ -67,7 +67,7 @@ void ElasticTraining::begin(std::uint64_t step) {
                                    .optimizers = prepared.optimizers()});
   }
   step_ = step;
-  optimizer_steps_ = TrainingScope::window_of(accelerator_).optimizer_steps();
+  updates_.mark();
   kept_->keep();
   seed_step(accelerator_.device(), seed_, step_, accelerator_.process_index());
 }
@@ -75,8 +75,7 @@ void ElasticTraining::begin(std::uint64_t step) {
 void ElasticTraining::commit() { begin(step_ + 1); }
 
 HeldState ElasticTraining::held() const {
-  const bool torn = TrainingScope::window_of(accelerator_).optimizer_steps() != optimizer_steps_;
-  return {.kind = torn ? HeldState::Kind::torn : HeldState::Kind::clean, .step = step_};
+  return {.kind = updates_.has_stepped() ? HeldState::Kind::torn : HeldState::Kind::clean, .step = step_};
 }
 
 void ElasticTraining::recover(std::uint64_t generation) {

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "core/elastic/recovery_plan.hpp"
 #include "lockstep/train/accelerator.hpp"
 #include "train/elastic/kept_state.hpp"
+#include "train/elastic/update_watch.hpp"
 
 namespace lockstep::train {
 
@@ -30,7 +32,7 @@ class ElasticTraining {
  public:
   /// `seed`: of the job's random numbers; the same on all ranks.
   ElasticTraining(const Accelerator& accelerator, std::uint64_t seed)
-      : accelerator_(accelerator), seed_(seed) {}
+      : accelerator_(accelerator), seed_(seed), updates_(accelerator) {}
 
   /// The training begins, or goes on from a checkpoint, after `step` steps.
   void begin(std::uint64_t step = 0);
@@ -50,6 +52,8 @@ class ElasticTraining {
 
   // ---- The parts of recover() and join(), for who knows already whose state it is.
 
+  /// See KeptState. *Local*.
+  std::string moved_back() const { return kept_ ? kept_->moved_back() : ""; }
   /// What this rank holds. *Local*.
   elastic::HeldState held() const;
   /// Puts back what the step has changed before its optimizers. *Local*; held() must be clean.
@@ -64,7 +68,7 @@ class ElasticTraining {
   Accelerator accelerator_;
   std::uint64_t seed_;
   std::uint64_t step_ = 0;
-  std::uint64_t optimizer_steps_ = 0;  // At the last commit.
+  UpdateWatch updates_;  // Since the last commit.
   std::optional<KeptState> kept_;
 };
 

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/core.h>
+
+#include <utility>
 
 namespace lockstep::train {
 
@@ -33,6 +36,20 @@ void KeptState::restore() const {
     for (std::size_t group = 0; group < groups.size() && group < rates_[i].size(); ++group)
       groups[group].options().set_lr(rates_[i][group]);
   }
+}
+
+std::string KeptState::moved_back() const {
+  std::string text;
+  for (std::size_t i = 0; i < positions_.size(); ++i) {
+    const DataLoaderState now = parts_.loaders[i].state();
+    const auto place = [](const DataLoaderState& state) { return std::pair(state.epoch, state.samples); };
+    if (place(now) > place(positions_[i])) return "";
+    if (text.empty() && place(now) < place(positions_[i])) {
+      text = fmt::format("loader #{} from epoch {}, sample {}, to epoch {}, sample {}", i + 1,
+                         positions_[i].epoch, positions_[i].samples, now.epoch, now.samples);
+    }
+  }
+  return text;
 }
 
 }  // namespace lockstep::train

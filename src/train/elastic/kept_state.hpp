@@ -29,6 +29,9 @@ class KeptState {
   void keep();
   /// Puts back what keep() has found; what has changed since is lost.
   void restore() const;
+  /// Whether a loader was moved back since keep(), and none forward: "loader #1 from epoch 2, sample 8, to
+  /// epoch 0, sample 4"; otherwise "".
+  std::string moved_back() const;
 
  private:
   Parts parts_;

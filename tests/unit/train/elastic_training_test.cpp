@@ -137,6 +137,40 @@ TEST(ElasticState, CountsStepsWithoutRecoveries) {
   });
 }
 
+TEST(ElasticState, CountsTheStepsOfAPlainLoop) {
+  run_accelerators(2, [](Accelerator& accelerator) {
+    auto model = make_model();
+    DistributedDataParallel ddp(model, accelerator.process_group());
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+    ElasticState state(accelerator.world(), accelerator.process_group());
+    state.add(ddp);
+    state.add(optimizer);
+    state.resume_at(5);
+    EXPECT_THROWS(state.commit(), UsageError, "belongs into the body");
+    auto batches = make_loader(16, 2);
+    const std::uint64_t steps = run_elastic(state, [&] {
+      int micro_batches = 0;
+      for (auto& batch : batches) {
+        ddp(batch["x"]).sum().backward();
+        if (++micro_batches % 2 == 0) optimizer.step();
+        state.commit();
+      }
+      return state.step();
+    });
+    EXPECT_EQ(steps, 5U + 4U);
+    EXPECT_THROWS(state.commit(), UsageError, "belongs into the body");
+  });
+}
+
+TEST(ElasticState, TakesFromAnAcceleratorWhatThatHasPrepared) {
+  run_accelerators(1, [](Accelerator& accelerator) {
+    auto model = make_model();
+    optim::SGD sgd(model->parameters(), {.lr = 0.1});
+    ElasticState state(accelerator);
+    EXPECT_THROWS(state.add(sgd), UsageError, "an optimizer", "accelerator.prepare()");
+  });
+}
+
 /// Rank 1 alone has the newer state.
 TEST(ElasticTraining, GivesTheNewerStateToTheRankThatIsBehind) {
   run_accelerators(2, [](Accelerator& accelerator) {
