@@ -28,9 +28,14 @@ using torch::autograd::variable_list;
 /// Values that a thread reads at once.
 constexpr std::int64_t kFour = 4;
 
-/// How a row is divided among the threads of a block.
+/// Threads of a block of the backward, which does several rows at a time if they are short.
+constexpr int kBackwardThreads = 512;
+
+/// How a row is divided among its threads.
 struct RowShape {
   int threads, packs;
+
+  std::int64_t rows_of_block() const { return kBackwardThreads / threads; }
 };
 
 std::optional<RowShape> shape_of_row(std::int64_t width) {
@@ -124,26 +129,31 @@ class FusedAddNorm : public torch::autograd::Function<FusedAddNorm> {
     const std::size_t at = wants_sum ? 2 : 1;
     const at::Tensor wide = gradients.size() > at ? readable(gradients[at], at::kFloat) : at::Tensor();
     const auto options = values.options();
-    at::Tensor by_residual, by_branch, partial;
+    at::Tensor by_residual, by_branch;
     // Only tensors that were given are counted.
     const std::size_t parameters_at = has_branch ? 2 : 1;
     if (context->needs_input_grad(0)) by_residual = at::empty(values.sizes(), options);
     if (has_branch && context->needs_input_grad(1))
       by_branch = at::empty(values.sizes(), options.dtype(dtype));
-    const std::int64_t limit = context->saved_data["most_blocks"].toInt();
-    const std::int64_t blocks = std::min(rows, limit > 0 ? limit : 4 * multiprocessors(values.device()));
+    const std::int64_t limit = context->saved_data["most_blocks"].toInt(), of_block = shape.rows_of_block();
+    // As many rows at a time, whatever their width.
+    const std::int64_t most = limit > 0 ? limit : 4 * multiprocessors(values.device()) / of_block;
+    const std::int64_t blocks = std::min((rows + of_block - 1) / of_block, most);
     const bool sums_branch = by_branch.defined() && context->saved_data["sums_branch"].toBool();
     const bool has_norm = narrow.defined() || wide.defined();
     const bool by_parameters = has_norm && (context->needs_input_grad(parameters_at) ||
                                             context->needs_input_grad(parameters_at + 1));
-    if (by_parameters || sums_branch) partial = at::empty({blocks, (sums_branch ? 3 : 2) * width}, options);
+    const bool has_sums = by_parameters || sums_branch;
+    const PartialSums partial =
+        has_sums ? PartialSums(values.device(), blocks, (sums_branch ? 3 : 2) * width, 1) : PartialSums();
     norm_backward_kernel(values.device(), dtype, shape.packs, sums_branch)
-        ->launch({.blocks = blocks, .threads = shape.threads}, data_of(narrow), data_of(wide),
+        ->launch({.blocks = blocks, .threads = kBackwardThreads}, data_of(narrow), data_of(wide),
                  data_of(by_sum), data_of(values), data_of(gamma), data_of(means), data_of(inverses),
-                 data_to(by_residual), data_to(by_branch), data_to(partial), rows, static_cast<int>(width));
+                 data_to(by_residual), data_to(by_branch), partial.argument(), rows, static_cast<int>(width),
+                 shape.threads);
     at::Tensor by_weight, by_bias;
-    if (partial.defined()) {
-      const at::Tensor sums = column_totals(partial);
+    if (has_sums) {
+      const at::Tensor sums = partial.totals();
       if (by_parameters) by_weight = sums.narrow(0, 0, width), by_bias = sums.narrow(0, width, width);
       if (sums_branch) keep_column_sums(by_branch, sums.narrow(0, 2 * width, width));
     }
@@ -151,10 +161,11 @@ class FusedAddNorm : public torch::autograd::Function<FusedAddNorm> {
   }
 };
 
-/// Of more rows than two blocks take at a time, with a branch and without.
+/// Of more rows than some blocks take at a time, whose sums are those of two groups; with a branch and
+/// without.
 void check_add_norm(std::int64_t width, at::ScalarType dtype, const at::Device& device) {
-  constexpr std::int64_t kRows = 5;
-  NormTask task{.epsilon = 1e-3, .dtype = dtype, .wants = {.sum = true, .wide = true}, .most_blocks = 2};
+  constexpr std::int64_t kRows = 23;
+  NormTask task{.epsilon = 1e-3, .dtype = dtype, .wants = {.sum = true, .wide = true}, .most_blocks = 5};
   const auto norm_of = [&](const at::Tensor& values, const Tensors& given) {
     return at::layer_norm(values, {width}, given[given.size() - 2], given.back(), 1e-3);
   };

@@ -4,10 +4,13 @@
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/aligned.hpp"
+#include "kernels/block_counters.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/kernel_arguments.hpp"
 #include "kernels/remembered.hpp"
 
 namespace lockstep::kernels {
@@ -61,11 +64,32 @@ at::Tensor column_sums(const at::Tensor& matrix) {
   if (!takes_columns(matrix)) return at::sum(matrix, {0}, /*keepdim=*/false, at::kFloat);
   const auto rows = matrix.size(0), width = matrix.size(1);
   const auto tiles = (width + kColumnsOfTile - 1) / kColumnsOfTile, parts = count_column_parts(matrix, tiles);
-  const at::Tensor partial = at::empty({parts, width}, matrix.options().dtype(at::kFloat));
+  const PartialSums sums(matrix.device(), parts, width, tiles);
   sums_kernel(matrix)->launch(
       {.blocks = tiles, .threads = kThreadsOfSums, .blocks_y = static_cast<int>(parts)},
-      matrix.const_data_ptr(), partial.mutable_data_ptr(), rows, static_cast<int>(width));
-  return parts == 1 ? partial.view({width}) : column_totals(partial);
+      matrix.const_data_ptr(), sums.argument(), rows, static_cast<int>(width));
+  return sums.totals();
+}
+
+PartialSums::PartialSums(const at::Device& device, std::int64_t parts, std::int64_t width, std::int64_t tiles)
+    : partial_(at::empty({parts, width}, at::TensorOptions(at::kFloat).device(device))) {
+  if (parts == 1) return;
+  // Of two levels, each of which has as few parts as it can.
+  group_ = static_cast<int>(std::ceil(std::sqrt(static_cast<double>(parts))));
+  counters_ = find_block_counters(device, tiles * ((parts + group_ - 1) / group_ + 1));
+  if (counters_ != nullptr) totals_ = at::empty({width}, partial_.options());
+}
+
+BlockSums PartialSums::argument() const {
+  return {.partial = static_cast<float*>(data_to(partial_)),
+          .totals = static_cast<float*>(data_to(totals_)),
+          .counters = counters_,
+          .group = group_};
+}
+
+at::Tensor PartialSums::totals() const {
+  if (totals_.defined()) return totals_;
+  return partial_.size(0) == 1 ? partial_.view({-1}) : column_totals(partial_);
 }
 
 }  // namespace lockstep::kernels

@@ -8,8 +8,11 @@
 #include <string>
 
 #include "kernels/aligned.hpp"
+#include "kernels/block_counters.hpp"
+#include "kernels/cuda_arguments.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/kernel_arguments.hpp"
 #include "kernels/no_second_derivatives.hpp"
 #include "kernels/remembered.hpp"
 #include "kernels/self_check.hpp"
@@ -37,15 +40,25 @@ CrossEntropy launch(const at::Tensor& logits, const CrossEntropyTask& task, bool
   const at::Tensor losses = at::empty({rows}, options.dtype(at::kFloat)), labels = task.labels.contiguous();
   CrossEntropy result;
   if (task.predictions) result.predictions = at::empty({rows}, options.dtype(at::kLong));
+  unsigned* const counter = rows > 0 ? find_block_counters(logits.device(), 1) : nullptr;
+  if (counter != nullptr) {
+    result.loss_sum = at::empty({}, losses.options());
+    result.label_count = at::empty({}, options.dtype(at::kLong));
+  }
+  const LossTotals totals{.sum = static_cast<float*>(data_to(result.loss_sum)),
+                          .labels = static_cast<long long*>(data_to(result.label_count)),
+                          .counter = counter};
   if (rows > 0) {
     kernel_of(logits.scalar_type(), logits.device(), writes_gradients)
         ->launch({.blocks = rows, .threads = kThreads}, logits.mutable_data_ptr(), labels.const_data_ptr(),
-                 losses.mutable_data_ptr(),
-                 task.predictions ? result.predictions.mutable_data_ptr() : nullptr,
-                 factor.defined() ? factor.const_data_ptr() : nullptr, static_cast<int>(task.words),
-                 logits.stride(0), task.no_label, static_cast<float>(task.label_smoothing));
+                 losses.mutable_data_ptr(), data_to(result.predictions), data_of(factor),
+                 static_cast<int>(task.words), logits.stride(0), task.no_label,
+                 static_cast<float>(task.label_smoothing), totals);
   }
-  result.loss_sum = losses.sum();
+  if (counter == nullptr) {
+    result.loss_sum = losses.sum();
+    result.label_count = labels.ne(task.no_label).sum();
+  }
   return result;
 }
 
@@ -58,9 +71,12 @@ class TemporaryCrossEntropy : public torch::autograd::Function<TemporaryCrossEnt
     context->saved_data["words"] = task.words;
     context->saved_data["label_smoothing"] = task.label_smoothing;
     const CrossEntropy result = launch(logits, task, /*writes_gradients=*/false, {});
-    if (!task.predictions) return {result.loss_sum};
-    context->mark_non_differentiable({result.predictions});
-    return {result.loss_sum, result.predictions};
+    if (!task.predictions) {
+      context->mark_non_differentiable({result.label_count});
+      return {result.loss_sum, result.label_count};
+    }
+    context->mark_non_differentiable({result.label_count, result.predictions});
+    return {result.loss_sum, result.label_count, result.predictions};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -87,13 +103,14 @@ void check_cross_entropy(at::ScalarType dtype, const at::Device& device) {
                         .label_smoothing = 0.1,
                         .predictions = true};
   task.labels.narrow(0, 2, 1).fill_(task.no_label);
-  at::Tensor predictions;
+  at::Tensor predictions, label_count;
   const at::Tensor logits = waves({kRows, kStride}, dtype, device, 1);
   compare({.inputs = {logits},
            .fused =
                [&](const Tensors& given) {
                  const auto result = cross_entropy_of_temporary(given[0] * 1, task);
                  predictions = result.predictions;
+                 label_count = result.label_count;
                  return Tensors{result.loss_sum};
                },
            .reference =
@@ -104,6 +121,7 @@ void check_cross_entropy(at::ScalarType dtype, const at::Device& device) {
   const at::Tensor words = logits.detach().narrow(1, 0, kWords).to(at::kDouble);
   const at::Tensor predicted = words.gather(1, predictions.clamp(0, kWords - 1).unsqueeze(1)).squeeze(1);
   if (!at::equal(predicted, words.amax(1))) throw Error("the most probable words differ");
+  if (label_count.item<std::int64_t>() != kRows - 1) throw Error("the numbers of labels differ");
 }
 
 }  // namespace
@@ -139,8 +157,8 @@ CrossEntropy cross_entropy_in_place(const at::Tensor& logits, const CrossEntropy
 
 CrossEntropy cross_entropy_of_temporary(const at::Tensor& logits, const CrossEntropyTask& task) {
   const auto results = TemporaryCrossEntropy::apply(logits, task);
-  CrossEntropy result{.loss_sum = results[0]};
-  if (task.predictions) result.predictions = results[1];
+  CrossEntropy result{.loss_sum = results[0], .label_count = results[1]};
+  if (task.predictions) result.predictions = results[2];
   return result;
 }
 

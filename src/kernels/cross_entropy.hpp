@@ -24,6 +24,8 @@ struct CrossEntropy {
   at::Tensor loss_sum;
   /// Int64 [rows]; undefined if not wanted.
   at::Tensor predictions = {};
+  /// How many labels count: int64, a scalar.
+  at::Tensor label_count = {};
 };
 
 /// Whether logits in `dtype` on the device of `labels` can be given to the kernel at all: fused kernels are

@@ -107,13 +107,12 @@ GeluGradients gelu_backward(const at::Tensor& gradients, const at::Tensor& value
   const auto rows = values.size(0), width = values.size(1);
   const auto tiles = (width + kGeluColumns - 1) / kGeluColumns, parts = count_column_parts(values, tiles);
   result.values = at::empty_like(values);
-  at::Tensor partial;
-  if (with_sums) partial = at::empty({parts, width}, values.options().dtype(at::kFloat));
+  const PartialSums sums = with_sums ? PartialSums(values.device(), parts, width, tiles) : PartialSums();
   gelu_kernel("gelu_backward", values, activation)
       ->launch({.blocks = tiles, .threads = kGeluThreads, .blocks_y = static_cast<int>(parts)},
                gradients.const_data_ptr(), values.const_data_ptr(), result.values.mutable_data_ptr(),
-               with_sums ? partial.mutable_data_ptr() : nullptr, rows, static_cast<int>(width));
-  if (with_sums) result.sums = column_totals(partial);
+               sums.argument(), rows, static_cast<int>(width));
+  if (with_sums) result.sums = sums.totals();
   return result;
 }
 
@@ -242,9 +241,16 @@ at::Tensor fused(const at::Tensor& input, const Tensors& weights, const Tensors&
       Layer{.dtype = dtype, .options = options, .weights = weights.size(), .has_bias = !biases.empty()});
 }
 
+/// As a kernel that adds the sums of its blocks.
+void check_column_totals(const at::Device& device) {
+  const at::Tensor partial = waves({70, 40}, at::kFloat, device, 1).detach();
+  expect_near("the total of sums", column_totals(partial), partial.to(at::kDouble).sum(0), 1e-5);
+}
+
 /// Of more columns than a tile has, and more rows than a part.
 void check_linear(at::ScalarType dtype, const LinearOptions& options, const at::Device& device) {
   constexpr std::int64_t kTokens = 72, kInputs = 64, kOutputs = 264;
+  if (takes_columns(waves({kTokens, kOutputs}, dtype, device, 1).detach())) check_column_totals(device);
   const at::Tensor weight = options.is_turned ? waves({kInputs, kOutputs}, at::kFloat, device, 2)
                                               : waves({kOutputs, kInputs}, at::kFloat, device, 2);
   // Rounded before, so that the comparison is of what is computed.

@@ -27,11 +27,15 @@ using torch::autograd::variable_list;
 constexpr std::int64_t kRmsPack = 4;
 constexpr int kWarp = 32;
 
-/// How rows are divided among threads: a row has a warp, or a block.
+/// Threads of a block of the backward, which does several rows at a time if they are short.
+constexpr int kRmsBackwardThreads = 512;
+
+/// How rows are divided among threads: in the forward a row has a warp, or a block.
 struct RmsShape {
   int threads, lanes, packs;
 
   std::int64_t rows_of_block() const { return threads / lanes; }
+  std::int64_t rows_of_backward() const { return kRmsBackwardThreads / lanes; }
 };
 
 std::optional<RmsShape> rms_shape(std::int64_t width) {
@@ -126,31 +130,34 @@ class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
     // Only tensors that were given are counted. Of the sum alone, nothing depends on the weight.
     const bool needs_weight = normed.defined() && context->needs_input_grad(has_branch ? 2 : 1);
     const auto options = values.options();
-    at::Tensor by_residual, by_branch, partial;
+    at::Tensor by_residual, by_branch;
     if (context->needs_input_grad(0) || is_one_gradient) by_residual = at::empty(values.sizes(), options);
     if (needs_branch && !is_one_gradient) by_branch = at::empty(values.sizes(), options.dtype(dtype));
-    const std::int64_t of_block = shape.rows_of_block();
+    const std::int64_t of_block = shape.rows_of_backward();
     const std::int64_t limit = context->saved_data["most_blocks"].toInt();
-    const std::int64_t most = limit > 0 ? limit : 4 * multiprocessors(values.device());
+    // As many threads at a time, whatever the width.
+    const std::int64_t most =
+        limit > 0 ? limit : 4 * multiprocessors(values.device()) * shape.threads / kRmsBackwardThreads;
     const std::int64_t blocks = std::min((rows + of_block - 1) / of_block, most);
-    if (needs_weight) partial = at::empty({blocks * of_block, width}, options.dtype(at::kFloat));
+    const PartialSums sums = needs_weight ? PartialSums(values.device(), blocks, width, 1) : PartialSums();
     rms_kernel("rms_norm_backward", values.device(), wide_type, dtype, shape.packs)
-        ->launch({.blocks = blocks, .threads = shape.threads}, data_of(normed), data_of(by_sum),
+        ->launch({.blocks = blocks, .threads = kRmsBackwardThreads}, data_of(normed), data_of(by_sum),
                  data_of(values), rms_weight(weight, context->saved_data["offset"].toDouble()),
-                 data_of(inverses), data_to(by_residual), data_to(by_branch), data_to(partial), rows,
+                 data_of(inverses), data_to(by_residual), data_to(by_branch), sums.argument(), rows,
                  static_cast<int>(width), shape.lanes);
     at::Tensor by_weight;
-    if (partial.defined()) by_weight = column_totals(partial).to(weight.scalar_type());
+    if (needs_weight) by_weight = sums.totals().to(weight.scalar_type());
     if (is_one_gradient) by_branch = by_residual;
     return {by_residual, by_branch, by_weight, {}};
   }
 };
 
-/// Of more rows than two blocks take at a time, with a branch and without.
+/// Of more rows than some blocks take at a time, whose sums are those of two groups; with a branch and
+/// without.
 void check_rms_norm(std::int64_t width, at::ScalarType residual, at::ScalarType weight, at::ScalarType dtype,
                     const at::Device& device) {
-  constexpr std::int64_t kRows = 19;
-  const RmsTask task{.epsilon = 1e-3, .offset = 1, .dtype = dtype, .most_blocks = 2};
+  constexpr std::int64_t kRows = 83;
+  const RmsTask task{.epsilon = 1e-3, .offset = 1, .dtype = dtype, .most_blocks = 5};
   const auto norm_of = [](const at::Tensor& values, const at::Tensor& scale) {
     return values * at::rsqrt(values.square().mean(-1, /*keepdim=*/true) + 1e-3) * (scale + 1);
   };

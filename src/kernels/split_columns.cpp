@@ -81,12 +81,12 @@ class FusedSplit : public torch::autograd::Function<FusedSplit> {
     const auto tiles = (sizes.back() + kJoinColumns - 1) / kJoinColumns,
                blocks = count_column_parts(flat, tiles);
     const bool sums_gradient = context->saved_data["sums_gradient"].toBool();
-    at::Tensor partial;
-    if (sums_gradient) partial = at::empty({blocks, sizes.back()}, joined.options().dtype(at::kFloat));
+    const PartialSums sums =
+        sums_gradient ? PartialSums(joined.device(), blocks, sizes.back(), tiles) : PartialSums();
     join_kernel(joined.device(), dtype)
         ->launch({.blocks = tiles, .threads = kJoinThreads, .blocks_y = static_cast<int>(blocks)}, parts,
-                 joined.mutable_data_ptr(), data_to(partial), flat.size(0), static_cast<int>(sizes.back()));
-    if (sums_gradient) keep_column_sums(joined, column_totals(partial));
+                 joined.mutable_data_ptr(), sums.argument(), flat.size(0), static_cast<int>(sizes.back()));
+    if (sums_gradient) keep_column_sums(joined, sums.totals());
     return {joined, {}, {}};
   }
 };

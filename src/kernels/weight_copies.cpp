@@ -71,12 +71,14 @@ struct WeightCopy {
   std::optional<c10::Stream> stream = {};
   /// Of the graph for which the copying was recorded; null if it was done.
   const comm::GraphReplays* replays = nullptr;
+  /// It has a multiple of so many rows; those behind the parameters' are 0.
+  std::int64_t rows = 1;
 
   const at::Tensor& copy() const { return *memory; }
   bool fits(const Tensors& all) const {
     const at::Tensor& copy = *memory;
-    return copy.device() == all[0].device() && stream == stream_of(all[0]) && sizes_of(all) == copy.sizes() &&
-           (all.size() > 1 || copy.strides() == all[0].strides());
+    return copy.device() == all[0].device() && stream == stream_of(all[0]) &&
+           sizes_of(all, rows) == copy.sizes() && (all.size() > 1 || copy.strides() == all[0].strides());
   }
   bool is_dead() const {
     return std::any_of(parameters.begin(), parameters.end(), [](const auto& one) { return one.expired(); });
@@ -88,9 +90,10 @@ struct WeightCopy {
     return all;
   }
 
-  static std::vector<std::int64_t> sizes_of(const Tensors& all) {
+  static std::vector<std::int64_t> sizes_of(const Tensors& all, std::int64_t rows) {
     auto sizes = all[0].sizes().vec();
     for (std::size_t i = 1; i < all.size(); ++i) sizes[0] += all[i].size(0);
+    if (rows > 1) sizes[0] = (sizes[0] + rows - 1) / rows * rows;
     return sizes;
   }
   static std::vector<Values> values_of(const Tensors& all) {
@@ -100,11 +103,12 @@ struct WeightCopy {
   }
 };
 
-at::Tensor plain_copy(const Tensors& all, at::ScalarType dtype) {
-  if (all.size() == 1) return all[0].to(dtype);
+at::Tensor plain_copy(const Tensors& all, at::ScalarType dtype, std::int64_t rows) {
   Tensors copies;
   for (const auto& one : all) copies.push_back(one.to(dtype));
-  return at::cat(copies, 0);
+  const at::Tensor copy = copies.size() == 1 ? copies.front() : at::cat(copies, 0);
+  const std::int64_t behind = rows > 1 ? WeightCopy::sizes_of(all, rows)[0] - copy.size(0) : 0;
+  return behind > 0 ? at::constant_pad_nd(copy, {0, 0, 0, behind}) : copy;
 }
 
 bool is_unused(const at::Tensor& copy) { return copy.use_count() == 1 && copy.storage().use_count() == 1; }
@@ -135,22 +139,23 @@ struct Recording {
 /// would be the graph's; copies that exist are written inside of the graph, which then keeps them.
 class WeightCopies {
  public:
-  at::Tensor get(const Tensors& all, at::ScalarType dtype) {
+  at::Tensor get(const Tensors& all, at::ScalarType dtype, std::int64_t rows) {
     const std::lock_guard lock(mutex_);
-    if (!may_keep(all)) return plain_copy(all, dtype);
+    if (!may_keep(all) || (rows > 1 && !all[0].is_contiguous())) return plain_copy(all, dtype, rows);
     const Recording recording = Recording::of(all[0]);
-    WeightCopy* found = find(all, dtype);
+    WeightCopy* found = find(all, dtype, rows);
     if (forward.depth == 0) {
       // A backward that computes a part of its forward again has the copy of that.
       const bool is_again = torch::autograd::get_current_graph_task_id() != -1 && found != nullptr;
       return is_again && found->replays == recording.replays && has_values_of(*found, all)
                  ? found->copy()
-                 : plain_copy(all, dtype);
+                 : plain_copy(all, dtype, rows);
     }
-    if (recording.is_on && (found == nullptr || recording.replays == nullptr)) return plain_copy(all, dtype);
-    if (found == nullptr) found = &make(all, dtype);
+    if (recording.is_on && (found == nullptr || recording.replays == nullptr))
+      return plain_copy(all, dtype, rows);
+    if (found == nullptr) found = &make(all, dtype, rows);
     if (!is_current(*found, all)) refresh(*found, all, recording);
-    return is_current(*found, all) ? found->copy() : plain_copy(all, dtype);
+    return is_current(*found, all) ? found->copy() : plain_copy(all, dtype, rows);
   }
 
   void copy_never(const at::Tensor& parameter) {
@@ -158,7 +163,7 @@ class WeightCopies {
     drop_dead();
     never_.insert_or_assign(parameter.unsafeGetTensorImpl(), WeakTensor(parameter.getIntrusivePtr()));
     std::erase_if(copies_, [&](const auto& entry) {
-      const auto& all = entry.first.first;
+      const auto& all = entry.first.parameters;
       return std::find(all.begin(), all.end(), parameter.unsafeGetTensorImpl()) != all.end();
     });
   }
@@ -181,11 +186,16 @@ class WeightCopies {
   }
 
  private:
-  using Key = std::pair<std::vector<const at::TensorImpl*>, at::ScalarType>;
+  struct Key {
+    std::vector<const at::TensorImpl*> parameters;
+    at::ScalarType dtype;
+    std::int64_t rows;
+    auto operator<=>(const Key&) const = default;
+  };
 
-  static Key key_of(const Tensors& all, at::ScalarType dtype) {
-    Key key{{}, dtype};
-    for (const auto& one : all) key.first.push_back(one.unsafeGetTensorImpl());
+  static Key key_of(const Tensors& all, at::ScalarType dtype, std::int64_t rows) {
+    Key key{{}, dtype, rows};
+    for (const auto& one : all) key.parameters.push_back(one.unsafeGetTensorImpl());
     return key;
   }
 
@@ -205,28 +215,31 @@ class WeightCopies {
     return never == never_.end() || never->second.expired();
   }
 
-  WeightCopy* find(const Tensors& all, at::ScalarType dtype) {
-    const auto found = copies_.find(key_of(all, dtype));
+  WeightCopy* find(const Tensors& all, at::ScalarType dtype, std::int64_t rows) {
+    const auto found = copies_.find(key_of(all, dtype, rows));
     if (found == copies_.end()) return nullptr;
     if (!found->second.is_dead()) return &found->second;
     copies_.erase(found);
     return nullptr;
   }
 
-  WeightCopy& make(const Tensors& all, at::ScalarType dtype) {
+  WeightCopy& make(const Tensors& all, at::ScalarType dtype, std::int64_t rows) {
     drop_dead();
     WeightCopy made{.parameters = {},
-                    .memory = empty_copy(all, dtype),
+                    .memory = empty_copy(all, dtype, rows),
                     .group = forward.number,
-                    .stream = stream_of(all[0])};
+                    .stream = stream_of(all[0]),
+                    .rows = rows};
     for (const auto& one : all) made.parameters.emplace_back(one.getIntrusivePtr());
-    return copies_.emplace(key_of(all, dtype), std::move(made)).first->second;
+    return copies_.emplace(key_of(all, dtype, rows), std::move(made)).first->second;
   }
 
-  static Memory empty_copy(const Tensors& all, at::ScalarType dtype) {
+  static Memory empty_copy(const Tensors& all, at::ScalarType dtype, std::int64_t rows) {
     const auto options = all[0].options().dtype(dtype).requires_grad(false);
-    return std::make_shared<const at::Tensor>(
-        all.size() == 1 ? at::empty_like(all[0], options) : at::empty(WeightCopy::sizes_of(all), options));
+    const auto sizes = WeightCopy::sizes_of(all, rows);
+    if (rows > 1) return std::make_shared<const at::Tensor>(at::zeros(sizes, options));
+    return std::make_shared<const at::Tensor>(all.size() == 1 ? at::empty_like(all[0], options)
+                                                              : at::empty(sizes, options));
   }
 
   static bool has_values_of(const WeightCopy& entry, const Tensors& all) {
@@ -243,14 +256,14 @@ class WeightCopies {
     const auto add = [&](WeightCopy& entry, const Tensors& all) {
       if (!is_unused(entry.copy()) || !entry.fits(all)) {
         if (recording.is_on) return;
-        entry.memory = empty_copy(all, entry.copy().scalar_type());
+        entry.memory = empty_copy(all, entry.copy().scalar_type(), entry.rows);
         entry.stream = stream_of(all[0]);
       }
       entry.values = WeightCopy::values_of(all);
       entry.forward = forward.number;
       entry.replays = recording.replays;
       parameters.insert(parameters.end(), all.begin(), all.end());
-      if (all.size() == 1) {
+      if (all.size() == 1 && entry.rows == 1) {
         copies.push_back(entry.copy());
       } else {
         std::int64_t begin = 0;
@@ -264,7 +277,7 @@ class WeightCopies {
     add(first, own);
     for (auto& [key, entry] : copies_) {
       if (&entry == &first || entry.group != first.group || entry.is_dead()) continue;
-      if (key.second != first.copy().scalar_type() || entry.copy().device() != own[0].device()) continue;
+      if (key.dtype != first.copy().scalar_type() || entry.copy().device() != own[0].device()) continue;
       const Tensors others = entry.locked();
       const bool is_there = std::all_of(others.begin(), others.end(), [&](const at::Tensor& other) {
         return other.defined() && other.device() == own[0].device();
@@ -297,13 +310,14 @@ WeightCopies& weight_copies() {
 
 }  // namespace
 
-at::Tensor low_precision_copy(const at::Tensor& parameter, at::ScalarType dtype) {
-  return low_precision_copy(Tensors{parameter}, dtype);
+at::Tensor low_precision_copy(const at::Tensor& parameter, at::ScalarType dtype, std::int64_t rows) {
+  const at::NoGradGuard no_grad;
+  return weight_copies().get({parameter}, dtype, rows);
 }
 
 at::Tensor low_precision_copy(const std::vector<at::Tensor>& parameters, at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
-  return weight_copies().get(parameters, dtype);
+  return weight_copies().get(parameters, dtype, 1);
 }
 
 void ForwardOfWeights::begin() {

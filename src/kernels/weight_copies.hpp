@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 // Copies of float32 weights in the dtype of autocast, which live from step to step.
@@ -20,8 +21,9 @@ namespace lockstep::kernels {
 ///
 /// A plain copy, which is not kept, of tensors of the CPU, of parameters that are not dense or no leaves, of
 /// those given to copy_never(), and if a graph is recorded in whose warm-up the parameter was not asked for.
-/// Any thread.
-at::Tensor low_precision_copy(const at::Tensor& parameter, at::ScalarType dtype);
+/// `rows`: the copy has a multiple of so many rows, the last of which are 0; of a parameter of two
+/// dimensions, if it is not 1. Any thread.
+at::Tensor low_precision_copy(const at::Tensor& parameter, at::ScalarType dtype, std::int64_t rows = 1);
 
 /// The same of several parameters, whose copies lie one after another along the first dimension: the weights
 /// of layers of one input, for one product. The other dimensions are the same.

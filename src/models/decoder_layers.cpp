@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "kernels/fused_kernels.hpp"
+#include "models/packed_product.hpp"
+#include "models/split_columns.hpp"
 
 namespace lockstep::models {
 namespace {
@@ -12,6 +14,10 @@ namespace {
 Linear projection(std::int64_t inputs, std::int64_t outputs, bool bias) {
   return Linear(torch::nn::LinearOptions(inputs, outputs).bias(bias));
 }
+
+/// Whether products read copies of the weight, which may lie one after another; weights that they read
+/// themselves would have to be copied for that.
+bool has_copies(const Linear& layer) { return layer->weight.scalar_type() == at::kFloat; }
 
 /// Each head of keys or values as often as queries use it.
 at::Tensor repeated_heads(const at::Tensor& states, std::int64_t times) {
@@ -99,16 +105,16 @@ DecoderAttentionImpl::DecoderAttentionImpl(const DecoderConfig& config)
   key_norm_ = register_module("k_norm", RmsNorm(is_whole ? keys : size_, config));
 }
 
+std::vector<at::Tensor> DecoderAttentionImpl::project(const at::Tensor& states) {
+  if (all_) return split_columns(all_(states), {heads_ * size_, key_heads_ * size_, key_heads_ * size_});
+  if (has_copies(query_)) return packed_forward(states, {query_, key_, value_});
+  return {query_(states), key_(states), value_(states)};
+}
+
 at::Tensor DecoderAttentionImpl::forward(const at::Tensor& states, const DecoderContext& context,
                                          std::size_t layer) {
-  at::Tensor query, key, value;
-  if (all_) {
-    const auto parts =
-        all_(states).split_with_sizes({heads_ * size_, key_heads_ * size_, key_heads_ * size_}, -1);
-    query = parts[0], key = parts[1], value = parts[2];
-  } else {
-    query = query_(states), key = key_(states), value = value_(states);
-  }
+  const auto parts = project(states);
+  at::Tensor query = parts[0], key = parts[1], value = parts[2];
   if (qk_norm_ == QkNorm::whole) query = query_norm_(query), key = key_norm_(key);
   query = split_heads(query, heads_), key = split_heads(key, key_heads_),
   value = split_heads(value, key_heads_);
@@ -152,6 +158,10 @@ DecoderMlpImpl::DecoderMlpImpl(const DecoderConfig& config) : activation_(config
 
 at::Tensor DecoderMlpImpl::forward(const at::Tensor& states) {
   if (both_) return down_(activate_gate(activation_, both_(states)));
+  if (has_copies(gate_)) {
+    const at::Tensor both = packed_product(states, {gate_, up_});
+    if (both.defined()) return down_(activate_gate(activation_, both));
+  }
   const at::Tensor up = up_(states), gate = gate_(states);
   return down_(activate_gate(activation_, gate, up));
 }

@@ -49,6 +49,9 @@ class DecoderAttentionImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& states, const DecoderContext& context, std::size_t layer);
 
  private:
+  /// Queries, keys and values.
+  std::vector<at::Tensor> project(const at::Tensor& states);
+
   std::int64_t heads_, key_heads_, size_;
   double drop_, scale_, softcap_;
   QkNorm qk_norm_;

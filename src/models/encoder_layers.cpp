@@ -57,14 +57,29 @@ at::Tensor EncoderEmbeddingsImpl::places(const at::Tensor& ids, const at::Tensor
   return is_token.cumsum(1) * is_token + *padding_;
 }
 
+/// By one kernel; undefined where that does not do it.
+at::Tensor EncoderEmbeddingsImpl::embedded_at_once(const kernels::EmbeddingIds& ids) const {
+  const bool has_adapter =
+      words_->has_adapter() || positions_->has_adapter() || (types_ && types_->has_adapter());
+  const kernels::EmbeddingTables tables{
+      .words = words_->weight, .places = positions_->weight, .types = types_ ? types_->weight : at::Tensor()};
+  return !has_adapter && kernels::takes_embedding(ids, tables) ? kernels::embed_tokens(ids, tables)
+                                                               : at::Tensor();
+}
+
 at::Tensor EncoderEmbeddingsImpl::forward(const at::Tensor& ids, const at::Tensor& types,
                                           const at::Tensor& positions) {
-  at::Tensor embedded = words_(ids);
-  if (types_) {
-    const bool counts = types.defined() && types_->options.num_embeddings() > 1;
-    embedded = embedded + types_(counts ? types : at::zeros_like(ids));
+  const bool counts = types_ && types.defined() && types_->options.num_embeddings() > 1;
+  at::Tensor embedded;
+  if (positions_ && !positions.defined() && !padding_)
+    embedded = embedded_at_once({.words = ids,
+                                 .types = counts ? types : at::Tensor(),
+                                 .padding = words_->options.padding_idx().value_or(-1)});
+  if (!embedded.defined()) {
+    embedded = words_(ids);
+    if (types_) embedded = embedded + types_(counts ? types : at::zeros_like(ids));
+    if (positions_) embedded = embedded + positions_(places(ids, positions));
   }
-  if (positions_) embedded = embedded + positions_(places(ids, positions));
   return at::dropout(norm_(embedded), dropout_, is_training());
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/embedding.hpp"
 #include "lockstep/models/embedding.hpp"
 #include "lockstep/models/encoder.hpp"
 #include "lockstep/models/linear.hpp"
@@ -48,6 +49,7 @@ class EncoderEmbeddingsImpl : public torch::nn::Module {
   const at::Tensor& words() const { return words_->weight; }
 
  private:
+  at::Tensor embedded_at_once(const kernels::EmbeddingIds& ids) const;
   /// Rows of the table of positions.
   at::Tensor places(const at::Tensor& ids, const at::Tensor& positions) const;
 

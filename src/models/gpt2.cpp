@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "kernels/embedding.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/models/embedding.hpp"
 #include "lockstep/models/linear.hpp"
@@ -132,9 +133,10 @@ class Gpt2BodyImpl : public torch::nn::Module {
     norm_ = register_module("ln_f", layer_norm(config));
   }
 
-  /// Returns the states; with a cache, those of the last token alone, [rows, width].
+  /// Returns the states; with a cache, those of the last token alone, [rows, width]. `places`: undefined if
+  /// each row is one text from its begin.
   at::Tensor forward(const at::Tensor& ids, const Context& context, const at::Tensor& places) {
-    Residual states{dropout_(tokens_(ids) + positions_(places))};
+    Residual states{dropout_(embedded(ids, places))};
     std::size_t layer = 0;
     for (const auto& block : *blocks_) {
       states = block->as<Gpt2BlockImpl>()->forward(states, context, layer++);
@@ -146,6 +148,14 @@ class Gpt2BodyImpl : public torch::nn::Module {
   const at::Tensor& words() const { return tokens_->weight; }
 
  private:
+  at::Tensor embedded(const at::Tensor& ids, const at::Tensor& places) {
+    if (places.defined()) return tokens_(ids) + positions_(places);
+    const kernels::EmbeddingTables tables{.words = tokens_->weight, .places = positions_->weight};
+    const bool is_plain = !tokens_->has_adapter() && !positions_->has_adapter();
+    if (is_plain && kernels::takes_embedding({ids}, tables)) return kernels::embed_tokens({ids}, tables);
+    return tokens_(ids) + positions_(positions_after(0, ids, {}, 0));
+  }
+
   Embedding tokens_{nullptr}, positions_{nullptr};
   Dropout dropout_{nullptr};
   torch::nn::ModuleList blocks_{nullptr};
@@ -164,11 +174,9 @@ TokenHead Gpt2LMHeadModelImpl::head() const { return {.weight = transformer_->wo
 at::Tensor Gpt2LMHeadModelImpl::states(const at::Tensor& input_ids, const at::Tensor& attention_mask,
                                        const at::Tensor& position_ids) {
   check_tokens("GPT-2", input_ids, position_ids, config_.n_positions);
-  const bool has_positions = position_ids.defined();
   const auto mask = causal_attention(position_ids, attention_mask, transformer_->words(),
                                      {config_.n_head, config_.n_embd / config_.n_head});
-  return transformer_->forward(input_ids, {.mask = mask},
-                               has_positions ? position_ids : positions_after(0, input_ids, {}, 0));
+  return transformer_->forward(input_ids, {.mask = mask}, position_ids);
 }
 
 at::Tensor Gpt2LMHeadModelImpl::forward_with_cache(const at::Tensor& input_ids, KeyValueCache& cache,

@@ -14,6 +14,7 @@
 #include "lockstep/models/lora.hpp"
 #include "models/attention.hpp"
 #include "models/nf4_layers.hpp"
+#include "models/packed_product.hpp"
 #include "models/split_columns.hpp"
 
 namespace lockstep::models {
@@ -178,24 +179,14 @@ at::Tensor Conv1DImpl::activated(const at::Tensor& input, const std::string& act
 }
 
 std::vector<at::Tensor> packed_forward(const at::Tensor& input, const std::vector<Linear>& layers) {
-  std::vector<at::Tensor> outputs, weights, biases;
-  const auto dtype = kernels::fused_dtype(input);
-  bool is_packed = dtype && input.numel() > 0;
-  for (const auto& layer : layers) {
-    is_packed = is_packed && !layer->has_adapter() && layer->weight.is_floating_point() &&
-                layer->bias.defined() == layers[0]->bias.defined() &&
-                layer->weight.scalar_type() == layers[0]->weight.scalar_type();
-    weights.push_back(layer->weight);
-    if (layer->bias.defined()) biases.push_back(layer->bias);
-  }
-  if (!is_packed) {
-    for (Linear layer : layers) outputs.push_back(layer(input));
-    return outputs;
-  }
+  const at::Tensor packed = packed_product(input, layers);
+  std::vector<at::Tensor> outputs;
   std::vector<std::int64_t> sizes;
-  for (const auto& weight : weights) sizes.push_back(weight.size(0));
-  const at::Tensor packed = kernels::linear(input, weights, biases, *dtype);
-  return split_columns(packed, sizes);
+  for (Linear layer : layers) {
+    if (!packed.defined()) outputs.push_back(layer(input));
+    sizes.push_back(layer->weight.size(0));
+  }
+  return packed.defined() ? split_columns(packed, sizes) : outputs;
 }
 
 }  // namespace lockstep::models

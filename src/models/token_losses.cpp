@@ -14,6 +14,7 @@
 
 #include "kernels/cross_entropy.hpp"
 #include "kernels/fused_kernels.hpp"
+#include "kernels/loss_factor.hpp"
 #include "kernels/weight_copies.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/activation_checkpoint.hpp"
@@ -71,11 +72,13 @@ at::Tensor align_words(const at::Tensor& weight) {
   return at::constant_pad_nd(weight, {0, 0, 0, kAlignedWords - beyond});
 }
 
-/// The head's weight as its products take it; without a graph.
-at::Tensor weight_for_products(const TokenHead& head, at::ScalarType dtype) {
-  const bool has_copy = head.weight.scalar_type() == at::kFloat && c10::isReducedFloatingType(dtype);
-  return align_words(has_copy ? kernels::low_precision_copy(head.weight, dtype)
-                              : head.weight.detach().to(dtype));
+/// The head's weight as its products with `states` take it; without a graph.
+at::Tensor weight_for_products(const TokenHead& head, const at::Tensor& states) {
+  const auto dtype = product_dtype(states);
+  if (head.weight.scalar_type() != at::kFloat || !c10::isReducedFloatingType(dtype))
+    return align_words(head.weight.detach().to(dtype));
+  const bool is_faster = head.weight.is_cuda() || kernels::fused_dtype(states);
+  return kernels::low_precision_copy(head.weight, dtype, is_faster ? kAlignedWords : 1);
 }
 
 /// The head's products with states [..., width], with a graph: of more words where that is faster.
@@ -113,21 +116,17 @@ void check_shapes(const at::Tensor& states, const at::Tensor& labels) {
                   c10::str(labels.sizes()), c10::str(states.sizes())));
 }
 
-/// Undefined for a tensor that needs none.
-struct HeadGradients {
-  at::Tensor states, weight;
-};
-
 /// A loss whose gradients by `states` and `weight` are known.
 class LossWithGradients : public torch::autograd::Function<LossWithGradients> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& loss,
                             const at::Tensor& /*states*/, const at::Tensor& /*weight*/,
-                            const HeadGradients& gradients) {
+                            const kernels::LossGradients& gradients) {
     // No saved variables: the context would keep them while the gradient is stored, which would copy it.
     context->saved_data["states"] = gradients.states;
     context->saved_data["weight"] = gradients.weight;
-    return loss.clone();
+    // No view, which could not be changed in place.
+    return at::_unsafe_view(loss, loss.sizes());
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -136,20 +135,27 @@ class LossWithGradients : public torch::autograd::Function<LossWithGradients> {
       throw UsageError(
           "token_losses() in parts, and by a fused kernel, has no second derivatives (create_graph)");
     }
-    const auto multiplied = [&](const char* name) {
+    const bool keeps = torch::autograd::get_current_graph_task_keep_graph();
+    const auto take = [&](const char* name) {
       const auto found = context->saved_data.find(name);
       if (found == context->saved_data.end())
         throw UsageError("a second backward through token_losses() needs retain_graph in the first");
       at::Tensor gradient = found->second.toTensor();
-      const bool keeps = torch::autograd::get_current_graph_task_keep_graph();
       if (!keeps) context->saved_data.erase(found);
-      if (!gradient.defined()) return gradient;
-      const at::Tensor& factor = gradients[0];
-      if (factor.is_cpu() && factor.item<double>() == 1) return gradient;
+      return gradient;
+    };
+    const kernels::LossGradients known{.states = take("states"), .weight = take("weight")};
+    const at::Tensor& factor = gradients[0];
+    if (!keeps && kernels::takes_loss_factor(known, factor)) {
+      kernels::multiply_by_loss_factor(known, factor);
+      return {{}, known.states, known.weight, {}};
+    }
+    const auto multiplied = [&](const at::Tensor& gradient) {
+      if (!gradient.defined() || (factor.is_cpu() && factor.item<double>() == 1)) return gradient;
       const at::Tensor rounded = factor.to(gradient.scalar_type());
       return keeps ? gradient * rounded : gradient.mul_(rounded);
     };
-    return {{}, multiplied("states"), multiplied("weight"), {}};
+    return {{}, multiplied(known.states), multiplied(known.weight), {}};
   }
 };
 
@@ -211,9 +217,10 @@ kernels::CrossEntropyTask fused_task(const TokenHead& head, const at::Tensor& la
           .predictions = options.predictions};
 }
 
-/// A part's loss, and the gradients by its products if they are wanted.
+/// A part's loss, and the gradients by its products if they are wanted. `label_count`: undefined if it was
+/// not counted.
 struct PartLoss {
-  at::Tensor loss, predictions, gradients;
+  at::Tensor loss, predictions, gradients, label_count = {};
 };
 
 /// Without a graph. `products`: of the head, of nothing else.
@@ -222,7 +229,10 @@ PartLoss loss_of_part(const TokenHead& head, at::Tensor products, const at::Tens
   if (const auto task = fused_task(head, labels, options);
       is_plain(head) && kernels::takes_cross_entropy(products, task)) {
     const auto result = kernels::cross_entropy_in_place(products, task, with_gradients);
-    return {.loss = result.loss_sum, .predictions = result.predictions, .gradients = products};
+    return {.loss = result.loss_sum,
+            .predictions = result.predictions,
+            .gradients = products,
+            .label_count = result.label_count};
   }
   PartLoss part;
   const at::AutoGradMode enabled(with_gradients);
@@ -243,11 +253,11 @@ TokenLosses losses_with_gradients(const TokenHead& head, const at::Tensor& state
              by_weight = records && head.weight.requires_grad();
   const auto dtype = product_dtype(states);
   const std::int64_t words = head.weight.size(0);
-  at::Tensor sum, states_gradient, weight_gradient;
+  at::Tensor sum, label_count, states_gradient, weight_gradient;
   std::vector<at::Tensor> predictions;
   {
     const at::NoGradGuard no_grad;
-    const at::Tensor weight = weight_for_products(head, dtype);
+    const at::Tensor weight = weight_for_products(head, states);
     const Autocast exact(states.device(), MixedPrecision::no);
     const at::Tensor inputs = states.detach().to(dtype);
     if (by_states) states_gradient = at::empty_like(inputs);
@@ -257,6 +267,7 @@ TokenLosses losses_with_gradients(const TokenHead& head, const at::Tensor& state
                                    by_states || by_weight);
       if (options.predictions) predictions.push_back(part.predictions);
       sum = sum.defined() ? sum + part.loss : part.loss;
+      if (parts.size() == 1) label_count = part.label_count;
       if (by_states) {
         at::Tensor target = states_gradient.narrow(0, begin, count);
         at::mm_out(target, part.gradients, weight);
@@ -267,10 +278,11 @@ TokenLosses losses_with_gradients(const TokenHead& head, const at::Tensor& state
     if (by_weight) weight_gradient = weight_gradient.narrow(0, 0, words).to(head.weight.scalar_type());
   }
   if (by_states || by_weight)
-    sum = LossWithGradients::apply(sum, states, head.weight,
-                                   HeadGradients{.states = states_gradient, .weight = weight_gradient});
+    sum = LossWithGradients::apply(
+        sum, states, head.weight,
+        kernels::LossGradients{.states = states_gradient, .weight = weight_gradient});
   return {.loss_sum = sum,
-          .loss_weight = {},
+          .loss_weight = label_count,
           .predictions = options.predictions ? at::cat(predictions) : at::Tensor()};
 }
 
@@ -399,7 +411,7 @@ TokenLosses token_losses(const TokenHead& head, const at::Tensor& states, const 
     }
     if (options.predictions) losses.predictions = losses.predictions.view(labels.sizes());
   }
-  losses.loss_weight = wanted.ne(kNoLabel).sum();
+  if (!losses.loss_weight.defined()) losses.loss_weight = wanted.ne(kNoLabel).sum();
   return losses;
 }
 

@@ -220,6 +220,13 @@ inline Dimensions BlockEmulator::thread_index, BlockEmulator::block_index, Block
 #define gridDim (::lockstep::testing::BlockEmulator::grid_dim)
 
 inline void __syncthreads() { lockstep::testing::BlockEmulator::current->sync_block(); }
+inline void __threadfence() {}
+/// Blocks run one after another.
+inline unsigned atomicInc(unsigned* counter, unsigned last) {
+  const unsigned before = *counter;
+  *counter = before >= last ? 0 : before + 1;
+  return before;
+}
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int with) {
   using lockstep::testing::BlockEmulator;

@@ -7,22 +7,22 @@ constexpr int kFour = 4;
 /// Where a pack of this thread begins.
 __device__ __forceinline__ int column_of(int pack) { return (int)(pack * blockDim.x + threadIdx.x) * kFour; }
 
-/// Two sums over a block at once; `room`: 64 numbers.
+/// Two sums over the `lanes` threads of a row of a block that does several; `room`: 64 numbers.
 struct Two {
   float a, b;
 };
 
-__device__ __forceinline__ Two block_sums(Two value, float* room) {
+__device__ __forceinline__ Two row_sums(Two value, int lanes, float* room) {
   value.a = warp_sum(value.a);
   value.b = warp_sum(value.b);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = lanes / 32, first = warp / warps * warps;
   if (lane == 0) {
     room[warp] = value.a;
     room[32 + warp] = value.b;
   }
   __syncthreads();
-  value.a = warp_sum(lane < warps ? room[lane] : 0.0f);
-  value.b = warp_sum(lane < warps ? room[32 + lane] : 0.0f);
+  value.a = warp_sum(lane < warps ? room[first + lane] : 0.0f);
+  value.b = warp_sum(lane < warps ? room[32 + first + lane] : 0.0f);
   __syncthreads();
   return value;
 }
@@ -96,24 +96,29 @@ __global__ void __launch_bounds__(512, 1) add_norm(const float* residual, const 
 }
 
 /// The gradient by the sum, which is that by the residual and that by the branch, of those of the results,
-/// each of which may be null. `values`: the sum. `partial` [gridDim.x, 2 or 3, width]: what each block has of the
-/// gradients by gamma and beta, and of the sums of the columns of that by the branch, which are the gradient of a
-/// bias that was added to it; may be null.
+/// each of which may be null. `values`: the sum. A row has `lanes` threads, and a block does several rows at a time.
+/// `block_sums`: of the gradients by gamma and beta, and of the columns of that by the branch, which are the gradient
+/// of a bias that was added to it, side by side; its parts are the blocks.
 template <class T, int packs, bool sums_branch>
 __global__ void __launch_bounds__(512, 1)
     add_norm_backward(const T* narrow, const float* wide, const float* sum, const float* values,
                       const float* gamma, const float* means, const float* inverses, float* by_residual,
-                      T* by_branch, float* partial, i64 rows, int width) {
+                      T* by_branch, BlockSums block_sums, i64 rows, int width, int lanes) {
   __shared__ float room[64];
+  __shared__ Pack<float, kFour> added[kSharedPacks];
   float by_gamma[packs][kFour] = {}, by_beta[packs][kFour] = {}, by_bias[packs][kFour] = {};
-  for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float mean = means[row], inverse = inverses[row];
+  const int rows_of_block = blockDim.x / lanes;
+  for (i64 first = (i64)blockIdx.x * rows_of_block; first < rows; first += (i64)gridDim.x * rows_of_block) {
+    const i64 row = first + threadIdx.x / lanes;
+    // Others of the block may have one, and all threads come to their barriers.
+    const int columns = row < rows ? width : 0;
+    const float mean = row < rows ? means[row] : 0.0f, inverse = row < rows ? inverses[row] : 0.0f;
     float gradients[packs][kFour], normed[packs][kFour];
     Two sums = {0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
-      const int column = column_of(i);
-      if (column >= width) continue;
+      const int column = column_of_row(i, lanes);
+      if (column >= columns) continue;
       const i64 at = row * width + column;
       const Pack<float, kFour> value = load<float, kFour>(values + at), scale = load<float, kFour>(gamma + column);
 #pragma unroll
@@ -138,12 +143,12 @@ __global__ void __launch_bounds__(512, 1)
         sums.b += gradients[i][j] * normed[i][j];
       }
     }
-    sums = block_sums(sums, room);
+    sums = row_sums(sums, lanes, room);
     const float mean_gradient = sums.a / width, mean_product = sums.b / width;
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
-      const int column = column_of(i);
-      if (column >= width) continue;
+      const int column = column_of_row(i, lanes);
+      if (column >= columns) continue;
       const i64 at = row * width + column;
       Pack<float, kFour> result;
 #pragma unroll
@@ -166,21 +171,11 @@ __global__ void __launch_bounds__(512, 1)
       store(by_branch + at, rounded_result);
     }
   }
-  if (partial == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < packs; ++i) {
-    const int column = column_of(i);
-    if (column >= width) continue;
-    Pack<float, kFour> of_gamma, of_beta, of_bias;
-#pragma unroll
-    for (int j = 0; j < kFour; ++j) {
-      of_gamma.at[j] = by_gamma[i][j];
-      of_beta.at[j] = by_beta[i][j];
-      of_bias.at[j] = by_bias[i][j];
-    }
-    float* const mine = partial + (i64)blockIdx.x * (sums_branch ? 3 : 2) * width + column;
-    store(mine, of_gamma);
-    store(mine + width, of_beta);
-    if (sums_branch) store(mine + 2 * width, of_bias);
-  }
+  if (block_sums.partial == nullptr) return;
+  constexpr int kSums = sums_branch ? 3 : 2;
+  float* const mine = block_sums.partial + (i64)blockIdx.x * kSums * width;
+  store_of_rows(by_gamma, mine, lanes, width, added);
+  store_of_rows(by_beta, mine + width, lanes, width, added);
+  if (sums_branch) store_of_rows(by_bias, mine + 2 * width, lanes, width, added);
+  add_block_sums<kFour>(block_sums, 0, blockIdx.x, gridDim.x, kSums * width, 0, kSums * width);
 }

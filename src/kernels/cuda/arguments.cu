@@ -47,6 +47,24 @@ struct CopyTensors {
   long long count;
 };
 
+/// The sums that the blocks of a kernel have of columns, [parts, width], and their totals, [width]. Null without
+/// sums; without counters the totals are made by another kernel.
+struct BlockSums {
+  float* partial;
+  float* totals;
+  /// For each tile of columns: one of its groups of parts, and one of each group. 0 before the kernel and after it.
+  unsigned* counters;
+  /// Parts of a group.
+  int group;
+};
+
+/// Of the losses of all rows: null if they are not wanted. `counter` as in BlockSums.
+struct LossTotals {
+  float* sum;
+  long long* labels;
+  unsigned* counter;
+};
+
 /// Columns of a matrix, [rows, width] in 16 bits: null for zeros. `end`: the column behind the last one.
 struct JoinedPart {
   const void* from;
@@ -89,6 +107,7 @@ struct GateStrides {
 static_assert(sizeof(AdamTensor) == 56 && sizeof(AdamTensors) == 56 * AdamTensors::kMost + 8, "layout");
 static_assert(sizeof(AdamScalars) == 5 * sizeof(void*) + 6 * sizeof(float), "layout");
 static_assert(sizeof(CopyTensor) == 32 && sizeof(CopyTensors) == 32 * CopyTensors::kMost + 8, "layout");
+static_assert(sizeof(BlockSums) == 32 && sizeof(LossTotals) == 24, "layout");
 static_assert(sizeof(JoinedPart) == 24 && sizeof(JoinedParts) == 24 * JoinedParts::kMost, "layout");
 static_assert(sizeof(RmsWeight) == 24, "layout");
 static_assert(sizeof(RopeStrides) == 24 && sizeof(RopeShape) == 88, "layout");

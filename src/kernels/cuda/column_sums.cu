@@ -1,12 +1,12 @@
-// The sums of the columns of a matrix in float32: a block sums some rows of a tile of columns, in one order.
-// column_totals.cu sums what the blocks had.
+// The sums of the columns of a matrix in float32: a block sums some rows of a tile of columns, in one order, and the
+// last ones sum what the blocks had.
 
 /// A column's warps, whose rows a block adds.
 enum { kWarpsOfTile = 8 };
 
-/// Adds the sums of a block's warps: `mine`, of n columns of each lane.
+/// Adds the sums of a block's warps: `mine`, of n columns of each lane. Then those of all blocks are added.
 template <int n>
-__device__ __forceinline__ void store_sums(const float (&mine)[n], float* partial, int width) {
+__device__ __forceinline__ void store_sums(const float (&mine)[n], const BlockSums& sums, int width) {
   __shared__ float room[kWarpsOfTile][32 * n + 4];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
@@ -18,8 +18,10 @@ __device__ __forceinline__ void store_sums(const float (&mine)[n], float* partia
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kWarpsOfTile; ++i) sum += room[i][at];
-    partial[(i64)blockIdx.y * width + first + at] = sum;
+    sums.partial[(i64)blockIdx.y * width + first + at] = sum;
   }
+  const int end = first + 32 * n < width ? first + 32 * n : width;
+  add_block_sums<1>(sums, blockIdx.x, blockIdx.y, gridDim.y, width, first, end);
 }
 
 /// The rows of a block: each of the second dimension has as many.
@@ -32,9 +34,9 @@ __device__ __forceinline__ Rows rows_of_block(i64 rows) {
   return {begin, begin + each < rows ? begin + each : rows};
 }
 
-/// `values` [rows, width], whose width is a multiple of 8; `partial` [gridDim.y, width].
+/// `values` [rows, width], whose width is a multiple of 8; the parts of `block_sums` are gridDim.y.
 template <class T>
-__global__ void __launch_bounds__(256) column_sums(const T* values, float* partial, i64 rows, int width) {
+__global__ void __launch_bounds__(256) column_sums(const T* values, BlockSums block_sums, i64 rows, int width) {
   constexpr int n = kPack<T>;
   const int column = (blockIdx.x * 32 + threadIdx.x % 32) * n;
   const Rows mine = rows_of_block(rows);
@@ -46,7 +48,7 @@ __global__ void __launch_bounds__(256) column_sums(const T* values, float* parti
       for (int i = 0; i < n; ++i) sums[i] += to_float(pack.at[i]);
     }
   }
-  store_sums(sums, partial, width);
+  store_sums(sums, block_sums, width);
 }
 
 /// `count` values, at most 8 more than a multiple of 8 of them are read; all in one pass.
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(256) gelu_forward(const T* values, T* results,
 /// of the results; all [rows, width].
 template <class T, bool by_tanh>
 __global__ void __launch_bounds__(256) gelu_backward(const T* gradients, const T* values, T* results,
-                                                     float* partial, i64 rows, int width) {
+                                                     BlockSums block_sums, i64 rows, int width) {
   constexpr int n = kPack<T>;
   const int column = (blockIdx.x * 32 + threadIdx.x % 32) * n;
   const Rows mine = rows_of_block(rows);
@@ -83,14 +85,14 @@ __global__ void __launch_bounds__(256) gelu_backward(const T* gradients, const T
       store(results + at, result);
     }
   }
-  if (partial != nullptr) store_sums(sums, partial, width);
+  if (block_sums.partial != nullptr) store_sums(sums, block_sums, width);
 }
 
-/// Writes the columns of the parts side by side, [rows, width], and sums them as column_sums() does. `partial` may be
-/// null.
+/// Writes the columns of the parts side by side, [rows, width], and sums them as column_sums() does, if
+/// that is wanted.
 template <class T>
 __global__ void __launch_bounds__(256)
-    join_columns(JoinedParts parts, T* results, float* partial, i64 rows, int width) {
+    join_columns(JoinedParts parts, T* results, BlockSums block_sums, i64 rows, int width) {
   constexpr int n = kPack<T>;
   const int column = (blockIdx.x * 32 + threadIdx.x % 32) * n;
   const Rows mine = rows_of_block(rows);
@@ -113,5 +115,5 @@ __global__ void __launch_bounds__(256)
       store(results + row * width + column, pack);
     }
   }
-  if (partial != nullptr) store_sums(sums, partial, width);
+  if (block_sums.partial != nullptr) store_sums(sums, block_sums, width);
 }

@@ -27,17 +27,41 @@ __device__ __forceinline__ Candidate better(const Candidate& a, const Candidate&
   return a.value > b.value ? a : b;
 }
 
+/// The end of a row's block: the last block adds the losses of all rows, and counts the labels.
+__device__ __forceinline__ void add_losses(const LossTotals& totals, const float* losses, const i64* labels,
+                                           i64 no_label, float* room, int* counts) {
+  if (totals.counter == nullptr || !comes_last<true>(totals.counter, gridDim.x)) return;
+  float sum = 0.0f;
+  int count = 0;
+  for (i64 row = threadIdx.x; row < gridDim.x; row += blockDim.x) {
+    float loss[1];
+    load_shared(losses + row, loss);
+    sum += loss[0];
+    count += labels[row] != no_label;
+  }
+  sum = block_sum(sum, room);
+  for (int offset = 16; offset > 0; offset /= 2) count += __shfl_xor_sync(kWholeWarp, count, offset);
+  if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = count;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  for (int warp = 1; warp < (int)blockDim.x / 32; ++warp) count += counts[warp];
+  *totals.sum = sum;
+  *totals.labels = count;
+}
+
 /// `logits`: rows of `stride` elements, each at a multiple of 16 bytes, of which the first `words` are logits.
 /// The others become 0. `losses`: of each row, 0 where the label is `no_label`. `predictions`: the place of
 /// the greatest logit, if not null. With `writes_gradients`, the gradient of the sum of the losses by the
 /// logits, times *`factor` if that is not null, replaces them. `smoothing`: the share of a label that is
-/// spread over all words.
+/// spread over all words. `totals`: of all rows.
 template <class T, bool writes_gradients>
 __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* labels, float* losses,
                                                      i64* predictions, const float* factor, int words,
-                                                     i64 stride, i64 no_label, float smoothing) {
+                                                     i64 stride, i64 no_label, float smoothing,
+                                                     LossTotals totals) {
   constexpr int n = kPack<T>;
   __shared__ float room[32];
+  __shared__ int counts_of_warps[32];
   __shared__ ExpSum sums[32];
   __shared__ Candidate candidates[32];
   const i64 row = blockIdx.x;
@@ -54,6 +78,7 @@ __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* label
       for (int i = 0; i < n; ++i) zeros.at[i] = rounded<T>(0.0f);
       for (i64 at = threadIdx.x * n; at < stride; at += blockDim.x * n) store(values + at, zeros);
     }
+    add_losses(totals, losses, labels, no_label, room, counts_of_warps);
     return;
   }
   // Before any thread writes.
@@ -111,7 +136,7 @@ __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* label
       predictions[row] = best.at;
     }
   }
-  if (!writes_gradients) return;
+  if (!writes_gradients) return add_losses(totals, losses, labels, no_label, room, counts_of_warps);
   const float scale = counts ? (factor != nullptr ? *factor : 1.0f) : 0.0f;
   const float each = smoothing / words, inverse = 1.0f / mine.sum;
   for (i64 at = threadIdx.x * n; at < stride; at += blockDim.x * n) {
@@ -125,4 +150,5 @@ __global__ void __launch_bounds__(512) cross_entropy(T* logits, const i64* label
     }
     store(values + at, pack);
   }
+  add_losses(totals, losses, labels, no_label, room, counts_of_warps);
 }

@@ -24,6 +24,17 @@ __device__ __forceinline__ void require(bool holds, const char* expected) {
   if (!holds) __assertfail(expected, "lockstep", 0, "kernel", 1);
 }
 
+/// What other blocks of the same kernel have written: of the cache that all have.
+__device__ __forceinline__ void load_shared(const float* from, float (&to)[1]) {
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(to[0]) : "l"(from) : "memory");
+}
+__device__ __forceinline__ void load_shared(const float* from, float (&to)[4]) {
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "l"(from)
+               : "memory");
+}
+
 __device__ __forceinline__ float to_float(fp16 value) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
@@ -43,6 +54,11 @@ __device__ __forceinline__ fp16 rounded<fp16>(float value) {
 }
 
 #else
+
+template <int n>
+inline void load_shared(const float* from, float (&to)[n]) {
+  for (int i = 0; i < n; ++i) to[i] = from[i];
+}
 
 inline float to_float(fp16 value) { return emulated_half_to_float(value.bits); }
 template <>
@@ -101,6 +117,103 @@ __device__ __forceinline__ float block_sum(float value, float* room) {
   value = warp_sum(lane < warps ? room[lane] : 0.0f);
   __syncthreads();
   return value;
+}
+
+/// Whether this block is the last of `blocks` that come here, each of them once. Then it may read what the others
+/// wrote before, by load_shared(): all their threads, or with `by_first` their first one. `*counter` is 0 before the
+/// first and after the last.
+template <bool by_first = false>
+__device__ __forceinline__ bool comes_last(u32* counter, u32 blocks) {
+  __shared__ bool is_last;
+  if (!by_first) {
+    __threadfence();
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    __threadfence();
+    is_last = atomicInc(counter, blocks - 1) == blocks - 1;
+  }
+  __syncthreads();
+  if (is_last) __threadfence();
+  return is_last;
+}
+
+/// The sums of `rows` rows that are `stride` apart, of the columns from `begin` to `end`, a multiple of n columns.
+template <int n>
+__device__ __forceinline__ void add_rows(const float* from, int rows, i64 stride, float* to, int begin, int end) {
+  constexpr int kAtOnce = 8;
+  for (int at = begin + threadIdx.x * n; at < end; at += blockDim.x * n) {
+    Pack<float, n> sum = {};
+    for (int row = 0; row < rows; row += kAtOnce) {
+      float some[kAtOnce][n] = {};
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (row + i < rows) load_shared(from + (row + i) * stride + at, some[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+        for (int j = 0; j < n; ++j) sum.at[j] += some[i][j];
+      }
+    }
+    store(to + at, sum);
+  }
+}
+
+/// The end of a kernel of `parts` blocks for each tile of columns, each of which has written its sums of the columns
+/// from `begin` to `end` to its row of `sums.partial` [parts, width]. The last block of a group of parts adds theirs,
+/// and the last of these blocks adds those of the groups: always in one order, whichever block it is.
+template <int n>
+__device__ __forceinline__ void add_block_sums(const BlockSums& sums, int tile, int part, int parts, int width,
+                                               int begin, int end) {
+  if (sums.counters == nullptr) return;
+  const int groups = (parts + sums.group - 1) / sums.group, group = part / sums.group, first = group * sums.group;
+  const int of_group = parts - first < sums.group ? parts - first : sums.group;
+  u32* const counters = sums.counters + tile * (groups + 1);
+  float* const mine = sums.partial + (i64)first * width;
+  if (!comes_last(counters + 1 + group, of_group)) return;
+  add_rows<n>(mine, of_group, width, groups == 1 ? sums.totals : mine, begin, end);
+  if (groups == 1 || !comes_last(counters, groups)) return;
+  add_rows<n>(sums.partial, groups, (i64)sums.group * width, sums.totals, begin, end);
+}
+
+/// Where a pack of four columns begins, of a row that has `lanes` threads of a block; packs of a thread lie `lanes`
+/// apart.
+__device__ __forceinline__ int column_of_row(int pack, int lanes) {
+  return (int)(pack * lanes + threadIdx.x % lanes) * 4;
+}
+
+/// Packs of all columns of a row, if a block does several rows.
+enum { kSharedPacks = 1024 };
+
+/// Adds what the rows of a block have, in one order, and writes it to `to` [width].
+template <int packs>
+__device__ __forceinline__ void store_of_rows(const float (&mine)[packs][4], float* to, int lanes, int width,
+                                              Pack<float, 4>* added) {
+  const int rows = blockDim.x / lanes, own = threadIdx.x / lanes;
+  for (int row = 0; row < rows; ++row) {
+    if (row > 0) __syncthreads();
+    if (own != row) continue;
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+      const int column = column_of_row(i, lanes);
+      if (column >= width) continue;
+      Pack<float, 4> sum;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum.at[j] = mine[i][j];
+      if (row > 0) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum.at[j] += added[column / 4].at[j];
+      }
+      if (row == rows - 1) {
+        store(to + column, sum);
+      } else {
+        added[column / 4] = sum;
+      }
+    }
+  }
+  // `added` may be used again.
+  __syncthreads();
 }
 
 /// The tensor of a list that a block works on: the last one whose first block is not after it.

@@ -4,19 +4,21 @@
 
 constexpr int kRmsPack = 4;
 
-/// Where a pack of this thread begins.
-__device__ __forceinline__ int rms_column(int pack, int lanes) {
-  return (int)(pack * lanes + threadIdx.x % lanes) * kRmsPack;
-}
-
-/// The first row of this thread's; a backward has others after it.
-__device__ __forceinline__ i64 rms_first_row(int lanes) {
-  return (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
-}
-
-/// Over the threads of a row. `room`: 32 numbers.
+/// Over the threads of a row, which is a warp's or a block's. `room`: 32 numbers.
 __device__ __forceinline__ float rms_row_sum(float value, int lanes, float* room) {
   return lanes == 32 ? warp_sum(value) : block_sum(value, room);
+}
+
+/// The same where a block does several rows, by several warps each.
+__device__ __forceinline__ float rms_sum_of_rows(float value, int lanes, float* room) {
+  value = warp_sum(value);
+  if (lanes == 32) return value;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = lanes / 32, first = warp / warps * warps;
+  if (lane == 0) room[warp] = value;
+  __syncthreads();
+  value = warp_sum(lane < warps ? room[first + lane] : 0.0f);
+  __syncthreads();
+  return value;
 }
 
 template <class T>
@@ -40,13 +42,13 @@ __global__ void __launch_bounds__(512, 1)
     rms_norm(const R* residual, const T* branch, R* sum, T* normed, RmsWeight weight, float* inverses,
              i64 rows, int width, int lanes, float epsilon) {
   __shared__ float room[32];
-  const i64 row = rms_first_row(lanes);
+  const i64 row = (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
   if (row >= rows) return;
   float values[packs][kRmsPack];
   float squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < packs; ++i) {
-    const int column = rms_column(i, lanes);
+    const int column = column_of_row(i, lanes);
     if (column >= width) continue;
     const i64 at = row * width + column;
     Pack<R, kRmsPack> pack = load<R, kRmsPack>(residual + at);
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(512, 1)
   if (inverses != nullptr && threadIdx.x % lanes == 0) inverses[row] = inverse;
 #pragma unroll
   for (int i = 0; i < packs; ++i) {
-    const int column = rms_column(i, lanes);
+    const int column = column_of_row(i, lanes);
     if (column >= width) continue;
     const Pack<float, kRmsPack> scale = rms_scale<T>(weight, column);
     Pack<T, kRmsPack> result;
@@ -77,23 +79,27 @@ __global__ void __launch_bounds__(512, 1)
 }
 
 /// The gradient by the sum, which is that by the residual and that by the branch, of those of the results,
-/// each of which may be null. `values`: the sum. `partial` [all rows at a time, width]: what the threads of a
-/// row have of the gradient by the weight; may be null.
+/// each of which may be null. `values`: the sum. `block_sums`: of the gradient by the weight; its parts are the
+/// blocks.
 template <class R, class T, int packs>
 __global__ void __launch_bounds__(512, 1)
     rms_norm_backward(const T* normed, const R* sum, const R* values, RmsWeight weight, const float* inverses,
-                      R* by_residual, T* by_branch, float* partial, i64 rows, int width, int lanes) {
+                      R* by_residual, T* by_branch, BlockSums block_sums, i64 rows, int width, int lanes) {
   __shared__ float room[32];
-  const i64 first = rms_first_row(lanes), step = (i64)gridDim.x * (blockDim.x / lanes);
+  __shared__ Pack<float, kRmsPack> added[kSharedPacks];
+  const int rows_of_block = blockDim.x / lanes;
   float by_weight[packs][kRmsPack] = {};
-  for (i64 row = first; row < rows; row += step) {
-    const float inverse = inverses[row];
+  for (i64 first = (i64)blockIdx.x * rows_of_block; first < rows; first += (i64)gridDim.x * rows_of_block) {
+    const i64 row = first + threadIdx.x / lanes;
+    // Others of the block may have one, and all threads come to their barriers.
+    const int columns = row < rows ? width : 0;
+    const float inverse = row < rows ? inverses[row] : 0.0f;
     float gradients[packs][kRmsPack], normed_values[packs][kRmsPack];
     float products = 0.0f;
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
-      const int column = rms_column(i, lanes);
-      if (column >= width) continue;
+      const int column = column_of_row(i, lanes);
+      if (column >= columns) continue;
       const i64 at = row * width + column;
       const Pack<R, kRmsPack> value = load<R, kRmsPack>(values + at);
       const Pack<float, kRmsPack> scale = rms_scale<T>(weight, column);
@@ -112,11 +118,11 @@ __global__ void __launch_bounds__(512, 1)
         products += gradients[i][j] * normed_values[i][j];
       }
     }
-    const float mean_product = rms_row_sum(products, lanes, room) / width;
+    const float mean_product = rms_sum_of_rows(products, lanes, room) / width;
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
-      const int column = rms_column(i, lanes);
-      if (column >= width) continue;
+      const int column = column_of_row(i, lanes);
+      if (column >= columns) continue;
       const i64 at = row * width + column;
       float results[kRmsPack];
 #pragma unroll
@@ -140,14 +146,7 @@ __global__ void __launch_bounds__(512, 1)
       store(by_branch + at, pack);
     }
   }
-  if (partial == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < packs; ++i) {
-    const int column = rms_column(i, lanes);
-    if (column >= width) continue;
-    Pack<float, kRmsPack> mine;
-#pragma unroll
-    for (int j = 0; j < kRmsPack; ++j) mine.at[j] = by_weight[i][j];
-    store(partial + first * width + column, mine);
-  }
+  if (block_sums.partial == nullptr) return;
+  store_of_rows(by_weight, block_sums.partial + (i64)blockIdx.x * width, lanes, width, added);
+  add_block_sums<kRmsPack>(block_sums, 0, blockIdx.x, gridDim.x, width, 0, width);
 }

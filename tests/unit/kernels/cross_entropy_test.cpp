@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cuda_arguments.hpp"
 #include "unit/kernels/emulated_kernels.hpp"
 
 namespace lockstep::kernels {
@@ -41,7 +42,7 @@ LossRun run_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, co
   kernel->launch({.blocks = rows, .threads = 512}, padded.data_ptr(), labels.const_data_ptr(),
                  run.losses.data_ptr(), asked.predictions ? run.predictions.data_ptr() : nullptr,
                  asked.factor == 1 ? nullptr : factor.const_data_ptr(), static_cast<int>(words), stride,
-                 kNone, static_cast<float>(asked.smoothing));
+                 kNone, static_cast<float>(asked.smoothing), LossTotals{});
   return run;
 }
 

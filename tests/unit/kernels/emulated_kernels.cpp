@@ -17,7 +17,9 @@ namespace lockstep::testing::emulated {
 #include "kernels/cuda/column_sums.cu"
 #include "kernels/cuda/column_totals.cu"
 #include "kernels/cuda/cross_entropy.cu"
+#include "kernels/cuda/embedding.cu"
 #include "kernels/cuda/gated.cu"
+#include "kernels/cuda/loss_factor.cu"
 #include "kernels/cuda/rms_norm.cu"
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/scaled_copies.cu"
@@ -122,6 +124,12 @@ std::map<std::string, Emulated> make_all() {
   LOCKSTEP_KERNELS_OF(bf16);
   LOCKSTEP_KERNELS_OF(fp16);
   LOCKSTEP_KERNEL("column_totals", column_totals);
+  LOCKSTEP_KERNEL("embedding", embed_tokens<float>);
+  LOCKSTEP_KERNEL("embedding", place_gradients<float>);
+  LOCKSTEP_KERNEL("embedding", type_gradients<float>);
+  LOCKSTEP_KERNEL("embedding", word_gradients<float>);
+  LOCKSTEP_KERNEL("loss_factor", multiply_gradients<bf16, bf16>);
+  LOCKSTEP_KERNEL("loss_factor", multiply_gradients<bf16, float>);
 #define LOCKSTEP_COPIES_OF(type)                                \
   LOCKSTEP_KERNEL("scaled_copies", scaled_copies<type, float>); \
   LOCKSTEP_KERNEL("scaled_copies", scaled_copies<type, bf16>);  \

@@ -48,7 +48,7 @@ TEST_F(FusedKernelBudget, OfAStepOfGpt2) {
   expect_kernels(
       kernels_of_step(
           model, [&](auto& gpt2) { return gpt2->token_losses(tokens, {}, tokens).loss_sum; }, kOnGpu),
-      356);
+      300);
 }
 
 TEST_F(FusedKernelBudget, OfAStepOfBert) {
@@ -64,7 +64,7 @@ TEST_F(FusedKernelBudget, OfAStepOfBert) {
   const at::Tensor tokens = some_tokens();
   expect_kernels(kernels_of_step(
                      model, [&](auto& bert) { return bert(tokens).square().sum(); }, kOnGpu),
-                 370);
+                 330);
 }
 
 TEST_F(FusedKernelBudget, OfAStepOfLlama) {
@@ -82,7 +82,7 @@ TEST_F(FusedKernelBudget, OfAStepOfLlama) {
   expect_kernels(
       kernels_of_step(
           model, [&](auto& llama) { return llama->token_losses(tokens, {}, tokens).loss_sum; }, kOnGpu),
-      513);
+      350);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST_P(FusedDecoders, TrainAsTheComposition) {
   const auto composed = step_of(model);
   const testing::EmulatedKernels device;
   const auto fused = step_of(model);
-  for (const char* kernel : {"rms_norm", "rope", "gated"})
+  for (const char* kernel : {"rms_norm", "rope", "gated", "join_columns"})
     EXPECT_GT(launches_beginning_with(device, kernel), 0) << kernel;
   ASSERT_EQ(fused.size(), composed.size());
   for (std::size_t i = 0; i < fused.size(); ++i) {

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/cuda/graph_recorder.hpp"
+#include "kernels/block_counters.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/linear.hpp"
 #include "lockstep/core/error.hpp"
@@ -34,6 +37,38 @@ TEST(FusedColumnSums, AreThoseOfFloat64) {
   // LibTorch's.
   const at::Tensor odd = torch::randn({300, 9}).to(at::kBFloat16);
   expect_within(column_sums(odd), odd.to(at::kDouble).sum(0), 1e-6, "odd");
+}
+
+/// Says that the stream is recorded.
+class RecordingStream final : public comm::GraphRecorder {
+ public:
+  comm::GraphPool make_pool() override { return {}; }
+  std::unique_ptr<comm::CudaGraph> make_graph(const comm::GraphPool& /*pool*/) override { return nullptr; }
+  bool is_recording() override { return true; }
+  bool can_record_here(const at::Device& /*device*/) override { return true; }
+  void empty_cache() override {}
+};
+
+TEST(FusedColumnSums, OfRecordedKernelsHaveTheirOwnCounters) {
+  testing::EmulatedKernels device;
+  const at::Tensor matrix = torch::randn({300, 264}).to(at::kBFloat16), usual = column_sums(matrix);
+  unsigned* const shared = find_block_counters(at::kCPU, 9);
+  EXPECT_EQ(find_block_counters(at::kCPU, 5), shared);
+  EXPECT_EQ(find_block_counters(at::kCPU, 1 << 13), nullptr);
+  RecordingStream recorder;
+  const auto replaced = comm::GraphRecorder::replace(recorder);
+  unsigned* const first = find_block_counters(at::kCPU, 9);
+  EXPECT_GE(first, shared + (1 << 12));
+  EXPECT_EQ(find_block_counters(at::kCPU, 5), first + 9);
+  EXPECT_TRUE(at::equal(column_sums(matrix), usual));
+  EXPECT_FALSE(device.launches().contains("column_totals"));
+  // All that are left.
+  while (find_block_counters(at::kCPU, 1 << 10) != nullptr) {
+  }
+  while (find_block_counters(at::kCPU, 1) != nullptr) {
+  }
+  expect_within(column_sums(matrix), matrix.to(at::kDouble).sum(0), 1e-6, "by a second kernel");
+  EXPECT_EQ(device.launches().at("column_totals"), 1);
 }
 
 struct LinearCase {

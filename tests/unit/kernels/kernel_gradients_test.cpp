@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "support/block_emulator.hpp"
@@ -20,6 +21,7 @@ namespace lockstep::testing::emulated {
 #include "kernels/cuda/column_sums.cu"
 #include "kernels/cuda/column_totals.cu"
 #include "kernels/cuda/cross_entropy.cu"
+#include "kernels/cuda/embedding.cu"
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/rms_norm.cu"
 #include "kernels/cuda/rope.cu"
@@ -44,8 +46,8 @@ namespace lockstep::testing::in_double {
 #include "kernels/cuda/add_norm.cu"
 #include "kernels/cuda/batch_norm.cu"
 #include "kernels/cuda/column_sums.cu"
-#include "kernels/cuda/column_totals.cu"
 #include "kernels/cuda/cross_entropy.cu"
+#include "kernels/cuda/embedding.cu"
 #include "kernels/cuda/gated.cu"
 #include "kernels/cuda/rms_norm.cu"
 #include "kernels/cuda/rope.cu"
@@ -141,12 +143,19 @@ double product(const Numbers& results, const Numbers& factors) {
   return sum;
 }
 
-Numbers totals(const Numbers& partial, int parts, int width) {
-  Numbers sums(width);
-  launch(&in_double::column_totals, {(static_cast<unsigned>(width) + 31) / 32}, 1024, partial.get(),
-         sums.get(), parts, width);
-  return sums;
-}
+/// That a kernel's own blocks add, in groups of two.
+struct Sums {
+  Sums(int parts, int width, int tiles = 1)
+      : partial(static_cast<std::size_t>(parts) * width),
+        totals(width),
+        counters(static_cast<std::size_t>(tiles) * ((parts + 1) / 2 + 1), 0) {}
+  in_double::BlockSums argument() const { return {partial.get(), totals.get(), counters.get(), 2}; }
+  void expect_no_counts() const {
+    EXPECT_EQ(std::accumulate(counters.get(), counters.get() + counters.size(), 0U), 0U);
+  }
+  Numbers partial, totals;
+  Buffer<unsigned> counters;
+};
 
 template <int packs, bool has_branch>
 void check_layer_norm(int rows, int width) {
@@ -164,14 +173,17 @@ void check_layer_norm(int rows, int width) {
   };
   forward();
   constexpr int kSums = has_branch ? 3 : 2;
-  Numbers by_residual(size), by_branch(size), partial(std::size_t{2} * kSums * width);
-  launch(&in_double::add_norm_backward<double, packs, has_branch>, {2}, threads, of_narrow.get(),
+  Numbers by_residual(size), by_branch(size);
+  // Two rows of a block, the last one without its second.
+  constexpr int kBlocks = 3;
+  const Sums sums(kBlocks, kSums * width);
+  launch(&in_double::add_norm_backward<double, packs, has_branch>, {kBlocks}, 2 * threads, of_narrow.get(),
          of_wide.get(), of_sum.get(), sum.get(), gamma.get(), means.get(), inverses.get(), by_residual.get(),
-         by_branch.get(), partial.get(), rows, width);
-  const auto both = totals(partial, 2, kSums * width);
+         by_branch.get(), sums.argument(), rows, width, static_cast<int>(threads));
+  sums.expect_no_counts();
   Numbers by_gamma(width), by_beta(width);
-  std::copy_n(both.get(), width, by_gamma.get());
-  std::copy_n(both.get() + width, width, by_beta.get());
+  std::copy_n(sums.totals.get(), width, by_gamma.get());
+  std::copy_n(sums.totals.get() + width, width, by_beta.get());
   std::vector<Input> inputs{{&residual, &by_residual}, {&gamma, &by_gamma}, {&beta, &by_beta}};
   if (has_branch) inputs.push_back({&branch, &by_branch});
   expect_gradients(forward, inputs);
@@ -179,14 +191,14 @@ void check_layer_norm(int rows, int width) {
   for (int column = 0; has_branch && column < width; ++column) {
     double exact = 0;
     for (int row = 0; row < rows; ++row) exact += by_branch.get()[row * width + column];
-    EXPECT_NEAR(both.get()[2 * width + column], exact, 1e-12);
+    EXPECT_NEAR(sums.totals[2 * width + column], exact, 1e-12);
   }
 }
 
 TEST(KernelGradients, OfLayerNorms) {
-  check_layer_norm<1, true>(5, 12);
-  check_layer_norm<1, false>(2, 8);
-  check_layer_norm<2, true>(2, 132);
+  check_layer_norm<1, true>(9, 12);
+  check_layer_norm<1, false>(5, 8);
+  check_layer_norm<2, true>(5, 132);
 }
 
 /// A row has `lanes` threads.
@@ -204,18 +216,18 @@ void check_rms_norm(int rows, int width, int lanes, double offset) {
     return product(sum, of_sum) + product(normed, of_normed);
   };
   forward();
-  Numbers by_residual(size), by_branch(size), partial(std::size_t{2} * at_a_time * width);
-  launch(&in_double::rms_norm_backward<double, double, packs>, {2}, threads, of_normed.get(), of_sum.get(),
-         sum.get(), weight, inverses.get(), by_residual.get(), by_branch.get(), partial.get(), rows, width,
+  Numbers by_residual(size), by_branch(size);
+  const Sums sums(3, width);
+  launch(&in_double::rms_norm_backward<double, double, packs>, {3}, 128, of_normed.get(), of_sum.get(),
+         sum.get(), weight, inverses.get(), by_residual.get(), by_branch.get(), sums.argument(), rows, width,
          lanes);
-  const auto by_scale = totals(partial, static_cast<int>(2 * at_a_time), width);
-  expect_gradients(forward, {{&residual, &by_residual}, {&branch, &by_branch}, {&scale, &by_scale}});
+  expect_gradients(forward, {{&residual, &by_residual}, {&branch, &by_branch}, {&scale, &sums.totals}});
 }
 
 TEST(KernelGradients, OfRootMeanSquareNorms) {
-  check_rms_norm<1>(5, 12, 32, 0);
-  check_rms_norm<2>(3, 132, 32, 1);
-  check_rms_norm<2>(3, 264, 64, 1);
+  check_rms_norm<1>(14, 12, 32, 0);
+  check_rms_norm<2>(5, 132, 32, 1);
+  check_rms_norm<2>(7, 264, 64, 1);
 }
 
 TEST(KernelGradients, OfRotaryPositions) {
@@ -281,17 +293,18 @@ void check_gelu() {
   constexpr int kRows = 5, kWidth = 8;
   // What the activation is of is a bias added to a product.
   const auto inputs = waves(kRows * kWidth, 1), factors = waves(kRows * kWidth, 2), bias = waves(kWidth, 3);
-  Numbers values(kRows * kWidth), results(kRows * kWidth), by_values(kRows * kWidth), partial(2 * kWidth);
+  Numbers values(kRows * kWidth), results(kRows * kWidth), by_values(kRows * kWidth);
+  const Sums sums(3, kWidth);
   const auto forward = [&] {
     for (int i = 0; i < kRows * kWidth; ++i) values[i] = inputs[i] + bias[i % kWidth];
     launch(&in_double::gelu_forward<double, by_tanh>, {1}, 256, values.get(), results.get(), kRows * kWidth);
     return product(results, factors);
   };
   forward();
-  launch(&in_double::gelu_backward<double, by_tanh>, {1, 2}, 256, factors.get(), values.get(),
-         by_values.get(), partial.get(), kRows, kWidth);
-  const auto by_bias = totals(partial, 2, kWidth);
-  expect_gradients(forward, {{&inputs, &by_values}, {&bias, &by_bias}});
+  launch(&in_double::gelu_backward<double, by_tanh>, {1, 3}, 256, factors.get(), values.get(),
+         by_values.get(), sums.argument(), kRows, kWidth);
+  sums.expect_no_counts();
+  expect_gradients(forward, {{&inputs, &by_values}, {&bias, &sums.totals}});
 }
 
 TEST(KernelGradients, OfGeluAndItsBias) {
@@ -305,15 +318,21 @@ void check_cross_entropy(double smoothing) {
   Buffer<long long> labels(kRows, -100);
   labels[0] = 4, labels[2] = 0;
   const Numbers factor(1, 1.0);
-  Numbers losses(kRows), by_logits(kRows * kStride);
+  Numbers losses(kRows), by_logits(kRows * kStride), sum(1);
+  Buffer<long long> count(1);
+  Buffer<unsigned> counter(1, 0);
+  const in_double::LossTotals totals{sum.get(), count.get(), counter.get()};
   std::copy_n(logits.get(), logits.size(), by_logits.get());
   launch(&in_double::cross_entropy<double, true>, {kRows}, 64, by_logits.get(), labels.get(), losses.get(),
-         nullptr, factor.get(), kWords, kStride, -100, smoothing);
+         nullptr, factor.get(), kWords, kStride, -100, smoothing, totals);
+  EXPECT_DOUBLE_EQ(sum[0], losses[0] + losses[1] + losses[2]);
+  EXPECT_EQ(count[0], 2);
+  EXPECT_EQ(counter[0], 0U);
   expect_gradients(
       [&] {
         launch(&in_double::cross_entropy<double, false>, {kRows}, 64, logits.get(), labels.get(),
-               losses.get(), nullptr, nullptr, kWords, kStride, -100, smoothing);
-        return losses[0] + losses[1] + losses[2];
+               losses.get(), nullptr, nullptr, kWords, kStride, -100, smoothing, totals);
+        return sum[0];
       },
       {{&logits, &by_logits}});
 }
@@ -321,6 +340,30 @@ void check_cross_entropy(double smoothing) {
 TEST(KernelGradients, OfCrossEntropies) {
   check_cross_entropy(0);
   check_cross_entropy(0.1);
+}
+
+TEST(KernelGradients, OfEmbeddings) {
+  constexpr int kTexts = 2, kTokens = 3, kPlaces = 5, kWidth = 8, kWords = 7, kTypes = 2,
+                kCount = kTexts * kTokens;
+  const auto words = waves(kWords * kWidth, 1), places = waves(kPlaces * kWidth, 2),
+             types = waves(kTypes * kWidth, 3), factors = waves(kCount * kWidth, 4);
+  Buffer<long long> ids(kCount, 6), type_ids(kCount, 1);
+  ids[1] = 0, ids[4] = 3, type_ids[2] = type_ids[5] = 0;
+  Numbers results(kCount * kWidth), by_words(kWords * kWidth, 0), by_places(kPlaces * kWidth, 9);
+  const Sums by_types(3, kTypes * kWidth, kTypes);
+  launch(&in_double::word_gradients<double>, {kCount}, 256, ids.get(), factors.get(), by_words.get(), kCount,
+         -1, kWidth);
+  launch(&in_double::place_gradients<double>, {kPlaces}, 128, factors.get(), by_places.get(), kTexts, kTokens,
+         kWidth);
+  launch(&in_double::type_gradients<double>, {kTypes, 3}, 256, type_ids.get(), factors.get(),
+         by_types.argument(), kCount, kWidth, kTypes);
+  expect_gradients(
+      [&] {
+        launch(&in_double::embed_tokens<double>, {kCount}, 128, ids.get(), type_ids.get(), words.get(),
+               types.get(), places.get(), results.get(), kWords, kTypes, kTokens, kWidth);
+        return product(results, factors);
+      },
+      {{&words, &by_words}, {&places, &by_places}, {&types, &by_types.totals}});
 }
 
 template <bool adds, bool relu>
@@ -389,9 +432,10 @@ TEST(KernelMemory, OfNormsEndsWithTheirTensors) {
   expect_finite(narrow);
   Buffer<float> by_residual(kRows * kWidth), partial(2 * 3 * kWidth), both(3 * kWidth);
   Buffer<bf16> by_branch(kRows * kWidth);
+  const emulated::BlockSums left{partial.get(), nullptr, nullptr, 1};
   launch(&emulated::add_norm_backward<bf16, 2, true>, {2}, 32, narrow.get(), wide.get(), sum.get(), sum.get(),
-         gamma.get(), means.get(), inverses.get(), by_residual.get(), by_branch.get(), partial.get(), kRows,
-         kWidth);
+         gamma.get(), means.get(), inverses.get(), by_residual.get(), by_branch.get(), left, kRows, kWidth,
+         32);
   launch(&emulated::column_totals, {(3 * kWidth + 31) / 32}, 1024, partial.get(), both.get(), 2, 3 * kWidth);
   expect_finite(both);
   const auto scale = narrow_waves(kWidth, 4);
@@ -399,10 +443,9 @@ TEST(KernelMemory, OfNormsEndsWithTheirTensors) {
   launch(&emulated::rms_norm<float, bf16, 2>, {(kRows + 3) / 4}, 128, residual.get(), branch.get(), sum.get(),
          narrow.get(), weight, inverses.get(), kRows, kWidth, 32, 1e-5F);
   expect_finite(narrow);
-  Buffer<float> of_rows(std::size_t{2} * 4 * kWidth);
   launch(&emulated::rms_norm_backward<float, bf16, 2>, {2}, 128, narrow.get(), sum.get(), sum.get(), weight,
-         inverses.get(), by_residual.get(), by_branch.get(), of_rows.get(), kRows, kWidth, 32);
-  expect_finite(of_rows);
+         inverses.get(), by_residual.get(), by_branch.get(), left, kRows, kWidth, 32);
+  expect_finite(by_branch);
 }
 
 TEST(KernelMemory, OfLayersEndsWithTheirTensors) {
@@ -421,12 +464,14 @@ TEST(KernelMemory, OfLayersEndsWithTheirTensors) {
   launch(&emulated::rope<bf16, float>, {1}, 256, given.get(), static_cast<const bf16*>(nullptr), turned.get(),
          static_cast<bf16*>(nullptr), angles.get(), angles.get(), shape, 1.0F);
   expect_finite(turned);
-  Buffer<float> partial(2 * kWidth);
-  launch(&emulated::column_sums<bf16>, {1, 2}, 256, given.get(), partial.get(), kRows, kWidth);
+  Buffer<float> partial(2 * kWidth), totals(kWidth);
+  Buffer<unsigned> counters(2, 0);
+  const emulated::BlockSums sums{partial.get(), totals.get(), counters.get(), 2};
+  launch(&emulated::column_sums<bf16>, {1, 2}, 256, given.get(), sums, kRows, kWidth);
   launch(&emulated::gelu_forward<bf16, true>, {1}, 256, given.get(), results.get(), kRows * kWidth);
-  launch(&emulated::gelu_backward<bf16, true>, {1, 2}, 256, given.get(), given.get(), results.get(),
-         partial.get(), kRows, kWidth);
-  expect_finite(partial);
+  launch(&emulated::gelu_backward<bf16, true>, {1, 2}, 256, given.get(), given.get(), results.get(), sums,
+         kRows, kWidth);
+  expect_finite(totals);
 }
 
 TEST(KernelMemory, OfCrossEntropiesEndsWithTheirRows) {
@@ -435,7 +480,7 @@ TEST(KernelMemory, OfCrossEntropiesEndsWithTheirRows) {
   Buffer<long long> labels(kRows, 20), predictions(kRows);
   Buffer<float> losses(kRows);
   launch(&emulated::cross_entropy<bf16, true>, {kRows}, 64, logits.get(), labels.get(), losses.get(),
-         predictions.get(), nullptr, kWords, kStride, -100, 0.0F);
+         predictions.get(), nullptr, kWords, kStride, -100, 0.0F, emulated::LossTotals{});
   expect_finite(losses);
   expect_finite(logits);
 }

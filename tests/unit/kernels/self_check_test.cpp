@@ -9,8 +9,10 @@
 
 #include "kernels/add_norm.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/embedding.hpp"
 #include "kernels/gated.hpp"
 #include "kernels/linear.hpp"
+#include "kernels/loss_factor.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/scaled_copies.hpp"
@@ -50,15 +52,25 @@ bool takes_gates() {
 
 bool takes_parts() { return takes_split(at::ones({2, 48}, at::kBFloat16), {16, 16, 16}); }
 
+bool takes_words() {
+  return takes_embedding({at::zeros({2, 3}, at::kLong)},
+                         {.words = at::ones({4, 8}), .places = at::ones({5, 8})});
+}
+
+bool takes_factors() {
+  return takes_loss_factor({.states = at::ones({4}, at::kBFloat16), .weight = at::ones({4})}, at::ones({}));
+}
+
 bool takes_copies() { return takes_scaled_copies({at::ones({4})}, {at::ones({4}, at::kBFloat16)}); }
 
 /// Whether the layer's bias has its gradient summed by our kernel.
 bool uses_linear(const testing::EmulatedKernels& device, Activation activation) {
   const at::Tensor input = at::ones({40, 8}), weight = at::ones({16, 8}).requires_grad_(),
                    bias = at::zeros({16}).requires_grad_();
-  const auto count = [&] {
-    return device.launches().contains("column_totals") ? device.launches().at("column_totals") : 0;
-  };
+  const std::string kernel = activation == Activation::none   ? "column_sums<bf16>"
+                             : activation == Activation::gelu ? "gelu_backward<bf16, false>"
+                                                              : "gelu_backward<bf16, true>";
+  const auto count = [&] { return device.launches().contains(kernel) ? device.launches().at(kernel) : 0; };
   // The check comes with the first.
   linear(input, {weight}, {bias}, at::kBFloat16, {.activation = activation});
   const int before = count();
@@ -79,6 +91,8 @@ TEST(SelfCheck, RightKernelsAreUsed) {
   EXPECT_TRUE(takes_turns());
   EXPECT_TRUE(takes_gates());
   EXPECT_TRUE(takes_parts());
+  EXPECT_TRUE(takes_words());
+  EXPECT_TRUE(takes_factors());
   EXPECT_TRUE(takes_copies());
   for (const auto activation : {Activation::none, Activation::gelu, Activation::gelu_tanh})
     EXPECT_TRUE(uses_linear(device, activation));
@@ -105,6 +119,11 @@ TEST(SelfCheck, OfABrokenKernelWarnsOnceAndLeavesTheOperationToLibTorch) {
         Broken{"gated<bf16, 0>", "gates of SiLU in bf16"},
         Broken{"gated_backward<bf16, 0>", "gates of SiLU in bf16"},
         Broken{"join_columns<bf16>", "columns of one product in bf16"},
+        Broken{"embed_tokens<float>", "embeddings"},
+        Broken{"word_gradients<float>", "embeddings"},
+        Broken{"type_gradients<float>", "embeddings"},
+        Broken{"place_gradients<float>", "embeddings"},
+        Broken{"multiply_gradients<bf16, float>", "gradients of losses with weights in float"},
         Broken{"scaled_copies<float, bf16>", "copies of gradients from float to bf16"},
         Broken{"gelu_forward<bf16, false>", "linear layers in bf16, with GELU"},
         Broken{"gelu_backward<bf16, false>", "linear layers in bf16, with GELU"},
@@ -122,6 +141,8 @@ TEST(SelfCheck, OfABrokenKernelWarnsOnceAndLeavesTheOperationToLibTorch) {
       if (name.starts_with("gates")) return takes_gates();
       if (name.starts_with("columns")) return takes_parts();
       if (name.starts_with("copies")) return takes_copies();
+      if (name.starts_with("embeddings")) return takes_words();
+      if (name.starts_with("gradients of losses")) return takes_factors();
       if (name.starts_with("cross")) return takes_loss();
       return uses_linear(device, Activation::gelu);
     };

@@ -134,6 +134,7 @@ inline void expect_kernels(const std::map<std::string, std::int64_t>& kernels, s
     all += count;
     list += name + ' ' + std::to_string(count) + '\n';
   }
+  ::testing::Test::RecordProperty("kernels", std::to_string(all));
   EXPECT_LE(all, most) << list;
   EXPECT_GE(all, most - 20) << "fewer than allowed: lower the budget\n" << list;
 }
