@@ -136,10 +136,30 @@ void FullySharded::pre_forward(std::size_t unit) {
       return had_backward == nullptr || *had_backward;
     });
     last_began_ = clock_;
+    forward_order_.begin();
   }
+  settle_prefetched(unit);
   for (auto& group : self.parameter_groups) group.start_unshard();
+  // Not in a recomputation, which belongs to backward.
+  const bool is_in_forward = !in_backward_ && (unit == kRoot || !units_[kRoot].running.empty());
+  if (is_in_forward && options.backward_prefetch) prefetch_forward(unit);
   for (auto& group : self.parameter_groups) group.unshard();
   self.running.push_back({clock_++, at::sequence_number::peek()});
+}
+
+void FullySharded::prefetch_forward(std::size_t unit) {
+  const auto next = forward_order_.next_after(unit);
+  if (!next) return;
+  auto& groups_of_next = units_[*next].parameter_groups;
+  if (std::ranges::all_of(groups_of_next, [](const auto& group) { return group.is_gathered(); })) return;
+  prefetched_ = next;
+  for (auto& group : groups_of_next) group.start_unshard();
+}
+
+void FullySharded::settle_prefetched(std::optional<std::size_t> unit) {
+  const auto prefetched = std::exchange(prefetched_, std::nullopt);
+  if (!prefetched || prefetched == unit) return;
+  for (auto& group : units_[*prefetched].parameter_groups) group.reshard(false);
 }
 
 /// Whether this unit's forward made the tensor. A unit may also return another one's output (a layer that is
@@ -173,6 +193,7 @@ void FullySharded::post_forward(std::size_t unit, const Tensors& outputs) {
     });
   }
   if (has_backward) calls_.push_back(call);
+  if (unit == kRoot && self.running.empty()) settle_prefetched();
   // In a recomputation, the unit's backward is still running.
   if (!self.running.empty() || self.is_in_backward) return;
   for (auto& group : self.parameter_groups) group.reshard(has_backward && keeps_unsharded(unit));
@@ -182,6 +203,7 @@ void FullySharded::forward_failed(std::size_t unit) noexcept {
   if (full_parameters_depth_ > 0) return;
   auto& self = units_[unit];
   self.running.pop_back();
+  settle_prefetched();
   if (!self.running.empty()) return;
   for (auto& group : self.parameter_groups) group.reshard(false);
 }
@@ -271,6 +293,7 @@ void FullySharded::finish_backward() {
   for (const auto& call : calls_)
     if (call.begin >= last_began_) order_ = c10::hash_combine(order_, call.unit);
   order_ = c10::hash_combine(order_, units_.size());
+  order_ = c10::hash_combine(order_, forward_order_.hash());
   for (const auto& entry : parameters)
     order_ = c10::hash_combine(order_, static_cast<std::size_t>(entry.tensor.requires_grad()));
   // A parameter without a gradient on any rank gets none, because an optimizer would change it even with
@@ -286,6 +309,7 @@ void FullySharded::finish_backward() {
   const std::size_t marks = used.size();
   append_order_hash(std::exchange(order_, 0), used);
   if (agreement_.is_started()) read_agreement();
+  forward_order_.compare();
   agreement_.start(at::tensor(at::ArrayRef<std::uint8_t>(used), at::kByte), ReduceOp::max);
   // The result for parameters is known if this rank used all of them: a GPU's order is checked one backward
   // later, because the host would wait for this one.
@@ -316,9 +340,10 @@ void FullySharded::append_order_hash(std::size_t order, std::vector<std::uint8_t
     for (std::size_t i = 0; i < sizeof number; ++i) bytes.push_back(number >> (8 * i) & 0xFF);
 }
 
-void FullySharded::check_order_hash(std::span<const std::uint8_t> greatest) const {
+void FullySharded::check_order_hash(std::span<const std::uint8_t> greatest) {
   for (std::size_t i = 0; i < sizeof(std::size_t); ++i) {
     if (greatest[i] + greatest[i + sizeof(std::size_t)] == 0xFF) continue;
+    forward_order_.forget();
     throw CommunicationError(
         "fully_shard: not all ranks called the same units in the same order in this forward, so that they "
         "gathered each other's weights, or not all train the same parameters: the losses and gradients of "

@@ -14,6 +14,7 @@
 #include "lockstep/core/error.hpp"
 #include "lockstep/parallel/fully_shard.hpp"
 #include "parallel/fsdp/buffer_pool.hpp"
+#include "parallel/fsdp/forward_order.hpp"
 #include "parallel/fsdp/parameter_group.hpp"
 
 namespace lockstep::parallel {
@@ -69,6 +70,11 @@ struct ParameterLocation {
 /// forward, whose backward is still to come, is only resharded; with the last one its gradients are complete
 /// and are reduce-scattered. What is left ends in a callback of the engine (finish_backward).
 ///
+/// A unit's gathering starts before that of its forward: when the forward before it begins, whose kernels it
+/// then overlaps (prefetch_forward). Which unit that will be is foretold from an earlier forward of the
+/// module whose order all ranks had (ForwardOrder). One that was foretold wrongly is freed when another one
+/// begins, so that at most one unit is gathered ahead.
+///
 /// Ranks gather in the order in which their hooks run, without agreeing first: a round trip before each unit
 /// would delay its gather. If two ranks call units in different orders, they gather each other's weights. So
 /// each rank hashes its order, and one all-reduce at the end of the backward compares the hashes
@@ -122,10 +128,13 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   void pre_backward(const ForwardCall& call);
   void post_backward(std::size_t unit, const ForwardCall& next);
   void prefetch(const ForwardCall& call);
+  void prefetch_forward(std::size_t unit);
+  /// Frees what was gathered ahead, if it is not the unit that begins; without one, in any case.
+  void settle_prefetched(std::optional<std::size_t> unit = {});
   void finish_backward();
   std::vector<std::uint8_t> read_agreement();
   static void append_order_hash(std::size_t order, std::vector<std::uint8_t>& bytes);
-  void check_order_hash(std::span<const std::uint8_t> greatest) const;
+  void check_order_hash(std::span<const std::uint8_t> greatest);
   void reduce(std::size_t unit);
   void wait_for_reduce_scatter();
   void reset_after_failed_step();
@@ -146,6 +155,9 @@ class FullySharded : public std::enable_shared_from_this<FullySharded> {
   /// The forwards since the module's last forward began, and earlier ones whose backward may still run,
   /// ordered by their end. Their backwards run in reverse order.
   std::vector<ForwardCall> calls_;
+  ForwardOrder forward_order_;
+  /// The unit that was gathered ahead of its forward.
+  std::optional<std::size_t> prefetched_;
   /// When the module's last forward began.
   std::int64_t last_began_ = 0;
   /// The hash of the orders of the forwards whose gradients no rank has reduced yet.

@@ -43,6 +43,8 @@ class ParameterGroup {
   void check_sharded_storage() const;
   /// Starts to gather the unsharded values, unless they are present. *Collective*.
   void start_unshard();
+  /// Whether the values of all ranks are there, or on their way.
+  bool is_gathered() const { return buffer_.defined(); }
   /// Unshards the parameters, in the dtype of computation, with the gradients that they had when they were
   /// last unsharded. *Collective*.
   void unshard();

@@ -53,6 +53,17 @@ TEST_P(EveryWorld, TrainsWithDistributedDataParallelsBits) {
   }
 }
 
+TEST_P(EveryWorld, BlocksInAnotherOrderThanBefore) {
+  const auto loss = [](auto& model, int rank, int step) {
+    return model(batch_of(rank, step), step).square().mean();
+  };
+  for (const bool reshard : {true, false}) {
+    expect_ddps_bits(
+        GetParam(), [] { return WanderingNet(); }, loss, {.reshard_after_forward = reshard}, 1,
+        /*unused=*/true);
+  }
+}
+
 TEST_P(EveryWorld, AccumulatesWithoutSending) {
   expect_ddps_bits(
       GetParam(), [] { return Net(); }, net_loss, {}, 2);

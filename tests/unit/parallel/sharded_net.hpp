@@ -9,6 +9,7 @@
 #include <torch/utils.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,10 +39,13 @@ class BlockImpl : public torch::nn::Module, public Unit {
   /// Returns its input: LayerDrop.
   bool is_dropped = false;
   at::ScalarType computes_in = at::kInt;
+  /// Called when its own computation begins.
+  std::function<void()> begins = [] {};
 
  private:
   at::Tensor body(const at::Tensor& states) {
     computes_in = in->weight.scalar_type();
+    begins();
     if (is_dropped) return states;
     const at::Tensor hidden = torch::tanh(in(norm(states)));
     if (fails) throw Error("the block fails");
@@ -72,6 +76,17 @@ class NetImpl : public torch::nn::Module {
   std::vector<std::size_t> order{0, 1, 1, 2};
 };
 TORCH_MODULE(Net);
+
+/// Its blocks come in an order that changes, so that what is gathered ahead is often the wrong one.
+struct WanderingNetImpl : NetImpl {
+  at::Tensor forward(const at::Tensor& input, int step) {
+    static const std::vector<std::vector<std::size_t>> orders{
+        {0, 1, 2}, {0, 1, 2}, {0, 2, 1}, {2, 0}, {0, 1, 0, 2}};
+    order = orders.at(static_cast<std::size_t>(step) % orders.size());
+    return NetImpl::forward(input);
+  }
+};
+TORCH_MODULE(WanderingNet);
 
 /// New modules draw from the process's generator, which the ranks' threads share.
 inline std::mutex generator_mutex;
