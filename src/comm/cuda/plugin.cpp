@@ -10,9 +10,14 @@
 
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "comm/cuda/nccl_config.hpp"
 #include "comm/cuda/plugin.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -63,11 +68,32 @@ c10d::ProcessGroupNCCL& nccl(const c10::intrusive_ptr<c10d::Backend>& backend) {
 
 constexpr const char* kDescription = "lockstep";
 
+void apply(const NcclConfig& given, ncclConfig_t& config) {
+  const std::map<std::string, int*> places{{"minCTAs", &config.minCTAs},
+                                           {"maxCTAs", &config.maxCTAs},
+                                           {"cgaClusterSize", &config.cgaClusterSize},
+                                           {"CTAPolicy", &config.CTAPolicy},
+                                           {"nvlsCTAs", &config.nvlsCTAs},
+                                           {"nChannelsPerNetPeer", &config.nChannelsPerNetPeer},
+                                           {"nvlinkCentricSched", &config.nvlinkCentricSched},
+                                           {"collnetEnable", &config.collnetEnable},
+                                           {"splitShare", &config.splitShare},
+                                           {"trafficClass", &config.trafficClass}};
+  for (const auto& [name, number] : given.numbers) *places.at(name) = number;
+  if (given.net_name.empty()) return;
+  // NCCL reads it when a communicator is made, also one that c10d makes later.
+  static std::set<std::string> names;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  config.netName = names.insert(given.net_name).first->c_str();
+}
+
 /// Other options keep the defaults of NCCL and c10d, whose variables (NCCL_*, TORCH_NCCL_*) act as in
 /// PyTorch.
 c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const NcclRequest& request) {
   auto options = c10d::ProcessGroupNCCL::Options::create(request.high_priority_streams);
   options->timeout = request.timeout;
+  apply(NcclConfig::from_environment(), options->config);
   options->group_name = request.name;
   options->group_desc = kDescription;
   options->global_ranks_in_group.assign(request.ranks.begin(), request.ranks.end());
