@@ -35,8 +35,8 @@ std::vector<double> moving_lines(const std::vector<double>& values, std::size_t 
 
 }  // namespace
 
-std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, std::size_t columns) {
-  if (points.size() <= 4 * columns || columns == 0) return points;
+std::vector<PlotPoint> thinned(std::span<const PlotPoint> points, std::size_t columns) {
+  if (points.size() <= 4 * columns || columns == 0) return {points.begin(), points.end()};
   const double begin = points.front().x;
   const double width = points.back().x - begin;
   const auto column_of = [&](const PlotPoint& point) {
@@ -46,8 +46,9 @@ std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, std::size_t
   };
   std::vector<PlotPoint> kept;
   for (std::size_t first = 0; first < points.size();) {
+    const std::size_t column = column_of(points[first]);
     std::size_t last = first, low = first, high = first;
-    for (std::size_t i = first; i < points.size() && column_of(points[i]) == column_of(points[first]); ++i) {
+    for (std::size_t i = first; i < points.size() && column_of(points[i]) == column; ++i) {
       last = i;
       if (points[i].y < points[low].y) low = i;
       if (points[i].y > points[high].y) high = i;
@@ -61,7 +62,7 @@ std::vector<PlotPoint> thinned(const std::vector<PlotPoint>& points, std::size_t
   return kept;
 }
 
-std::vector<PlotPoint> grouped(const std::vector<PlotPoint>& points, std::size_t size) {
+std::vector<PlotPoint> grouped(std::span<const PlotPoint> points, std::size_t size) {
   std::vector<PlotPoint> means;
   means.reserve(points.size() / size + 1);
   for (std::size_t first = 0; first < points.size(); first += size) {
@@ -74,6 +75,16 @@ std::vector<PlotPoint> grouped(const std::vector<PlotPoint>& points, std::size_t
   return means;
 }
 
+double spread_in_groups(std::span<const PlotPoint> points, const std::vector<PlotPoint>& means,
+                        std::size_t size) {
+  double sum = 0;
+  for (std::size_t group = 0; group < means.size(); ++group) {
+    for (const auto& point : points.subspan(group * size, std::min(size, points.size() - group * size)))
+      sum += std::abs(point.y - means[group].y);
+  }
+  return points.empty() ? 0 : sum / static_cast<double>(points.size());
+}
+
 std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, std::size_t half) {
   std::vector<double> values;
   values.reserve(points.size());
@@ -84,7 +95,7 @@ std::vector<PlotPoint> smoothed(const std::vector<PlotPoint>& points, std::size_
   return result;
 }
 
-std::size_t smoothing_of(const std::vector<PlotPoint>& points) {
+std::size_t smoothing_of(const std::vector<PlotPoint>& points, double spread) {
   if (points.size() < kFewPoints) return 0;
   const std::size_t half = std::max<std::size_t>(2, points.size() / 40);
   const auto means = smoothed(points, half);
@@ -93,7 +104,7 @@ std::size_t smoothing_of(const std::vector<PlotPoint>& points) {
   const auto [low, high] = std::ranges::minmax(means, {}, &PlotPoint::y);
   const double range = high.y - low.y;
   // A noise of less than half a percent of the height is not seen.
-  return noise / static_cast<double>(points.size()) > 0.005 * range ? half : 0;
+  return spread + noise / static_cast<double>(points.size()) > 0.005 * range ? half : 0;
 }
 
 }  // namespace lockstep::launch

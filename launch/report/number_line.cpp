@@ -1,5 +1,7 @@
 #include "report/number_line.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -7,9 +9,6 @@
 
 namespace lockstep::launch {
 namespace {
-
-/// Names are compared with each other: for more, the general way is as fast.
-constexpr std::size_t kMostNumbers = 32;
 
 class NumberLine {
  public:
@@ -19,6 +18,13 @@ class NumberLine {
     skip_blanks();
     if (rest_.empty() || rest_.front() != wanted) return false;
     rest_.remove_prefix(1);
+    return true;
+  }
+
+  /// Text that is there without blanks before it.
+  bool take_text(std::string_view wanted) {
+    if (!rest_.starts_with(wanted)) return false;
+    rest_.remove_prefix(wanted.size());
     return true;
   }
 
@@ -68,17 +74,24 @@ class NumberLine {
 
 }  // namespace
 
-bool read_number_line(std::string_view line, std::vector<std::pair<std::string_view, double>>& values) {
-  values.clear();
+bool NumberLineReader::read(std::string_view line) {
+  values_.clear();
   NumberLine rest(line);
   if (!rest.take('{')) return false;
   do {
-    std::pair<std::string_view, double> value;
-    if (!rest.take_name(value.first) || !rest.take(':') || !rest.take_number(value.second)) return false;
-    const bool is_known =
-        std::ranges::any_of(values, [&](const auto& other) { return other.first == value.first; });
-    if (is_known || values.size() == kMostNumbers) return false;
-    values.push_back(value);
+    const std::size_t place = values_.size();
+    if (place == kMostNumbers) return false;
+    if (place >= known_ || !rest.take_text(names_[place])) {
+      known_ = place;
+      std::string_view name;
+      if (!rest.take_name(name) || !rest.take(':')) return false;
+      if (std::ranges::find(values_, name, &Value::first) != values_.end()) return false;
+      names_[known_++] = fmt::format("\"{}\":", name);
+    }
+    double number = 0;
+    if (!rest.take_number(number)) return false;
+    const std::string_view name = names_[place];
+    values_.emplace_back(name.substr(1, name.size() - 3), number);
   } while (rest.take(','));
   return rest.take('}') && rest.is_at_end();
 }

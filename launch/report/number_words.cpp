@@ -13,7 +13,7 @@ namespace {
 std::string with_separators(std::string digits) {
   const std::size_t first = digits.starts_with('-') ? 1 : 0;
   const std::size_t point = std::min(digits.find('.'), digits.size());
-  for (std::size_t position = point; position > first + 3;) digits.insert(position -= 3, ",");
+  for (std::size_t position = point; position > first + 3;) digits.insert(position -= 3, 1, ',');
   return digits;
 }
 

@@ -27,8 +27,8 @@ constexpr std::size_t kLongestLabel = 80;
 /// Of more runs, only the first plot has the names.
 constexpr std::size_t kMostNamedRuns = 4;
 
-/// Curves of a name for each run, or any other points of a run.
-using Points = std::function<std::vector<LoggedPoint>(const RunRecord&)>;
+/// The values of a name for each run by its number, or any other points of a run.
+using Points = std::function<const std::vector<LoggedPoint>&(std::size_t)>;
 
 class FigureMaker {
  public:
@@ -61,14 +61,9 @@ class FigureMaker {
                  const std::vector<LoggedPoint>& points, int style = -1, bool is_noisy = true) const {
     if (points.empty()) return;
     const RunAxis axis(runs_[run], options_.axis, unit_);
-    PlotCurve curve{label,
-                    style < 0 ? static_cast<int>(run) : style,
-                    points.size() <= (is_noisy ? kFewNoisyValues : kFewValues),
-                    is_noisy,
-                    {}};
-    for (const auto& point : points) curve.points.push_back({axis.x_of(point.step), point.value});
-    std::erase_if(curve.points, [](const PlotPoint& point) { return !std::isfinite(point.x); });
-    std::ranges::stable_sort(curve.points, {}, &PlotPoint::x);
+    PlotCurve curve{label, style < 0 ? static_cast<int>(run) : style,
+                    points.size() <= (is_noisy ? kFewNoisyValues : kFewValues), is_noisy,
+                    axis.points_of(points)};
     if (!curve.points.empty()) plot.curves.push_back(std::move(curve));
   }
 
@@ -148,8 +143,9 @@ class FigureMaker {
     // Many names are not repeated.
     const bool is_repeated = !is_large && !figures_.losses.empty() && runs_.size() > kMostNamedRuns;
     const bool names_curves = !is_repeated && (plot.curves.size() > 1 || !is_single());
-    const DrawnPlot wide = is_large ? draw(plot, 1070, 340) : draw(plot, 510, 250);
-    const DrawnPlot narrow = draw(plot, 360, is_large ? 240 : 210);
+    const auto drawn =
+        is_large ? draw(plot, {{1070, 340}, {360, 240}}) : draw(plot, {{510, 250}, {360, 210}});
+    const DrawnPlot &wide = drawn[0], &narrow = drawn[1];
     const std::string unit = plot.y_unit.empty() ? "" : " in " + plot.y_unit;
     std::string svgs = wide.svg + narrow.svg;
     const auto name = [&svgs](const char* kind, std::size_t from) {
@@ -200,7 +196,7 @@ class FigureMaker {
     const auto& [title, unit, is_noisy, is_schedule, note] = look;
     Plot plot{.title = title, .x_title = {}, .y_unit = unit, .curves = {}, .marks = {}};
     for (std::size_t i = 0; i < runs_.size(); ++i)
-      add_curve(plot, i, label_of(i, is_single() ? title : ""), points(runs_[i]), -1, is_noisy);
+      add_curve(plot, i, label_of(i, is_single() ? title : ""), points(i), -1, is_noisy);
     add_marks(plot, false);
     if (is_schedule && !highest_values_differ(plot)) plot.scale = Plot::Scale::linear;
     if (!can_be_drawn(plot)) return;
@@ -212,7 +208,7 @@ class FigureMaker {
     const bool is_exact = kind == ValueKind::evaluation || kind == ValueKind::evaluation_loss;
     const bool is_schedule = kind == ValueKind::learning_rate || name.starts_with("lr/group_");
     add_plot(html, {title_of_value(name), unit_of_value(name), !is_exact && !is_schedule, is_schedule},
-             [&](const RunRecord& run) { return run.points_of(name); });
+             [&](std::size_t run) -> const std::vector<LoggedPoint>& { return runs_[run].points_of(name); });
   }
 
   void add_rates_and_norms() {
@@ -244,11 +240,12 @@ class FigureMaker {
 
   void add_speed() {
     const std::size_t before = figures_.usual.size();
-    const bool in_steps = std::ranges::any_of(
-        runs_, [](const RunRecord& run) { return speed_of(run, false).unit != "samples/s"; });
-    const TrainingSpeed first = speed_of(runs_.front(), in_steps);
-    add_plot(figures_.usual, {"Training speed", first.unit, true, false, is_single() ? first.note : ""},
-             [=](const RunRecord& run) { return speed_of(run, in_steps).points; });
+    const bool in_steps = !std::ranges::all_of(runs_, has_sample_speed);
+    std::vector<TrainingSpeed> speeds;
+    for (const auto& run : runs_) speeds.push_back(speed_of(run, in_steps));
+    add_plot(figures_.usual,
+             {"Training speed", speeds.front().unit, true, false, is_single() ? speeds.front().note : ""},
+             [&](std::size_t run) -> const std::vector<LoggedPoint>& { return speeds[run].points; });
     for (const auto& name : names_of(ValueKind::speed)) {
       if (name != "throughput/samples_per_second") add_value(figures_.usual, name);
     }

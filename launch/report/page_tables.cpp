@@ -125,8 +125,9 @@ std::string run_key(std::size_t run) { return legend_key(static_cast<int>(run), 
 std::string speed_words(const RunRecord& run) {
   const double mean = mean_speed_of(run);
   if (std::isfinite(mean) && mean > 0) return number_words(mean);
+  if (!has_sample_speed(run)) return "";
   const auto speed = speed_of(run, false);
-  if (speed.points.empty() || speed.unit != "samples/s") return "";
+  if (speed.points.empty()) return "";
   double sum = 0;
   for (const auto& point : speed.points) sum += point.value;
   return number_words(sum / static_cast<double>(speed.points.size()));

@@ -81,12 +81,17 @@ void take_time(const RankFile& file, RunRecord& run) {
 void take_recoveries(const RankFile& file, RunRecord& run) {
   const auto times = file.document.find("recoveries");
   if (times == file.document.end() || !times->is_array()) return;
-  for (const auto& time : *times) {
-    if (const auto number = number_in(time); number && std::isfinite(*number)) {
-      run.events.push_back(
-          {RunEvent::Kind::recovery, kUnknown, *number,
-           fmt::format("rank {} was lost, and replaced; the other ranks went on", file.rank)});
-    }
+  for (const auto& entry : *times) {
+    const auto time = entry.is_object() ? number_at(entry, "time") : number_in(entry);
+    if (!time || !std::isfinite(*time)) continue;
+    const double step = number_at(entry, "step").value_or(kUnknown);
+    const std::string repeated =
+        std::isfinite(step)
+            ? fmt::format(", and repeated what they had begun after step {}", count_words(step))
+            : "";
+    run.events.push_back(
+        {RunEvent::Kind::recovery, step, *time,
+         fmt::format("rank {} was lost, and replaced; the other ranks went on{}", file.rank, repeated)});
   }
 }
 

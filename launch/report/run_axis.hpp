@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/curves.hpp"
 #include "report/run_record.hpp"
 
 namespace lockstep::launch {
@@ -21,10 +22,18 @@ class RunAxis {
   /// Between steps of known epoch or time, it is interpolated. kUnknown if the run has none. *Local*.
   double x_of(double step) const;
 
+  /// The values at their x, in ascending x, without those of which it is unknown. *Local*.
+  std::vector<PlotPoint> points_of(const std::vector<LoggedPoint>& logged) const;
+
  private:
+  using Known = std::vector<std::pair<double, double>>;
+
+  /// `after` is the first known step that is not before this one.
+  double x_at(double step, Known::const_iterator after) const;
+
   ReportAxis kind_;
   /// Steps and their x values, in ascending order.
-  std::vector<std::pair<double, double>> known_;
+  Known known_;
 };
 
 /// The title of the axis for these runs, and the unit of times in seconds: {"minutes", 60}. *Local*.

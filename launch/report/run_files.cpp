@@ -112,6 +112,54 @@ void put_newest_first(std::vector<fs::path>& paths, const std::map<fs::path, std
   });
 }
 
+/// A Trainer's ranks write into its output folder.
+fs::path output_folder_of_rank(const fs::path& rank) { return rank.parent_path().parent_path(); }
+
+/// Keeps one training where several have their output folders in this one, or one in that of another: this
+/// folder's own, otherwise the one whose ranks wrote last. What lies in none of them stays.
+class TrainingChoice {
+ public:
+  explicit TrainingChoice(const std::vector<fs::path>& ranks) {
+    for (const auto& rank : ranks) {
+      std::error_code unknown;
+      auto& written =
+          folders_.try_emplace(output_folder_of_rank(rank), fs::file_time_type::min()).first->second;
+      written = std::max(written, fs::last_write_time(rank, unknown));
+    }
+  }
+
+  void leave_one(RunFiles& files, const fs::path& folder) {
+    if (folders_.size() < 2) return;
+    const auto own = folders_.find((folder / "ranks").parent_path());
+    chosen_ = own != folders_.end()
+                  ? own->first
+                  : std::ranges::max_element(folders_, {}, &Folders::value_type::second)->first;
+    for (auto* list :
+         {&files.states, &files.arguments, &files.results, &files.ranks, &files.checkpoint_folders,
+          &files.trace_folders, &files.profiles, &files.errors, &files.attempts})
+      std::erase_if(*list, [&](const fs::path& path) { return is_of_another(path); });
+    std::erase_if(files.trackers, [&](const auto& entry) { return is_of_another(entry.first); });
+    for (const auto& [other, ignored] : folders_) {
+      if (other != chosen_) files.problems.push_back(not_shown("The files", other.string()));
+    }
+  }
+
+ private:
+  using Folders = std::map<fs::path, fs::file_time_type>;
+
+  /// By the innermost output folder around it.
+  bool is_of_another(const fs::path& path) const {
+    for (fs::path around = path; around != around.parent_path(); around = around.parent_path()) {
+      if (folders_.contains(around)) return around != chosen_;
+    }
+    return false;
+  }
+
+  /// When a rank wrote last.
+  Folders folders_;
+  fs::path chosen_;
+};
+
 }  // namespace
 
 RunFiles find_run_files(const fs::path& folder) {
@@ -122,6 +170,7 @@ RunFiles find_run_files(const fs::path& folder) {
     files.problems.push_back(fmt::format("'{}' has more than {} files: the rest was not looked at.",
                                          folder.string(), count_words(static_cast<double>(kMostEntries))));
   }
+  TrainingChoice(files.ranks).leave_one(files, folder);
   const auto sequences = sequences_in(files.checkpoint_folders);
   put_newest_first(files.states, sequences);
   put_newest_first(files.arguments, sequences);
@@ -132,6 +181,11 @@ std::string known_run_files() {
   return "trainer_state.json (also in checkpoint-<step>), metrics.jsonl, metrics.csv, events.out.tfevents.*, "
          "*_results.json, trace-rank-<rank>.json, rank_<rank>.<step>.pt.trace.json and "
          "attempt_<n>/<rank>/error.json; ranks/rank-<rank>.json adds to them";
+}
+
+std::string not_shown(const char* what, const std::string& folder) {
+  return fmt::format("{} in '{}' are of another training, and are not shown: name that folder to compare it.",
+                     what, folder);
 }
 
 std::string path_within(const fs::path& folder, const fs::path& path) {

@@ -42,12 +42,16 @@ struct RunFiles {
   }
 };
 
-/// Finds them, at most five folders deep; links to folders are not followed. *Local*. Throws DataError if the
-/// folder cannot be read.
+/// Finds them, at most five folders deep; links to folders are not followed. Where several Trainers have
+/// their output folders in it, only the files of one are found: of the folder's own training, otherwise of
+/// the one whose ranks wrote last. *Local*. Throws DataError if the folder cannot be read.
 RunFiles find_run_files(const std::filesystem::path& folder);
 
 /// The names that it looks for, for messages.
 std::string known_run_files();
+
+/// The sentence on files of another training: "The files in 'a' are ...".
+std::string not_shown(const char* what, const std::string& folder);
 
 /// The path as the user sees it in a report of that folder: "runs/metrics.jsonl". *Local*.
 std::string path_within(const std::filesystem::path& folder, const std::filesystem::path& path);

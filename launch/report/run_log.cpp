@@ -72,6 +72,12 @@ void RunLog::go_back_to(double step) {
   }
 }
 
+std::map<std::string, std::vector<LoggedPoint>> RunLog::take_series() {
+  known_.clear();
+  points_ = 0;
+  return std::exchange(series_, {});
+}
+
 std::vector<std::string> RunLog::problems() const {
   auto all = problems_;
   if (left_out_ > 0) {

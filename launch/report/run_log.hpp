@@ -50,6 +50,8 @@ class RunLog {
   const std::string& source() const { return source_; }
   /// By the names of trainer_state.json, in the order of their steps.
   const std::map<std::string, std::vector<LoggedPoint>>& series() const { return series_; }
+  /// Hands them over: the log has none afterwards.
+  std::map<std::string, std::vector<LoggedPoint>> take_series();
   const std::vector<LoggedStart>& starts() const { return starts_; }
   const std::map<std::string, std::string>& parameters() const { return parameters_; }
   /// Also says what was left out because it was too much.

@@ -27,19 +27,30 @@ double samples_per_step(const RunRecord& run) {
   return run.world_size > 0 && each > 0 ? each * run.world_size : kUnknown;
 }
 
-/// Whether the training was restarted after the step: the time until the next log is not that of steps.
-bool restarts_after(const RunRecord& run, double step, double next) {
-  return std::ranges::any_of(run.events, [&](const RunEvent& event) {
-    return event.kind == RunEvent::Kind::restart && event.step >= step && event.step < next;
-  });
+/// The steps after which the training was restarted, in ascending order.
+std::vector<double> restart_steps(const RunRecord& run) {
+  std::vector<double> steps;
+  for (const auto& event : run.events) {
+    if (event.kind == RunEvent::Kind::restart && std::isfinite(event.step)) steps.push_back(event.step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+const std::vector<LoggedPoint>& logged_speed(const RunRecord& run) {
+  return run.points_of("throughput/samples_per_second");
 }
 
 }  // namespace
 
+bool has_sample_speed(const RunRecord& run) {
+  return !logged_speed(run).empty() || std::isfinite(samples_per_step(run));
+}
+
 TrainingSpeed speed_of(const RunRecord& run, bool in_steps) {
-  const auto& logged = run.points_of("throughput/samples_per_second");
-  if (!in_steps && !logged.empty())
-    return {logged, "samples/s", "As ThroughputCallback logged it: evaluations and checkpoints count."};
+  if (!in_steps && !logged_speed(run).empty())
+    return {logged_speed(run), "samples/s",
+            "As ThroughputCallback logged it: evaluations and checkpoints count."};
   const double samples = samples_per_step(run);
   const bool knows_samples = !in_steps && std::isfinite(samples);
   TrainingSpeed speed{{}, knows_samples ? "samples/s" : "steps/s", ""};
@@ -49,6 +60,13 @@ TrainingSpeed speed_of(const RunRecord& run, bool in_steps) {
                         counted(samples, "sample"))
           : "From the times of the logs; logged evaluations do not count.";
   const auto& loss = run.points_of("loss");
+  const auto restarts = restart_steps(run);
+  // The time from a log before a restart to one after it is not that of steps.
+  const auto has_restart = [&](double from, double to) {
+    const auto next = std::ranges::lower_bound(restarts, from);
+    return next != restarts.end() && *next < to;
+  };
+  speed.points.reserve(std::min(loss.size(), run.clock.size()));
   auto moment = run.clock.begin();
   const RunRecord::StepTime* before = nullptr;
   for (const auto& point : loss) {
@@ -56,7 +74,7 @@ TrainingSpeed speed_of(const RunRecord& run, bool in_steps) {
     if (moment == run.clock.end()) break;
     if (moment->step != point.step) continue;
     const double seconds = before == nullptr ? 0 : moment->first - before->last;
-    if (seconds > 0 && !restarts_after(run, before->step, moment->step)) {
+    if (seconds > 0 && !has_restart(before->step, moment->step)) {
       const double steps = moment->step - before->step;
       speed.points.push_back({moment->step, steps * (knows_samples ? samples : 1) / seconds, moment->first});
     }

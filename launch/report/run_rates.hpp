@@ -20,6 +20,9 @@ struct TrainingSpeed {
 /// and where no file says how many samples a step has. Empty if no file has times. *Local*.
 TrainingSpeed speed_of(const RunRecord& run, bool in_steps);
 
+/// Whether speed_of() knows samples: without `in_steps` it is in samples/s then. *Local*.
+bool has_sample_speed(const RunRecord& run);
+
 /// The mean over the training that its end logged (train_samples_per_second); kUnknown if there is none.
 /// *Local*.
 double mean_speed_of(const RunRecord& run);

@@ -45,10 +45,7 @@ fs::path newest_tracker_folder(const RunFiles& files, RunRecord& run) {
       files.trackers, {}, [](const auto& entry) { return last_change_of(entry.second); });
   for (const auto& [folder, ignored] : files.trackers) {
     if (folder == newest->first) continue;
-    run.problems.push_back(fmt::format(
-        "The trackers' files in '{}' are of another training, and are not shown: name that folder "
-        "to compare it.",
-        folder.string()));
+    run.problems.push_back(not_shown("The trackers' files", folder.string()));
   }
   return newest->first;
 }
@@ -84,34 +81,36 @@ std::vector<RunLog> read_trackers(const RunFiles& files, RunRecord& run) {
 }
 
 /// Each name from the source that has the most values of it; of equal ones from the first.
-void take_series(const std::vector<RunLog>& logs, RunRecord& run) {
-  for (const auto& log : logs) {
-    for (const auto& [name, points] : log.series()) {
+void take_series(std::vector<RunLog>& logs, RunRecord& run) {
+  for (auto& log : logs) {
+    for (auto& [name, points] : log.take_series()) {
       if (points.empty()) continue;
       const auto found = run.series.find(name);
       if (found != run.series.end() && found->second.points.size() >= points.size()) continue;
-      run.series[name] = {points, log.source()};
+      run.series[name] = {std::move(points), log.source()};
     }
   }
 }
 
-/// Adds a series' moments. Both are in ascending steps.
+/// Adds a series' moments. Both are in ascending steps, which are mostly the same ones.
 void merge_into(std::vector<RunRecord::StepTime>& clock, const std::vector<LoggedPoint>& points) {
-  std::vector<RunRecord::StepTime> merged;
-  merged.reserve(std::max(clock.size(), points.size()));
+  std::vector<RunRecord::StepTime> missing;
+  if (clock.empty()) missing.reserve(points.size());
   auto known = clock.begin();
   for (const auto& point : points) {
     if (!std::isfinite(point.time)) continue;
-    while (known != clock.end() && known->step < point.step) merged.push_back(*known++);
-    RunRecord::StepTime moment{point.step, point.time, point.time};
-    if (known != clock.end() && known->step == point.step) {
-      moment = {point.step, std::min(known->first, point.time), std::max(known->last, point.time)};
-      ++known;
+    while (known != clock.end() && known->step < point.step) ++known;
+    if (known == clock.end() || known->step != point.step) {
+      missing.push_back({point.step, point.time, point.time});
+      continue;
     }
-    merged.push_back(moment);
+    known->first = std::min(known->first, point.time);
+    known->last = std::max(known->last, point.time);
   }
-  merged.insert(merged.end(), known, clock.end());
-  clock = std::move(merged);
+  if (clock.empty()) return std::swap(clock, missing);
+  const auto size = static_cast<std::ptrdiff_t>(clock.size());
+  clock.insert(clock.end(), missing.begin(), missing.end());
+  std::ranges::inplace_merge(clock, clock.begin() + size, {}, &RunRecord::StepTime::step);
 }
 
 /// The first and the last moment at which each step was logged, of the first source that has times.
@@ -209,9 +208,9 @@ void read_failures(const RunFiles& files, RunRecord& run) {
 void place_events(RunRecord& run) {
   for (auto& event : run.events) {
     if (std::isfinite(event.step) || !std::isfinite(event.time)) continue;
-    for (const auto& moment : run.clock) {
-      if (moment.last <= event.time) event.step = moment.step;
-    }
+    const auto before = std::find_if(run.clock.rbegin(), run.clock.rend(),
+                                     [&](const auto& moment) { return moment.last <= event.time; });
+    if (before != run.clock.rend()) event.step = before->step;
   }
 }
 
@@ -366,8 +365,8 @@ RunRecord read_run(const fs::path& folder) {
   run.problems = files.problems;
   auto logs = read_trackers(files, run);
   logs.push_back(read_trainer_files(files, run));
-  take_series(logs, run);
   take_clock(logs, run);
+  take_series(logs, run);
   take_starts(logs, run);
   take_parameters(logs, run);
   for (const auto& log : logs) {

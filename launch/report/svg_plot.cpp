@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "report/html_text.hpp"
@@ -24,47 +26,69 @@ constexpr double kLogRatio = 30;
 
 /// A curve's finite parts, and where it is not finite.
 struct CurveParts {
-  std::vector<std::vector<PlotPoint>> raw, smooth;
+  std::vector<std::span<const PlotPoint>> raw;
+  std::vector<std::vector<PlotPoint>> smooth;
   std::vector<PlotPoint> not_finite;
   std::size_t half = 0;
+  /// All finite points, if the curve is interrupted so often that no screen shows the gaps.
+  std::vector<PlotPoint> joined;
 };
 
 constexpr std::size_t kMostSmoothed = 20'000;
+constexpr std::size_t kMostParts = 2000;
 
 CurveParts parts_of(const PlotCurve& curve) {
   CurveParts parts;
-  std::vector<PlotPoint> part;
-  const auto end_part = [&] {
-    if (!part.empty()) parts.raw.push_back(std::exchange(part, {}));
-  };
-  for (const auto& point : curve.points) {
-    if (!std::isfinite(point.x)) continue;
-    if (std::isfinite(point.y)) {
-      part.push_back(point);
-    } else {
-      end_part();
-      parts.not_finite.push_back(point);
-    }
+  const std::span<const PlotPoint> points = curve.points;
+  const auto is_finite = [](const PlotPoint& point) { return std::isfinite(point.y); };
+  for (std::size_t begin = 0; begin < points.size();) {
+    const auto rest = points.subspan(begin);
+    const auto end = std::ranges::find_if_not(rest, is_finite);
+    const auto size = static_cast<std::size_t>(end - rest.begin());
+    if (size > 0) parts.raw.push_back(rest.first(size));
+    if (end != rest.end()) parts.not_finite.push_back(*end);
+    begin += size + 1;
   }
-  end_part();
+  if (parts.raw.size() <= kMostParts) return parts;
+  parts.joined.reserve(points.size() - parts.not_finite.size());
+  std::ranges::copy_if(points, std::back_inserter(parts.joined), is_finite);
+  parts.raw = {parts.joined};
   return parts;
 }
 
-/// On a logarithmic scale the mean of logarithms: it lies in the middle of what is seen.
+/// What is smoothed of a part, and the spread of what its points are means of.
+struct ScaledPart {
+  std::vector<PlotPoint> points;
+  double spread = 0;
+};
+
+/// On a logarithmic scale the logarithms, so that the mean lies in the middle of what is seen.
+ScaledPart scaled(std::span<const PlotPoint> part, std::size_t group, bool is_log) {
+  std::vector<PlotPoint> logs;
+  if (is_log) {
+    logs.reserve(part.size());
+    for (const auto& point : part) logs.push_back({point.x, std::log10(point.y)});
+    part = logs;
+  }
+  if (group == 1) return {std::vector<PlotPoint>(part.begin(), part.end()), 0};
+  auto means = grouped(part, group);
+  const double spread = spread_in_groups(part, means, group);
+  return {std::move(means), spread};
+}
+
 void smooth_parts(CurveParts& parts, bool is_log) {
   if (parts.raw.empty()) return;
-  auto scaled = parts.raw;
-  for (auto& part : scaled) {
-    for (auto& point : part) point.y = is_log ? std::log10(point.y) : point.y;
-  }
-  const auto longest = std::ranges::max_element(scaled, {}, [](const auto& each) { return each.size(); });
+  const auto longest = std::ranges::max_element(parts.raw, {}, &std::span<const PlotPoint>::size);
   // Far more points than a screen has columns are grouped before.
-  const std::size_t size = 1 + longest->size() / kMostSmoothed;
-  const std::size_t half = smoothing_of(size > 1 ? grouped(*longest, size) : *longest);
-  parts.half = half * size;
+  const std::size_t group = 1 + longest->size() / kMostSmoothed;
+  std::vector<ScaledPart> values;
+  for (const auto& part : parts.raw) values.push_back(scaled(part, group, is_log));
+  const auto& [points, spread] = values[static_cast<std::size_t>(longest - parts.raw.begin())];
+  const std::size_t half = smoothing_of(points, spread);
+  parts.half = half * group;
   if (half == 0) return;
-  for (const auto& part : scaled) {
-    parts.smooth.push_back(smoothed(size > 1 ? grouped(part, size) : part, half));
+  for (const auto& part : values) {
+    parts.smooth.push_back(smoothed(part.points, half));
     for (auto& point : parts.smooth.back()) point.y = is_log ? std::pow(10.0, point.y) : point.y;
   }
 }
@@ -79,8 +103,35 @@ struct Range {
   }
 };
 
-Axis y_axis(const Range& range, Plot::Scale scale, int most) {
-  const bool is_log = scale == Plot::Scale::automatic && range.low > 0 && range.high > kLogRatio * range.low;
+/// What all sizes of a plot have in common.
+struct PlotParts {
+  std::vector<CurveParts> curves;
+  Range x, y;
+  bool is_log = false;
+};
+
+PlotParts parts_of(const Plot& plot) {
+  PlotParts parts;
+  for (const auto& curve : plot.curves) parts.curves.push_back(parts_of(curve));
+  for (const auto& curve : parts.curves) {
+    for (const auto& part : curve.raw) {
+      for (const auto& point : part) {
+        parts.x.add(point.x);
+        parts.y.add(point.y);
+      }
+    }
+    for (const auto& point : curve.not_finite) parts.x.add(point.x);
+  }
+  parts.is_log =
+      plot.scale == Plot::Scale::automatic && parts.y.low > 0 && parts.y.high > kLogRatio * parts.y.low;
+  for (std::size_t i = 0; i < parts.curves.size(); ++i) {
+    const PlotCurve& curve = plot.curves[i];
+    if (plot.smooths && curve.is_noisy && !curve.has_dots) smooth_parts(parts.curves[i], parts.is_log);
+  }
+  return parts;
+}
+
+Axis y_axis(const Range& range, bool is_log, int most) {
   if (is_log) {
     const double margin = std::pow(range.high / range.low, 0.04);
     return log_axis(range.low / margin, range.high * margin, most);
@@ -92,26 +143,11 @@ Axis y_axis(const Range& range, Plot::Scale scale, int most) {
 
 class PlotDrawing {
  public:
-  PlotDrawing(const Plot& plot, int width, int height) : plot_(plot), width_(width), height_(height) {
-    for (const auto& curve : plot.curves) parts_.push_back(parts_of(curve));
-    Range x, y;
-    for (const auto& parts : parts_) {
-      for (const auto& part : parts.raw) {
-        for (const auto& point : part) {
-          x.add(point.x);
-          y.add(point.y);
-        }
-      }
-    }
-    for (const auto& parts : parts_) {
-      for (const auto& point : parts.not_finite) x.add(point.x);
-    }
-    x_ = linear_axis(x.low > 0 && x.low < 0.1 * x.high ? 0 : x.low, x.high, std::max(2, width / 90));
-    y_ = y_axis(y, plot.scale, std::max(3, height / 45));
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const PlotCurve& curve = plot.curves[i];
-      if (plot.smooths && curve.is_noisy && !curve.has_dots) smooth_parts(parts_[i], y_.is_log);
-    }
+  PlotDrawing(const Plot& plot, const PlotParts& parts, const PlotSize& size)
+      : plot_(plot), width_(size.width), height_(size.height), parts_(parts.curves) {
+    const Range& x = parts.x;
+    x_ = linear_axis(x.low > 0 && x.low < 0.1 * x.high ? 0 : x.low, x.high, std::max(2, width_ / 90));
+    y_ = y_axis(parts.y, parts.is_log, std::max(3, height_ / 45));
     std::size_t letters = 1;
     for (const auto& tick : y_.ticks) letters = std::max(letters, tick.label.size());
     left_ = 12 + kLetter * static_cast<double>(letters);
@@ -181,18 +217,29 @@ class PlotDrawing {
     svg_ += "</g>";
   }
 
-  std::string path_of(const std::vector<std::vector<PlotPoint>>& parts) const {
+  /// The columns in which a part of a curve is thinned: its share of the curve's.
+  template <class Parts>
+  std::size_t columns_of(const Parts& parts, std::size_t part) const {
+    const auto all = static_cast<double>(width_);
+    const double share =
+        (parts[part].back().x - parts[part].front().x) / (parts.back().back().x - parts.front().front().x);
+    return parts.size() == 1 ? static_cast<std::size_t>(width_)
+                             : static_cast<std::size_t>(std::max(1.0, std::round(all * share)));
+  }
+
+  template <class Parts>
+  std::string path_of(const Parts& parts) const {
     std::string path;
-    for (const auto& part : parts) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
       char letter = 'M';
-      for (const auto& point : thinned(part, static_cast<std::size_t>(width_))) {
+      for (const auto& point : thinned(parts[i], columns_of(parts, i)))
         path += fmt::format("{}{:.1f} {:.1f}", std::exchange(letter, 'L'), x(point.x), y(point.y));
-      }
     }
     return path;
   }
 
-  void draw_path(const std::vector<std::vector<PlotPoint>>& parts, const char* kind, int style) {
+  template <class Parts>
+  void draw_path(const Parts& parts, const char* kind, int style) {
     svg_ += fmt::format("<path class=\"{} c{}\" {}d=\"{}\"/>", kind, style % kPlotColors,
                         std::string_view(kind) == "raw" ? "" : dashes_of(style), path_of(parts));
   }
@@ -210,7 +257,11 @@ class PlotDrawing {
   }
 
   void draw_front(const PlotCurve& curve, const CurveParts& parts) {
-    draw_path(parts.half > 0 ? parts.smooth : parts.raw, "curve", curve.style);
+    if (parts.half > 0) {
+      draw_path(parts.smooth, "curve", curve.style);
+    } else {
+      draw_path(parts.raw, "curve", curve.style);
+    }
     const bool has_dots = has_room_for_dots(curve, parts);
     dotted_.push_back(has_dots);
     for (const auto& part : parts.raw) {
@@ -238,6 +289,21 @@ class PlotDrawing {
     return best;
   }
 
+  /// Where each part of a curve is lowest, highest and last; of many parts, where the curve is.
+  static void add_extremes(const CurveParts& parts, std::vector<double>& positions) {
+    constexpr std::size_t kFewParts = 100;
+    std::vector<PlotPoint> extremes;
+    for (const auto& part : parts.raw) {
+      const auto [low, high] = std::ranges::minmax_element(part, {}, &PlotPoint::y);
+      extremes.insert(extremes.end(), {*low, *high, part.back()});
+    }
+    if (parts.raw.size() > kFewParts) {
+      const auto [low, high] = std::ranges::minmax(extremes, {}, &PlotPoint::y);
+      extremes = {low, high, extremes.back()};
+    }
+    for (const auto& point : extremes) positions.push_back(point.x);
+  }
+
   /// The x values at which values are shown: those of the curve with the most points, at most about one for 8
   /// pixels, and the extremes of every curve.
   std::vector<double> strip_positions() const {
@@ -256,12 +322,7 @@ class PlotDrawing {
       positions.push_back(position);
     }
     for (const auto& parts : parts_) {
-      for (const auto& part : parts.raw) {
-        const auto [low, high] = std::ranges::minmax_element(part, {}, &PlotPoint::y);
-        positions.push_back(low->x);
-        positions.push_back(high->x);
-        positions.push_back(part.back().x);
-      }
+      add_extremes(parts, positions);
       if (positions.size() > 2000) break;
     }
     std::ranges::sort(positions);
@@ -303,7 +364,7 @@ class PlotDrawing {
 
   const Plot& plot_;
   int width_, height_;
-  std::vector<CurveParts> parts_;
+  const std::vector<CurveParts>& parts_;
   Axis x_, y_;
   double left_ = 0;
   std::vector<bool> dotted_;
@@ -343,6 +404,11 @@ std::string legend_key(int style, bool has_dots) {
                : "");
 }
 
-DrawnPlot draw(const Plot& plot, int width, int height) { return PlotDrawing(plot, width, height).draw(); }
+std::vector<DrawnPlot> draw(const Plot& plot, const std::vector<PlotSize>& sizes) {
+  const PlotParts parts = parts_of(plot);
+  std::vector<DrawnPlot> drawn;
+  for (const auto& size : sizes) drawn.push_back(PlotDrawing(plot, parts, size).draw());
+  return drawn;
+}
 
 }  // namespace lockstep::launch

@@ -19,14 +19,14 @@ struct PlotCurve {
   /// Few values: each gets a dot.
   bool has_dots = false;
   bool is_noisy = true;
-  /// In ascending x. Values that are not finite interrupt the curve and are marked.
+  /// In ascending finite x. Values that are not finite interrupt the curve and are marked.
   std::vector<PlotPoint> points;
 };
 
 /// A vertical mark: something happened there.
 struct PlotMark {
   double x = 0;
-  /// "restart", "failure" or "checkpoint": a class of the style sheet.
+  /// "restart", "recovery", "failure" or "checkpoint": a class of the style sheet.
   std::string kind;
   std::string text;
 };
@@ -44,6 +44,12 @@ struct Plot {
   bool smooths = true;
 };
 
+/// In CSS pixels.
+struct PlotSize {
+  int width = 0;
+  int height = 0;
+};
+
 struct DrawnPlot {
   std::string svg;
   bool is_log = false;
@@ -59,9 +65,9 @@ std::string position_words(const std::string& x_title, double x);
 /// Whether any curve has two finite values, or one that a dot shows: otherwise a plot would be empty.
 bool can_be_drawn(const Plot& plot);
 
-/// Draws the plot as SVG of that size in CSS pixels; it may be scaled. It uses the classes and variables of
-/// report_style(), and no script. A value is shown when the pointer is above it. *Local*.
-DrawnPlot draw(const Plot& plot, int width, int height);
+/// Draws the plot as SVG in each of the sizes; it may be scaled. It uses the classes and variables of
+/// page_style(), and no script. A value is shown when the pointer is above it. *Local*.
+std::vector<DrawnPlot> draw(const Plot& plot, const std::vector<PlotSize>& sizes);
 
 /// The picture of a curve in a legend: a short line, with a dot if the curve has some. *Local*.
 std::string legend_key(int style, bool has_dots);

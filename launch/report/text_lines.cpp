@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
 constexpr std::size_t kLongestLine = std::size_t{4} << 20;
 
-/// Collects the pieces of a line, and hands it on when it is complete.
+/// Hands lines on, those that come in pieces when they are complete.
 class LineCollector {
  public:
   explicit LineCollector(const std::function<void(const TextLine&)>& take) : take_(take) {}
@@ -23,17 +23,25 @@ class LineCollector {
     line_ += piece.substr(0, room);
   }
 
-  void end(bool is_complete) {
-    ++number_;
-    if (line_.ends_with('\r')) line_.pop_back();
-    take_({line_, number_, is_complete, is_cut_});
+  void end(std::string_view piece) {
+    // Most lines lie within what was read at once.
+    if (line_.empty()) return hand_on(piece, true);
+    add(piece);
+    hand_on(line_, true);
     line_.clear();
     is_cut_ = false;
   }
 
-  bool is_empty() const { return line_.empty(); }
+  void end_file() {
+    if (!line_.empty()) hand_on(line_, false);
+  }
 
  private:
+  void hand_on(std::string_view line, bool is_complete) {
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    take_({line, ++number_, is_complete, is_cut_});
+  }
+
   const std::function<void(const TextLine&)>& take_;
   std::string line_;
   std::size_t number_ = 0;
@@ -52,13 +60,12 @@ void read_lines(const std::filesystem::path& path, const std::function<void(cons
     left -= buffer.size();
     std::string_view rest = buffer;
     for (auto end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
-      collector.add(rest.substr(0, end));
-      collector.end(true);
+      collector.end(rest.substr(0, end));
       rest.remove_prefix(end + 1);
     }
     collector.add(rest);
   }
-  if (!collector.is_empty()) collector.end(false);
+  collector.end_file();
 }
 
 }  // namespace lockstep::launch

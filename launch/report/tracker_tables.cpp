@@ -60,12 +60,12 @@ void add_json_line(RunLog& log, const json& entry) {
 }
 
 /// The same; false if another reader has to say what the line is.
-bool add_number_line(RunLog& log, std::string_view line,
-                     std::vector<std::pair<std::string_view, double>>& values) {
-  if (!read_number_line(line, values)) return false;
-  const auto step = std::ranges::find(values, "step", [](const auto& value) { return value.first; });
+bool add_number_line(RunLog& log, std::string_view line, NumberLineReader& reader) {
+  if (!reader.read(line)) return false;
+  const auto values = reader.values();
+  const auto step = std::ranges::find(values, "step", &NumberLineReader::Value::first);
   if (step == values.end()) return false;
-  const auto time = std::ranges::find(values, "time", [](const auto& value) { return value.first; });
+  const auto time = std::ranges::find(values, "time", &NumberLineReader::Value::first);
   const double seconds = time == values.end() ? kUnknown : time->second;
   for (const auto& [name, number] : values) {
     if (name != "step" && name != "time") log.add(name, {step->second, number, seconds});
@@ -108,9 +108,9 @@ void add_csv_row(RunLog& log, const std::vector<std::string>& columns,
 RunLog read_json_lines(const std::filesystem::path& path, const std::string& source) {
   RunLog log(source);
   LeftOutLines left_out;
-  std::vector<std::pair<std::string_view, double>> values;
+  NumberLineReader reader;
   read_lines(path, [&](const TextLine& line) {
-    if (!line.is_cut && add_number_line(log, line.text, values)) return;
+    if (!line.is_cut && add_number_line(log, line.text, reader)) return;
     if (trim_blanks(line.text).empty()) return;
     if (line.is_cut) return left_out.add(line, "it is longer than 4 MiB.");
     try {

@@ -43,11 +43,11 @@ function behind(element) {
 function check(name, frame) {
   const doc = frame.contentDocument, view = frame.contentWindow, style = e => view.getComputedStyle(e);
   const complain = (what, e) => problems.push(`${name}: ${what}: ${(e ? e.outerHTML : "").slice(0, 160)}`);
-  const shown = e => { for (; e && e.nodeType === 1; e = e.parentElement) if (style(e).display === "none") return false; return true; };
+  const shown = e => e.checkVisibility();
   if (doc.documentElement.scrollWidth > view.innerWidth) complain(`scrolls sideways, ${doc.documentElement.scrollWidth} > ${view.innerWidth}`);
   for (const e of doc.querySelectorAll("script, [src], [href], link, iframe, object, embed")) complain("loads or runs something", e);
-  for (const e of doc.body.querySelectorAll("*")) {
-    if (e.closest("svg") || !shown(e) || style(e).display.startsWith("inline")) continue;
+  for (const e of doc.body.querySelectorAll(":not(svg *)")) {
+    if (e.matches("svg") || !shown(e) || style(e).display.startsWith("inline")) continue;
     if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && style(e).overflowX === "visible") complain(`overflows, ${e.scrollWidth} > ${e.clientWidth}`, e);
   }
   for (const e of doc.querySelectorAll("p, td, th, h1, h2, h3, li, dt, dd, b, span, small, figcaption, .bar-name, footer")) {
@@ -61,18 +61,18 @@ function check(name, frame) {
     const box = svg.getBoundingClientRect();
     ++seen.svgs;
     if (!(box.width > 0 && box.height > 0)) complain("has no size", svg);
-    const boxes = [];
+    const boxes = [], back = behind(svg);
     for (const text of svg.querySelectorAll("text")) {
       const b = text.getBoundingClientRect();
       ++seen.texts;
       if (b.left < box.left - 1 || b.right > box.right + 1 || b.top < box.top - 1 || b.bottom > box.bottom + 1) complain("leaves its picture", text);
       if (b.height < 9) complain(`is too small, ${b.height}`, text);
-      if (contrast(style(text).fill, behind(svg)) < 4.5) complain("is hard to read", text);
+      if (contrast(style(text).fill, back) < 4.5) complain("is hard to read", text);
       for (const o of boxes) if (b.left < o.right - 1 && o.left < b.right - 1 && b.top < o.bottom - 3 && o.top < b.bottom - 3) complain("lies on another text", text);
       boxes.push(b);
     }
     for (const curve of svg.querySelectorAll("path.curve")) {
-      if (contrast(style(curve).stroke, behind(svg)) < 2.9) complain(`hardly stands out, ${contrast(style(curve).stroke, behind(svg))}`, curve);
+      if (contrast(style(curve).stroke, back) < 2.9) complain(`hardly stands out, ${contrast(style(curve).stroke, back)}`, curve);
       if (svg.classList.contains("plot") && /NaN|inf|[^\d\s.MLC-]/i.test(curve.getAttribute("d").replace(/[ML]/g, ""))) complain("has a place that is no number", curve);
     }
     seen.strips += svg.querySelectorAll(".strip title").length;

@@ -154,9 +154,11 @@ Plot plot_of(std::vector<PlotPoint> points) {
           .marks = {}};
 }
 
+DrawnPlot drawing_of(const Plot& plot, int height = 200) { return draw(plot, {{400, height}}).front(); }
+
 TEST(Drawing, ShowsValuesThatAreNotFiniteAsSigns) {
   const Plot plot = plot_of({{0, 1}, {1, 2}, {2, std::nan("")}, {3, kInfinity}, {4, 3}, {5, 2}});
-  const std::string svg = draw(plot, 400, 200).svg;
+  const std::string svg = drawing_of(plot).svg;
   std::size_t signs = 0;
   for (auto place = svg.find("class=\"bad\""); place != std::string::npos;
        place = svg.find("class=\"bad\"", place + 1))
@@ -172,11 +174,24 @@ TEST(Drawing, ShowsValuesThatAreNotFiniteAsSigns) {
   EXPECT_FALSE(can_be_drawn(plot_of({})));
 }
 
+/// As of a gradient norm in float16, or of a loss that is NaN again and again: a picture of a bounded size.
+TEST(Drawing, StaysSmallHoweverOftenACurveIsInterrupted) {
+  for (const int distance : {2, 3, 50, 500}) {
+    std::vector<PlotPoint> points;
+    for (int i = 0; i < 200'000; ++i)
+      points.push_back({static_cast<double>(i), i % distance == 1 ? kInfinity : 2 + std::sin(i * 0.7)});
+    points[100'000].y = 77'777;
+    const std::string svg = drawing_of(plot_of(std::move(points))).svg;
+    EXPECT_LT(svg.size(), 300'000U) << distance;
+    EXPECT_TRUE(contains_all(svg, {"class=\"bad\"", "training: 77,777"})) << distance;
+  }
+}
+
 TEST(Drawing, TakesALogarithmicScaleWhereItServes) {
-  EXPECT_TRUE(draw(plot_of({{0, 1}, {1, 0.001}}), 400, 200).is_log);
-  EXPECT_FALSE(draw(plot_of({{0, 1}, {1, 0.5}}), 400, 200).is_log);
-  EXPECT_FALSE(draw(plot_of({{0, 1000}, {1, 0}}), 400, 200).is_log);
-  EXPECT_FALSE(draw(plot_of({{0, 1000}, {1, -1}}), 400, 200).is_log);
+  EXPECT_TRUE(drawing_of(plot_of({{0, 1}, {1, 0.001}})).is_log);
+  EXPECT_FALSE(drawing_of(plot_of({{0, 1}, {1, 0.5}})).is_log);
+  EXPECT_FALSE(drawing_of(plot_of({{0, 1000}, {1, 0}})).is_log);
+  EXPECT_FALSE(drawing_of(plot_of({{0, 1000}, {1, -1}})).is_log);
 }
 
 /// Of a curve that falls by powers of ten, an arithmetic mean would be that of its beginning.
@@ -184,7 +199,7 @@ TEST(Drawing, SmoothsWhatIsSeen) {
   std::vector<PlotPoint> points;
   for (int i = 0; i < 200; ++i)
     points.push_back({static_cast<double>(i), std::pow(10.0, -i * 0.05 + (i % 2 == 0 ? 0.2 : -0.2))});
-  const DrawnPlot drawn = draw(plot_of(points), 400, 240);
+  const DrawnPlot drawn = drawing_of(plot_of(points), 240);
   EXPECT_TRUE(drawn.is_log);
   EXPECT_EQ(drawn.smoothed_over, 5U);
   const auto begin = drawn.svg.find(" d=\"", drawn.svg.find("class=\"curve")) + 4;
@@ -205,6 +220,17 @@ TEST(Drawing, SmoothsWhatIsSeen) {
   EXPECT_NEAR(middle.y, expected, 2);
 }
 
+/// The means of groups hide the noise of their values, of which a line would be a broad band.
+TEST(Drawing, SmoothsManyNoisyValues) {
+  std::vector<PlotPoint> points;
+  for (int i = 0; i < 1'000'000; ++i)
+    points.push_back({static_cast<double>(i), 3 - 2e-6 * i + 0.1 * std::sin(i * 1.7)});
+  auto smooth = points;
+  for (auto& point : smooth) point.y = 3 - 2e-6 * point.x;
+  EXPECT_GT(drawing_of(plot_of(points)).smoothed_over, 20'000U);
+  EXPECT_EQ(drawing_of(plot_of(smooth)).smoothed_over, 0U);
+}
+
 TEST(Drawing, NamesPlaces) {
   EXPECT_EQ(position_words("step", 1200), "step 1,200");
   EXPECT_EQ(position_words("hours since the first log", 3.5), "3.5 hours since the first log");
@@ -215,7 +241,7 @@ TEST(Drawing, EscapesNames) {
   plot.title = plot.x_title = "</title><script>alert(1)</script>\"";
   plot.curves[0].label = "<i>";
   plot.marks.push_back({0.5, "restart", "<u>\"&"});
-  const std::string svg = draw(plot, 400, 200).svg;
+  const std::string svg = drawing_of(plot).svg;
   for (const char* raw : {"<script", "<i>", "<u>", "\"&\""})
     EXPECT_EQ(svg.find(raw), std::string::npos) << raw;
   EXPECT_TRUE(contains_all(svg, {"&lt;i&gt;: 1", "&lt;u&gt;&quot;&amp;"})) << svg;

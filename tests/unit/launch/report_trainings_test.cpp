@@ -39,7 +39,7 @@ void write_rank(const fs::path& folder, int rank, int world_size, double forward
                   R"(", "hardware": {"memory": "1 GiB", "CPU": "A <CPU>"}, "lockstep": "9.9", "seconds": 10,
                   "parts": {"forward": )" +
                   std::to_string(forward) + R"(, "loader": 2, "communication": 0, "odd": -1},
-                  "recoveries": [1.79e9],
+                  "recoveries": [1.79e9, {"time": 1.8e9, "step": 1200}],
                   "peak_memory_mib": )" +
                   std::to_string(100 + rank) + "}");
 }
@@ -69,9 +69,13 @@ TEST(RunReader, TakesWhatRanksSayOfThemselves) {
   std::string shares;
   for (const auto& share : run.spent[0].shares)
     shares += share.what + " " + std::to_string(share.seconds) + ";";
-  ASSERT_EQ(run.events.size(), 2U);
+  ASSERT_EQ(run.events.size(), 4U);
   EXPECT_EQ(run.events[0].kind, RunEvent::Kind::recovery);
   EXPECT_EQ(run.events[0].text, "rank 0 was lost, and replaced; the other ranks went on");
+  EXPECT_EQ(run.events[2].text,
+            "rank 0 was lost, and replaced; the other ranks went on, and repeated what they had begun after "
+            "step 1,200");
+  EXPECT_EQ(run.events[2].step, 1200);
   EXPECT_EQ(shares, "loader 2.000000;forward 4.000000;between steps 4.000000;");
 }
 
@@ -100,6 +104,36 @@ TEST(RunReader, TakesTheTrainingThatBeganAnew) {
   EXPECT_FALSE(run.has_ended);
 }
 
+/// One training in the output folder of another, and both in a folder that is of none.
+TEST(RunReader, TakesOneOfSeveralOutputFolders) {
+  const TemporaryFolder folder;
+  const fs::path outer = folder / "outer", inner = outer / "inner";
+  log_steps(outer / "runs", 1, 3);
+  write_rank(outer, 0, 1, 4);
+  log_steps(inner / "runs", 1, 5);
+  write_state_of(inner, 5, 5, "0.1");
+  write_rank(inner, 0, 2, 4);
+  write_rank(inner, 1, 2, 5);
+  for (const auto& entry : fs::directory_iterator(inner / "ranks"))
+    fs::last_write_time(entry.path(), fs::file_time_type::clock::now() + std::chrono::seconds(100));
+
+  const auto describe = [](const RunRecord& run) {
+    return fmt::format("{} ranks, {} bars, {} memories, {} losses, {} events, {}", run.world_size,
+                       run.spent.size(), run.memory.size(), run.points_of("loss").size(), run.events.size(),
+                       fmt::join(run.problems, " "));
+  };
+  const auto not_shown = [](const fs::path& other) {
+    return "The files in '" + other.string() +
+           "' are of another training, and are not shown: name that folder to compare it.";
+  };
+  EXPECT_EQ(describe(read_run(outer)),
+            "1 ranks, 1 bars, 1 memories, 3 losses, 2 events, " + not_shown(inner));
+  EXPECT_EQ(describe(read_run(outer / "")), describe(read_run(outer)));
+  EXPECT_EQ(describe(read_run(inner)), "2 ranks, 2 bars, 2 memories, 5 losses, 5 events, ");
+  EXPECT_EQ(describe(read_run(folder.path())),
+            "2 ranks, 2 bars, 2 memories, 5 losses, 5 events, " + not_shown(outer));
+}
+
 /// Continued with a larger max_steps, and before its next checkpoint.
 TEST(RunReader, DoesNotEndATrainingThatGoesOnBeyondItsEnd) {
   const TemporaryFolder folder;
@@ -115,21 +149,34 @@ TEST(RunReader, DoesNotEndATrainingThatGoesOnBeyondItsEnd) {
   EXPECT_EQ(run.events.back().text, "continued after step 10");
 }
 
-using Values = std::vector<std::pair<std::string_view, double>>;
-
 TEST(NumberLine, IsReadAsJsonIs) {
-  Values values;
-  for (const std::string text : {R"({"step":1,"train/loss":-0.5e-3,"a b":12})", R"( { "x" : 0 } )",
-                                 R"({"x":1.7976931348623157e308})", R"({"x":-0.0})", R"({"x":1E+2})"}) {
-    ASSERT_TRUE(read_number_line(text, values)) << text;
+  NumberLineReader reader;
+  for (const std::string text :
+       {R"({"step":1,"train/loss":-0.5e-3,"a b":12})", R"({"step":2,"train/loss":7,"a b":0})",
+        R"({"step":2,"train/loss":7})", R"({"step":2, "train/loss" :7,"a":1,"b":3})",
+        R"({"step":2,"b":1,"a":4})", R"( { "x" : 0 } )", R"({"x":1.7976931348623157e308})", R"({"x":-0.0})",
+        R"({"x":1E+2})"}) {
+    ASSERT_TRUE(reader.read(text)) << text;
     const auto document = nlohmann::json::parse(text);
-    ASSERT_EQ(document.size(), values.size()) << text;
-    for (const auto& [name, number] : values) EXPECT_EQ(document.at(std::string(name)), number) << text;
+    ASSERT_EQ(document.size(), reader.values().size()) << text;
+    for (const auto& [name, number] : reader.values())
+      EXPECT_EQ(document.at(std::string(name)), number) << text;
   }
 }
 
+/// What the line before had is only compared with.
+TEST(NumberLine, NeverTakesANameTwice) {
+  NumberLineReader reader;
+  ASSERT_TRUE(reader.read(R"({"a":1,"b":2,"c":3})"));
+  EXPECT_FALSE(reader.read(R"({"b":1,"b":2})"));
+  EXPECT_FALSE(reader.read(R"({"b":x)"));
+  EXPECT_FALSE(reader.read(R"({"b":1,"b":2})"));
+  EXPECT_FALSE(reader.read(R"({"b":1,"c":2,"c":3})"));
+  EXPECT_TRUE(reader.read(R"({"b":1,"c":2,"a":3})"));
+}
+
 TEST(NumberLine, LeavesAllElseToTheOtherReader) {
-  Values values;
+  NumberLineReader reader;
   for (const std::string text : {"",
                                  "{}",
                                  "{",
@@ -155,7 +202,7 @@ TEST(NumberLine, LeavesAllElseToTheOtherReader) {
                                  R"({x:1})",
                                  R"({"x":1 2})",
                                  R"({"x":1 "y":2})"})
-    EXPECT_FALSE(read_number_line(text, values)) << text;
+    EXPECT_FALSE(reader.read(text)) << text;
 }
 
 }  // namespace
