@@ -9,6 +9,7 @@
 
 #include "core/runtime/rank_counters.hpp"
 #include "data/data_loader_pass.hpp"
+#include "data/same_order.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -285,7 +286,8 @@ DataLoaderState DataLoader::Position::state() const {
 void DataLoader::Position::load_state(const DataLoaderState& saved) const {
   if (core_->stream) return load_state_of_stream(saved);
   check_dataset(saved.dataset, *core_->dataset);
-  if (!saved.order.empty()) check_same("order", saved.order, core_->sampler->kind());
+  const std::string order = core_->sampler->kind();
+  if (!data::is_same_order(saved.order, order)) check_same("order", saved.order, order);
   check_same("seed", std::to_string(saved.seed), std::to_string(core_->seed()));
   check_position(saved, core_->sampler->size());
   if (const auto pass = core_->pass.lock()) pass->stop();

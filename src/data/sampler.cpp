@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/checksum.hpp"
 #include "data/permutation.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -176,6 +177,11 @@ Indices WeightedRandomSampler::epoch_indices(std::int64_t epoch) const {
   return order;
 }
 
+std::string WeightedRandomSampler::kind() const {
+  return fmt::format("weighted{}, weights {:08x}", options_.replacement ? "" : " without replacement",
+                     crc32c(weights_.data(), weights_.size() * sizeof(double)));
+}
+
 SubsetRandomSampler::SubsetRandomSampler(std::int64_t length, Indices indices, std::uint64_t seed)
     : Sampler(length, seed), indices_(std::move(indices)) {
   for (const auto index : indices_) {
@@ -185,6 +191,11 @@ SubsetRandomSampler::SubsetRandomSampler(std::int64_t length, Indices indices, s
   }
 }
 
+std::string SubsetRandomSampler::kind() const {
+  return fmt::format("random subset, indices {:08x}",
+                     crc32c(indices_.data(), indices_.size() * sizeof(std::int64_t)));
+}
+
 Indices SubsetRandomSampler::epoch_indices(std::int64_t epoch) const {
   const auto positions = seeded_permutation(size(), epoch_seed(epoch));
   const auto* position = positions.const_data_ptr<std::int64_t>();
@@ -192,6 +203,10 @@ Indices SubsetRandomSampler::epoch_indices(std::int64_t epoch) const {
   order.reserve(indices_.size());
   for (std::int64_t i = 0; i < size(); ++i) order.push_back(indices_[static_cast<std::size_t>(position[i])]);
   return order;
+}
+
+std::string LengthGroupedSampler::kind() const {
+  return fmt::format("grouped by length, {} samples at a time", mega_batch_size(length(), options_));
 }
 
 LengthGroupedSampler::LengthGroupedSampler(Indices lengths, LengthGroupedOptions options)

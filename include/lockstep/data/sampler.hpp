@@ -126,7 +126,8 @@ class WeightedRandomSampler final : public Sampler {
 
   std::int64_t size() const override { return size_; }
   std::vector<std::int64_t> epoch_indices(std::int64_t epoch) const override;
-  std::string kind() const override { return "weighted"; }
+  /// With a checksum of the weights.
+  std::string kind() const override;
 
  private:
   std::vector<double> weights_;
@@ -143,7 +144,8 @@ class SubsetRandomSampler final : public Sampler {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
   std::vector<std::int64_t> epoch_indices(std::int64_t epoch) const override;
-  std::string kind() const override { return "random subset"; }
+  /// With a checksum of the indices.
+  std::string kind() const override;
 
  private:
   std::vector<std::int64_t> indices_;
@@ -170,7 +172,8 @@ class LengthGroupedSampler final : public Sampler {
 
   std::int64_t size() const override { return length(); }
   std::vector<std::int64_t> epoch_indices(std::int64_t epoch) const override;
-  std::string kind() const override { return "grouped by length"; }
+  /// With the number of samples that are sorted together: another one is another order.
+  std::string kind() const override;
 
  private:
   std::vector<std::int64_t> lengths_;

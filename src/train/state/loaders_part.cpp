@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json.hpp"
+#include "data/same_order.hpp"
 #include "lockstep/core/error.hpp"
 #include "train/state/loader_position.hpp"
 
@@ -25,7 +26,7 @@ std::vector<std::string> differences_of(const DataLoaderState& saved, const Data
   };
   compare("reads another data set", saved.dataset, now.dataset);
   compare("has another seed", std::to_string(saved.seed), std::to_string(now.seed));
-  if (!saved.order.empty()) compare("has another order", saved.order, now.order);
+  if (!data::is_same_order(saved.order, now.order)) compare("has another order", saved.order, now.order);
   return differences;
 }
 

@@ -216,6 +216,37 @@ TEST(DataLoaderState, RefusesTheStateOfOtherDataByName) {
   EXPECT_EQ(Subset(probe(10), one).fingerprint(), Subset(probe(10), one).fingerprint());
 }
 
+/// Samplers of one kind, seed and size, whose orders are other ones all the same.
+TEST(DataLoaderState, RefusesTheStateOfASamplerWithOtherSettings) {
+  const Indices lengths{5, 1, 4, 2, 8, 3, 7, 6};
+  const auto loader_of = [](std::shared_ptr<const Sampler> sampler) {
+    return DataLoader(probe(8), {.batch_size = 2, .sampler = std::move(sampler)});
+  };
+  const auto grouped = [&](std::int64_t batch) {
+    return loader_of(
+        std::make_shared<LengthGroupedSampler>(lengths, LengthGroupedOptions{.batch_size = batch}));
+  };
+  const auto weighted = [&](double first) {
+    return loader_of(
+        std::make_shared<WeightedRandomSampler>(std::vector<double>{first, 1, 1, 1, 1, 1, 1, 1}));
+  };
+  const auto subset = [&](std::int64_t first) {
+    return loader_of(std::make_shared<SubsetRandomSampler>(8, Indices{first, 2, 3}));
+  };
+  const auto expect_refusal = [](DataLoader one, DataLoader other) {
+    static_cast<void>(*one.begin());
+    const DataLoaderState saved = one.state();
+    EXPECT_THROWS(other.load_state(saved), UsageError, "its order is");
+    one.load_state(saved);
+    DataLoaderState of_an_earlier_version = saved;
+    of_an_earlier_version.order = saved.order.substr(0, saved.order.find(','));
+    one.load_state(of_an_earlier_version);
+  };
+  expect_refusal(grouped(2), grouped(4));
+  expect_refusal(weighted(1), weighted(2));
+  expect_refusal(subset(0), subset(1));
+}
+
 TEST(DataLoaderState, RefusesTheStateOfAnotherRunAndStaysAsItWas) {
   DataLoader loader(probe(10), {.batch_size = 2, .shuffle = true, .seed = 3});
   read_some(loader, 1);
