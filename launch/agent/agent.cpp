@@ -93,8 +93,8 @@ void Agent::run_round(const Assignment& assignment) {
   if (end_signal_ != 0) round_->stop(end_signal_);
   while (round_->ranks_run()) {
     wait_for_event();
-    report_ended_ranks();
     round_->start_replacements();
+    report_ended_ranks();
   }
   round_->kill_spares();
   // The ranks' output is shown before anything is reported about their end.
@@ -195,7 +195,11 @@ void Agent::on_end_signal(int number) {
     return;
   }
   end_signal_ = number;
-  if (round_) {
+  if (round_ && may_be_relieved()) {
+    console_.say(
+        "received {} and told the coordinator, which stops the ranks or lets another node replace them",
+        signal_name(number));
+  } else if (round_) {
     console_.say("received {} and forwarded it to the ranks, which have {} to end", signal_name(number),
                  format_seconds(config_.shutdown_timeout));
     round_->stop(number);
@@ -229,6 +233,10 @@ void Agent::on_replace(const ReplaceRank& replace) {
   if (!replace.is_spare && metrics_ != nullptr) metrics_->count_recovery();
 }
 
+void Agent::on_not_replaced(const NotReplaced& end) {
+  if (round_ && end.round == spec_.assignment.round) round_->leave_ended(end.rank);
+}
+
 void Agent::on_kill(const KillRank& kill) {
   if (!round_ || kill.round != spec_.assignment.round) return;
   if (!kill.stacks_first || round_->is_stopping()) return round_->kill_rank(kill);
@@ -247,6 +255,7 @@ void Agent::on_message(const CoordinatorMessage& message) {
       Overloaded{[&](const Assignment& assignment) { next_ = assignment; },
                  [&](const StopRound& stop) { on_stop(stop); },
                  [&](const ReplaceRank& replace) { on_replace(replace); },
+                 [&](const NotReplaced& end) { on_not_replaced(end); },
                  [&](const KillRank& kill) { on_kill(kill); }, [&](const HangFound& hang) { on_hang(hang); },
                  [&](const CollectStacks& stacks) { ask_for_stacks(stacks.requester); },
                  [&](const Notice& notice) { console_.say(notice.text); },

@@ -24,9 +24,11 @@ namespace lockstep::launch {
 /// - A rank fails: this is reported to the coordinator. The other ranks get SIGTERM and, after the shutdown
 /// timeout, SIGKILL. The coordinator decides about a restart. If the rank had waited for others until its
 /// timeout, stacks are printed first, on all nodes.
-/// - With --max-recoveries, the coordinator is told of each rank that ends, and may have it replaced.
+/// - With --max-recoveries, the coordinator is told of each rank that ends, and may have it replaced. The
+/// node's round goes on until it has answered.
 /// - A signal that ends the job (by default SIGTERM, SIGINT, SIGQUIT, SIGHUP): it is forwarded to the ranks,
-/// with the same timeout, and reported to the coordinator. A second one: SIGKILL at once.
+/// with the same timeout, and reported to the coordinator. If another node may take this one's place
+/// (--max-recoveries), it is only reported. A second one: SIGKILL at once.
 /// - SIGUSR1 and SIGUSR2 are forwarded.
 /// - Processes that outlive the ranks get SIGTERM, then SIGKILL.
 class Agent {
@@ -54,9 +56,12 @@ class Agent {
   void on_end_signal(int number);
   void on_child_ended();
   /// Whether a rank that ends may be replaced, so that the coordinator is asked.
-  bool replaces_ranks() const { return config_.options.max_recoveries > 0 && !round_->is_stopping(); }
+  bool replaces_ranks() const { return spec_.assignment.max_recoveries > 0 && !round_->is_stopping(); }
+  /// Whether the coordinator may have the ranks replaced on another node.
+  bool may_be_relieved() const { return replaces_ranks() && spec_.assignment.group_world_size > 1; }
   void report_ended_ranks();
   void on_replace(const ReplaceRank& replace);
+  void on_not_replaced(const NotReplaced& end);
   void on_kill(const KillRank& kill);
   void run_held_kill();
   void on_deadlines(net::Deadline now);

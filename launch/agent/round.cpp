@@ -105,11 +105,13 @@ void Round::prepare() {
 bool Round::start_next() {
   const std::size_t rank = workers_.size();
   if (rank == static_cast<std::size_t>(config_.local_world_size) || stage_ != Stage::running) return false;
-  workers_.push_back({.local_rank = static_cast<int>(rank)});
+  const auto& replaces = spec_.assignment.replaces;
+  const ReplaceRank how = rank < replaces.size() ? replaces[rank] : ReplaceRank{};
+  workers_.push_back({.local_rank = static_cast<int>(rank), .process = how.process});
   try {
     starting_ = rank;
     starts_spare_ = false;
-    spawn(workers_.back(), monitor_->file(static_cast<int>(rank)), "");
+    spawn(workers_.back(), monitor_->file(static_cast<int>(rank)), how.replaces);
   } catch (...) {
     workers_.pop_back();
     throw;

@@ -49,8 +49,11 @@ class Round {
 
   /// Reaps all children that have ended. Returns whether one of them is the round's first failure.
   bool reap();
-  /// Those ranks and spares whose processes have ended since the last call.
+  /// Those ranks and spares whose processes have ended since the last call. The round does not end before it
+  /// is known what becomes of these ranks: replace(), leave_ended(), or a stop.
   std::vector<RankEnded> take_ended();
+  /// No other process takes the place of the rank's.
+  void leave_ended(int rank);
   /// Another process takes the place of the rank's, which has ended; what that left behind is killed. It is
   /// started by start_replacements(), to be called after each event, unless it is a spare that was started
   /// before. If the program cannot be started, the process is among the next ended ones. A spare is started
@@ -86,7 +89,7 @@ class Round {
   std::optional<std::uint64_t> best_step() const { return monitor_->best_step(); }
 
   /// False also if they cannot be killed.
-  bool ranks_run() const { return (any_rank_runs() || is_replacing()) && !abandoned_; }
+  bool ranks_run() const { return (any_rank_runs() || is_replacing() || is_undecided()) && !abandoned_; }
   /// Asks processes that outlived the ranks to end. False if none is left, or if they cannot be killed.
   bool end_orphans();
 
@@ -115,6 +118,8 @@ class Round {
   /// The process that was started last.
   Worker& starting();
   bool is_replacing() const;
+  /// Whether a rank has ended, and may be replaced.
+  bool is_undecided() const { return stage_ == Stage::running && !undecided_.empty(); }
   void start_spare(const ReplaceRank& rank);
   /// Whether the rank has had a spare of that number, which now has its place, or has ended.
   bool call_spare(const ReplaceRank& rank);
@@ -158,9 +163,10 @@ class Round {
   /// Those that wait, or have ended and are to be reported; and the ranks and numbers of those that were.
   std::list<Worker> spares_;
   std::set<std::pair<int, int>> ended_spares_;
-  /// The ranks, by index, that have ended since take_ended(); processes to be started; and the groups of
-  /// those that were replaced.
+  /// The ranks, by index: those that have ended since take_ended(), and those of which it is not known
+  /// whether they are replaced. Then processes to be started, and the groups of those that were replaced.
   std::vector<std::size_t> ended_;
+  std::set<std::size_t> undecided_;
   std::vector<ReplaceRank> replacements_;
   std::vector<pid_t> replaced_;
   /// The orphans that got SIGTERM.

@@ -53,7 +53,10 @@ std::vector<RankEnded> Round::take_ended() {
                       .failure = record(worker, kills),
                       .is_spare = is_spare});
   };
-  for (const std::size_t rank : std::exchange(ended_, {})) add(workers_[rank], false);
+  for (const std::size_t rank : std::exchange(ended_, {})) {
+    undecided_.insert(rank);
+    add(workers_[rank], false);
+  }
   for (auto next = spares_.begin(); next != spares_.end();) {
     const auto spare = next++;
     if (!spare->status || (spawned_ && spawned_->pid() == spare->pid)) continue;
@@ -64,6 +67,10 @@ std::vector<RankEnded> Round::take_ended() {
     spares_.erase(spare);
   }
   return result;
+}
+
+void Round::leave_ended(int rank) {
+  undecided_.erase(static_cast<std::size_t>(rank - spec_.assignment.first_rank));
 }
 
 void Round::replace(const ReplaceRank& rank) { replacements_.push_back(rank); }
@@ -83,6 +90,7 @@ void Round::start_replacements() {
     if (call_spare(next)) continue;
     const auto index = static_cast<std::size_t>(next.rank - spec_.assignment.first_rank);
     clear_place(index);
+    undecided_.erase(index);
     Worker& worker = workers_.at(index);
     worker = {.local_rank = worker.local_rank, .process = next.process};
     starting_ = index;
@@ -122,6 +130,7 @@ bool Round::call_spare(const ReplaceRank& rank) {
   });
   if (spare == spares_.end()) return false;
   clear_place(index);
+  undecided_.erase(index);
   monitor_->use_file_of_spare(local_rank, spare->process);
   workers_[index] = *spare;
   spares_.erase(spare);

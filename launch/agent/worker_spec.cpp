@@ -93,9 +93,8 @@ Environment worker_environment(const LaunchConfig& config, const WorkerSpec& spe
   result.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   result.erase(elastic::kReplacesVariable);
   result.erase(elastic::kRecoveriesVariable);
-  const bool replaces = config.options.max_recoveries > 0 && assignment.group_world_size == 1;
-  if (replaces && !assignment.own_store)
-    result[elastic::kRecoveriesVariable] = std::to_string(config.options.max_recoveries);
+  if (assignment.max_recoveries > 0)
+    result[elastic::kRecoveriesVariable] = std::to_string(assignment.max_recoveries);
   if (needs_thread_limit(config, parent)) result["OMP_NUM_THREADS"] = "1";
   if (config.options.virtual_local_rank) {
     result["LOCAL_RANK"] = "0";
@@ -136,7 +135,8 @@ void print_config(const LaunchConfig& config, const Environment& environment, st
                      .group_rank = config.node_rank.value_or(0),
                      .group_world_size = config.max_nodes,
                      .first_rank = config.node_rank.value_or(0) * config.local_world_size,
-                     .world_size = config.max_nodes * config.local_world_size};
+                     .world_size = config.max_nodes * config.local_world_size,
+                     .max_recoveries = config.options.max_recoveries};
   spec.assignment.first_role_rank = spec.assignment.first_rank;
   spec.assignment.role_world_size = spec.assignment.world_size;
   spec.master = {config.endpoint.host, config.endpoint.port != 0 ? config.endpoint.port : net::free_port()};

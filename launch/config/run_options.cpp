@@ -133,7 +133,7 @@ void add_host_options(Table& table) {
           "max-recoveries", &RunOptions::max_recoveries,
           "How often lost ranks are replaced, by one new process each, while the others keep their processes "
           "and repeat one step at most; then, and for what cannot be recovered, --max-restarts applies. For "
-          "programs that train in run_elastic(), on one node.",
+          "programs that train in run_elastic(). Of several nodes, the coordinator's option counts.",
           metavar("N"), at_least(0), full_name_only())
       .add("recovery-timeout", &RunOptions::recovery_timeout,
            "Seconds that a rank has to leave its training after another one was lost; then it is killed and "

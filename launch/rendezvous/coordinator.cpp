@@ -109,6 +109,7 @@ void Coordinator::on_draining(Node& node, int signal, Time now) {
   if (node.drain_signal != 0 || phase_ == Phase::finishing) return;
   node.drain_signal = signal;
   if (node.id != 0 && node.active && node.ended && phase_ == Phase::running) return release(node);
+  if (drain_node(node, now)) return;
   const bool waits = phase_ == Phase::gathering || !node.active;
   const bool goes_on = node.id != 0 && (waits || (elastic() && staying() >= options_.min_nodes));
   if (!goes_on) {
@@ -131,14 +132,18 @@ void Coordinator::on_disconnect(NodeId id, const std::string& how, Time now) {
   const Node* node = find(id);
   if (node == nullptr) return;
   // Once a node's ranks have ended, its launcher is not needed.
-  const bool counts = node->running() && phase_ != Phase::finishing;
-  const bool expected = node->drain_signal != 0;
-  const std::string text = node->text() + " " + how;
+  // One that was asked to end is expected to leave, except while the others go on.
+  const bool expected = node->drain_signal != 0 && phase_ != Phase::running;
+  const bool counts = node->running() && phase_ != Phase::finishing && !expected;
+  const Node lost = *node;
   erase(id);
-  if (counts && !expected) {
-    losses_ += (losses_.empty() ? "" : "\n") + text;
+  if (counts) {
+    const std::string text = lost.text() + " " + how;
     notify(text);
-    stop(Reason::node_lost, SIGTERM);
+    if (!recover_node(lost, how, now)) {
+      losses_ += (losses_.empty() ? "" : "\n") + text;
+      stop(Reason::node_lost, SIGTERM);
+    }
   }
   check_all_ended(now);
   if (phase_ == Phase::gathering) try_start(now);
@@ -378,7 +383,7 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
   hang_detector_ = HangDetector({.timeout = options_.heartbeat_timeout,
                                  .sees_all_ranks = options_.sees_all_ranks && !has_torchrun_nodes()});
   actions_.begin_round(round_);
-  begin_recovery(order, assignments.front().world_size, now);
+  begin_recovery(order, now);
   if (order.size() > 1)
     notify(nodes_text(static_cast<int>(order.size())) + ": " + rank_map(order, assignments));
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -390,8 +395,10 @@ void Coordinator::start(const std::vector<Node*>& order, Time now) {
     assignments[i].restart_count = restarts_.used();
     assignments[i].max_restarts = options_.max_restarts;
     assignments[i].own_store = order.front()->info.own_store;
+    assignments[i].max_recoveries = recovery_ ? options_.recovery.max_recoveries : 0;
     actions_.send(order[i]->id, assignments[i]);
   }
+  assignments_ = std::move(assignments);
 }
 
 void Coordinator::finish(int exit_code, const nlohmann::json& error, Time now) {

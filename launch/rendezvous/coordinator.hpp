@@ -88,14 +88,18 @@ class CoordinatorActions {
 ///                a node is lost                             count the others again              gathering
 ///     running    a rank fails                               StopRound at once: failure          stopping
 ///                a node is lost whose ranks run             StopRound at once: node_lost        stopping
+///                  ... and RoundRecovery has a successor    Assignment for the node that waits  running
 ///                a node joins, and there is room            StopRound: membership               stopping
 ///                a node joins otherwise                     Notice: it is a spare               running
 ///                a spare or ended node is asked to end      release it                          running
+///                another node is asked to; RoundRecovery    KillRank; then Assignment for the   running
+///                  has a successor                          one that waits, and release it
 ///                another node is asked to; enough remain    StopRound: membership               stopping
 ///                any other request to end                   StopRound with its signal: end      stopping
 ///                all ranks succeeded                        Finish 0                            finishing
 ///                all succeeded or saved their state         Finish kPreemptedExitCode           finishing
 ///                a rank ends that RoundRecovery replaces    ReplaceRank                         running
+///                  ... or not (with --max-recoveries)       NotReplaced                         running
 ///                torchrun's agents are lost, or too late    report, Finish 1                    finishing
 ///     stopping   a reason that is later in Reason           replaces the reason, StopRound      stopping
 ///                a node joins                               it takes part in the next round     stopping
@@ -163,7 +167,14 @@ class Coordinator {
   void compare_clocks(const Node& node);
   void on_rank_failed(const Node& node, const RankFailed& failed);
   void on_rank_ended(const Node& node, const RankEnded& ended, Time now);
-  void begin_recovery(const std::vector<Node*>& order, int world_size, Time now);
+  bool is_replaced(const Node& node, const RankEnded& ended, Time now);
+  bool may_recover(const std::vector<Node*>& order);
+  void begin_recovery(const std::vector<Node*>& order, Time now);
+  void send_to(int group_rank, const CoordinatorMessage& message);
+  std::optional<NodeId> find_successor(const Node& node) const;
+  bool drain_node(const Node& node, Time now);
+  bool recover_node(const Node& lost, const std::string& how, Time now);
+  void start_successor(int group_rank, const std::vector<ReplaceRank>& ranks);
   std::string last_activity(int rank) const;
   bool name_hang(ProcessFailure& failure) const;
   void stop_if_given_up();
@@ -224,6 +235,8 @@ class Coordinator {
   int round_ = 0;
   RestartPolicy restarts_;
   Time round_started_;
+  /// Of this round, by group rank.
+  std::vector<Assignment> assignments_;
   /// The largest number of steps that a rank of this round has completed, if known.
   std::optional<std::uint64_t> best_step_;
   /// No round starts before this time.
@@ -236,6 +249,8 @@ class Coordinator {
   std::vector<ProcessFailure> failures_;
   /// Replaces the ranks of this round, if the options allow it.
   std::optional<RoundRecovery> recovery_;
+  /// The node that takes the place of the one that was lost, or has left.
+  std::optional<NodeId> successor_;
   /// The processes that were lost in the recovery under way.
   std::vector<ProcessFailure> lost_;
   /// The ranks of some node ended this round because they were asked to save their state.

@@ -204,6 +204,7 @@ LOCKSTEP_FIELDS(ProcessFailure, rank, local_rank, pid, node, host, time, program
 LOCKSTEP_FIELDS(RankFailed, round, failure);
 LOCKSTEP_FIELDS(RankEnded, round, process, failure, is_spare);
 LOCKSTEP_FIELDS(ReplaceRank, round, rank, process, replaces, is_spare);
+LOCKSTEP_FIELDS(NotReplaced, round, rank);
 LOCKSTEP_FIELDS(KillRank, round, rank, process, stacks_first);
 LOCKSTEP_FIELDS(RoundEnded, round, ok, preempted, step, failures);
 LOCKSTEP_FIELDS(StatusReport, round, ranks);
@@ -244,9 +245,10 @@ LOCKSTEP_ALL_FIELDS(Draining, signal);
 void visit_fields(auto& form, Draining& message) { LOCKSTEP_COUNTS(signal); }
 
 LOCKSTEP_ALL_FIELDS(Assignment, round, restart_count, max_restarts, group_rank, group_world_size, first_rank,
-                    world_size, first_role_rank, role_world_size, own_store);
+                    world_size, first_role_rank, role_world_size, own_store, max_recoveries, replaces);
 void visit_fields(auto& form, Assignment& message) {
-  LOCKSTEP_VALUES(restart_count, max_restarts, group_rank, first_rank, first_role_rank, own_store);
+  LOCKSTEP_VALUES(restart_count, max_restarts, group_rank, first_rank, first_role_rank, own_store,
+                  max_recoveries, replaces);
   LOCKSTEP_COUNTS(round, group_world_size, world_size, role_world_size);
 }
 

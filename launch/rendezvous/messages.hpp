@@ -20,7 +20,7 @@ namespace lockstep::launch {
 /// Identifies a node's connection. Ids are never reused.
 using NodeId = std::int64_t;
 
-constexpr int kProtocolVersion = 5;
+constexpr int kProtocolVersion = 6;
 
 /// Time between two notices about missing nodes.
 constexpr std::chrono::seconds kNoticeInterval{10};
@@ -122,6 +122,18 @@ struct PeerUidAnswer {
 using NodeMessage = std::variant<NodeInfo, RankFailed, RankEnded, RoundEnded, StatusReport, Draining,
                                  StacksRequest, Stacks, Ping, PeerUidAnswer>;
 
+/// Starts another process of a rank, whose process has ended; a spare of that number takes its place instead.
+struct ReplaceRank {
+  static constexpr const char* kType = "replace_rank";
+  int round = 0;
+  int rank = 0;
+  int process = 0;
+  /// The value of LOCKSTEP_REPLACES for it.
+  std::string replaces = {};
+  /// It waits beside the rank's process, which has not ended.
+  bool is_spare = false;
+};
+
 /// Starts a round on a node, and assigns its ranks. A round is one start of all ranks of the job.
 struct Assignment {
   static constexpr const char* kType = "start";
@@ -138,6 +150,10 @@ struct Assignment {
   int role_world_size = 1;
   /// Address of the ranks' own store, which rank 0 serves; nullopt: the coordinator's launcher serves one.
   std::optional<net::HostPort> own_store = {};
+  /// How often lost ranks of this round may be replaced; 0: never.
+  int max_recoveries = 0;
+  /// The node takes the place of a lost one of the running round: what its processes are, by local rank.
+  std::vector<ReplaceRank> replaces = {};
 };
 
 /// The ranks of the round must end.
@@ -151,16 +167,11 @@ struct StopRound {
   bool stacks_first = false;
 };
 
-/// Starts another process of a rank, whose process has ended; a spare of that number takes its place instead.
-struct ReplaceRank {
-  static constexpr const char* kType = "replace_rank";
+/// The process of that rank that has ended, as RankEnded has told, is the last one: no other takes its place.
+struct NotReplaced {
+  static constexpr const char* kType = "not_replaced";
   int round = 0;
   int rank = 0;
-  int process = 0;
-  /// The value of LOCKSTEP_REPLACES for it.
-  std::string replaces = {};
-  /// It waits beside the rank's process, which has not ended.
-  bool is_spare = false;
 };
 
 /// Kills that process of a rank.
@@ -237,8 +248,8 @@ struct CoordinatorLost {
 };
 
 using CoordinatorMessage =
-    std::variant<Assignment, StopRound, ReplaceRank, KillRank, HangFound, CollectStacks, Notice, Report,
-                 Finish, Pong, VerifyPeerUid, Reject, CoordinatorLost>;
+    std::variant<Assignment, StopRound, ReplaceRank, NotReplaced, KillRank, HangFound, CollectStacks, Notice,
+                 Report, Finish, Pong, VerifyPeerUid, Reject, CoordinatorLost>;
 
 /// Longer messages are refused by sender and receiver.
 constexpr std::size_t kLongestMessage = 1 << 20;

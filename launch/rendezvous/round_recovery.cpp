@@ -20,9 +20,13 @@ constexpr int kLongestSetUp = 3;
 
 }  // namespace
 
-RoundRecovery::RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions,
-                             Time now)
-    : options_(options), round_(round), ranks_(ranks), actions_(std::move(actions)), started_(now) {}
+RoundRecovery::RoundRecovery(elastic::RecoveryOptions options, int round, std::vector<int> nodes,
+                             Actions actions, Time now)
+    : options_(options),
+      round_(round),
+      nodes_(std::move(nodes)),
+      actions_(std::move(actions)),
+      started_(now) {}
 
 void RoundRecovery::on_report(const std::string& text, Time now) {
   if (is_over_) return;
@@ -32,16 +36,19 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
   } catch (const DataError& error) {
     return actions_.say(error.what());
   }
-  if (report.process.rank < 0 || report.process.rank >= ranks_) return;
+  const auto ranks = static_cast<int>(nodes_.size());
+  if (report.process.rank < 0 || report.process.rank >= ranks) return;
+  // A process of a lost node, which lives on for a while: it is nobody's.
+  if (report.process.process < process_of(report.process.rank)) return;
   if (!is_same_program(report)) return;
   switch (report.what) {
     case RankReport::What::begun:
       begun_.insert(report.process.rank);
-      if (static_cast<int>(begun_.size()) < ranks_ || planner_) return;
+      if (static_cast<int>(begun_.size()) < ranks || planner_) return;
       options_.replacement_timeout =
           options_.park_timeout +
           kLongestSetUp * std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
-      planner_.emplace(options_, std::vector<int>(static_cast<std::size_t>(ranks_), 0));
+      planner_.emplace(options_, nodes_);
       for (const auto& rank : finished_) act(planner_->on_finished(1, rank), now);
       if (is_on()) act(planner_->start_spares(now), now);
       return;
@@ -74,21 +81,38 @@ void RoundRecovery::on_report(const std::string& text, Time now) {
   }
 }
 
+/// Whether a loss is dealt with; otherwise why_not() is known.
+bool RoundRecovery::is_ready() {
+  if (is_on()) return true;
+  if (why_not_.empty() && is_over_)
+    why_not_ = "the training had ended on all ranks; what a program does after it is not repeated";
+  if (why_not_.empty())
+    why_not_ = begun_.empty() ? "no rank was in run_elastic(), or the reason was printed there"
+                              : "not all ranks had begun their training";
+  return false;
+}
+
 bool RoundRecovery::on_rank_ended(const elastic::RankProcess& process, const std::string& how, Time now) {
-  if (!is_on()) {
-    if (why_not_.empty() && is_over_)
-      why_not_ = "the training had ended on all ranks; what a program does after it is not repeated";
-    if (why_not_.empty())
-      why_not_ = begun_.empty() ? "no rank was in run_elastic(), or the reason was printed there"
-                                : "not all ranks had begun their training";
-    return false;
-  }
+  if (!is_ready()) return false;
   act(planner_->on_lost(process, how, now), now);
   return is_on();
 }
 
 void RoundRecovery::on_spare_ended(const elastic::RankProcess& process, const std::string& how, Time now) {
   if (is_on()) act(planner_->on_lost(process, how, now), now);
+}
+
+bool RoundRecovery::on_node_lost(int node, const std::string& how, bool has_successor, Time now) {
+  if (!is_ready()) return false;
+  act(planner_->on_node_lost(node, how, has_successor, now), now);
+  return is_on();
+}
+
+bool RoundRecovery::on_node_leaves(int node, const std::string& why, Time now) {
+  elastic::PlannerActions actions;
+  if (!is_on() || !planner_->on_node_leaves(node, why, now, actions)) return false;
+  act(actions, now);
+  return true;
 }
 
 bool RoundRecovery::on_hang(int rank, const std::string& text, bool can_show_stacks, Time now) {
@@ -142,7 +166,7 @@ void RoundRecovery::stop(const std::string& why) {
   write_over(why);
   if (planner_) {
     for (const auto& spare : planner_->spares())
-      actions_.kill({.round = round_, .rank = spare.rank, .process = spare.process});
+      actions_.kill(node_of(spare.rank), {.round = round_, .rank = spare.rank, .process = spare.process});
   }
   planner_.reset();
 }
@@ -154,6 +178,15 @@ void RoundRecovery::write_over(const std::string& why) {
   actions_.write(elastic::end_key(generation), elastic::kMayLeave);
 }
 
+ReplaceRank RoundRecovery::order_to_start(const elastic::RankProcess& process,
+                                          elastic::Generation generation) {
+  processes_[process.rank] = process.process;
+  return {.round = round_,
+          .rank = process.rank,
+          .process = process.process,
+          .replaces = elastic::text_of(elastic::Replacement{process.process, generation})};
+}
+
 void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
   for (const auto& action : actions) {
     std::visit(
@@ -161,8 +194,8 @@ void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
             [&](const elastic::Revoke& revoke) {
               since_ = now;
               actions_.write(elastic::revoked_key(revoke.generation), revoke.why);
-              for (int rank = 0; rank < ranks_; ++rank)
-                actions_.write(elastic::wake_key(revoke.generation, rank), "1");
+              for (std::size_t rank = 0; rank < nodes_.size(); ++rank)
+                actions_.write(elastic::wake_key(revoke.generation, static_cast<int>(rank)), "1");
               actions_.write(elastic::end_key(revoke.generation), elastic::kMustHelp);
               actions_.say(fmt::format("{}: recovery {} of {}, the others keep their processes", revoke.why,
                                        planner_->recoveries(), options_.max_recoveries));
@@ -171,22 +204,25 @@ void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
               const std::string activity = actions_.activity(kill.process.rank);
               actions_.say(fmt::format("{} {}{}: killing it", elastic::describe(kill.process), kill.why,
                                        activity.empty() ? "" : ", last seen in " + activity));
-              actions_.kill({.round = round_,
+              actions_.kill(kill.node,
+                            {.round = round_,
                              .rank = kill.process.rank,
                              .process = kill.process.process,
                              .stacks_first = hang_ && hang_->process == kill.process && hang_->shows_stacks});
             },
             [&](const elastic::Replace& replace) {
-              processes_[replace.process.rank] = replace.process.process;
-              actions_.replace({.round = round_,
-                                .rank = replace.process.rank,
-                                .process = replace.process.process,
-                                .replaces = elastic::text_of(
-                                    elastic::Replacement{replace.process.process, replace.generation})});
+              actions_.replace(replace.node, order_to_start(replace.process, replace.generation));
+            },
+            [&](const elastic::StartNode& start) {
+              std::vector<ReplaceRank> ranks;
+              for (const auto& process : start.processes)
+                ranks.push_back(order_to_start(process, start.generation));
+              actions_.start_node(start.node, ranks);
             },
             [&](const elastic::StartSpare& spare) {
               const elastic::RankProcess& process = spare.process;
-              actions_.replace({.round = round_,
+              actions_.replace(spare.node,
+                               {.round = round_,
                                 .rank = process.rank,
                                 .process = process.process,
                                 .replaces = elastic::text_of(elastic::Replacement{process.process, 0}),
@@ -195,10 +231,12 @@ void RoundRecovery::act(const elastic::PlannerActions& actions, Time now) {
             [&](const elastic::CallSpare& call) {
               processes_[call.process.rank] = call.process.process;
               actions_.write(elastic::call_key(call.process), std::to_string(call.generation));
-              actions_.replace({.round = round_, .rank = call.process.rank, .process = call.process.process});
+              actions_.replace(call.node,
+                               {.round = round_, .rank = call.process.rank, .process = call.process.process});
             },
             [&](const elastic::EndSpare& end) {
-              actions_.kill({.round = round_, .rank = end.process.rank, .process = end.process.process});
+              actions_.kill(end.node,
+                            {.round = round_, .rank = end.process.rank, .process = end.process.process});
             },
             [&](const elastic::TellOfSpare& tell) {
               actions_.say(fmt::format("the spare {} {}", elastic::describe(tell.process), tell.text));

@@ -25,16 +25,19 @@ class RoundRecovery {
   struct Actions {
     /// Sets a key of the ranks' store.
     std::function<void(const std::string& key, const std::string& value)> write;
-    std::function<void(const ReplaceRank&)> replace;
-    std::function<void(const KillRank&)> kill;
+    std::function<void(int node, const ReplaceRank&)> replace;
+    std::function<void(int node, const KillRank&)> kill;
+    /// Starts these processes, by rank, on the node that takes the place of the lost one.
+    std::function<void(int node, const std::vector<ReplaceRank>&)> start_node;
     /// A line for the user.
     std::function<void(const std::string&)> say;
     /// What the process of a rank was last seen in: "forward, step 57"; "" if it never told.
     std::function<std::string(int rank)> activity;
   };
 
-  /// The ranks of the round are started `now`.
-  RoundRecovery(elastic::RecoveryOptions options, int round, int ranks, Actions actions, Time now);
+  /// The ranks of the round are started `now`. `nodes[r]` is the node of rank r.
+  RoundRecovery(elastic::RecoveryOptions options, int round, std::vector<int> nodes, Actions actions,
+                Time now);
 
   /// A key of the ranks' has changed: `text` is its value.
   void on_report(const std::string& text, Time now);
@@ -42,6 +45,12 @@ class RoundRecovery {
   bool on_rank_ended(const elastic::RankProcess& process, const std::string& how, Time now);
   /// A spare has ended, which may have been called meanwhile. That is no failure of the job.
   void on_spare_ended(const elastic::RankProcess& process, const std::string& how, Time now);
+  /// All processes of the node are out of reach. True: the recovery deals with it, and starts others of the
+  /// same ranks if there is a successor. `how` completes "node 1 ".
+  bool on_node_lost(int node, const std::string& how, bool has_successor, Time now);
+  /// The node is asked to end, and another one waits that can start its ranks. True: the recovery deals with
+  /// it: the node's processes are killed. `why` completes "node 1 ".
+  bool on_node_leaves(int node, const std::string& why, Time now);
   /// The job has made no progress for --heartbeat-timeout, because of that rank. True: the recovery deals
   /// with it; the rank is killed, and replaced when it has ended. False: no recovery is left. `text`: what is
   /// known of the hang. `can_show_stacks`: whether its process can run.
@@ -66,11 +75,14 @@ class RoundRecovery {
  private:
   void act(const elastic::PlannerActions& actions, Time now);
   void write_over(const std::string& why);
+  bool is_ready();
   bool is_same_program(const elastic::RankReport& report);
+  ReplaceRank order_to_start(const elastic::RankProcess& process, elastic::Generation generation);
+  int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
 
   elastic::RecoveryOptions options_;
   int round_;
-  int ranks_;
+  std::vector<int> nodes_;
   Actions actions_;
   std::set<int> begun_;
   /// By rank: what its first process has reported.

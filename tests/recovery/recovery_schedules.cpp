@@ -42,6 +42,7 @@ WorldOptions world_of(std::mt19937_64& random) {
   options.stages_transfers = below(4) != 0;
   options.checkpoint_every = below(3);
   options.recovery.spares = static_cast<int>(below(3));
+  options.spare_nodes = static_cast<int>(below(3));
   if (below(8) == 0) options.recovery.max_recoveries = 1 + static_cast<int>(below(2));
   return options;
 }
@@ -60,10 +61,15 @@ Choice choose(const std::vector<Choice>& choices, int faults_left, double fault_
 
 std::optional<Violation> check_end(const World& world, const WorldOptions& options,
                                    const std::vector<Choice>& faults) {
-  if (has_kind(faults, Kind::lose_node) || has_kind(faults, Kind::hurry) || has_kind(faults, Kind::stick))
-    return std::nullopt;
-  const auto losses =
-      std::ranges::count_if(faults, [](const Choice& choice) { return choice.kind != Kind::glitch; });
+  if (has_kind(faults, Kind::hurry) || has_kind(faults, Kind::stick)) return std::nullopt;
+  if (std::ranges::count(faults, Kind::lose_node, &Choice::kind) > options.spare_nodes) return std::nullopt;
+  // The processes of a node that leaves are lost one by one.
+  const auto drained = std::ranges::count(faults, Kind::drain_node, &Choice::kind);
+  if (drained > 0 && (faults.size() > 1 || options.nodes.back() == 0)) return std::nullopt;
+  const auto losses = world.lost_with_nodes() + std::ranges::count_if(faults, [](const Choice& choice) {
+                        return choice.kind != Kind::glitch && choice.kind != Kind::lose_node &&
+                               choice.kind != Kind::drain_node;
+                      });
   // The third loss without a new step ends the training.
   if (static_cast<int>(faults.size()) > std::min(2, options.recovery.max_recoveries)) return std::nullopt;
   if (losses >= static_cast<std::ptrdiff_t>(options.nodes.size())) return std::nullopt;

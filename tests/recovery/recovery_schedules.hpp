@@ -27,7 +27,8 @@ struct ScheduleCounts {
   std::string describe() const;
 };
 
-/// The world of a seed: 2 to 4 ranks on 1 or 2 nodes, with or without checkpoints, staging and torn states.
+/// The world of a seed: 2 to 4 ranks on 1 or 2 nodes, up to 2 nodes that wait, with or without checkpoints,
+/// staging and torn states.
 WorldOptions world_of(std::mt19937_64& random);
 
 /// The next choice: most often what goes on by itself, and a fault with the given probability while some are

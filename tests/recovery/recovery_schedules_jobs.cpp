@@ -215,6 +215,8 @@ class SimulatedJob : public launch::CoordinatorActions {
       options.nodes.insert(options.nodes.end(), static_cast<std::size_t>(ranks), node);
     }
     options.first_step = checkpoint_;
+    // A lost node ends the round here.
+    options.spare_nodes = 0;
     world_ = std::make_unique<World>(options);
   }
 

@@ -54,6 +54,38 @@ TEST(RecoverySimulation, EveryOrderOfTwoCrashesInOneStepRecovers) {
   EXPECT_GT(counts.succeeded, 100U);
 }
 
+/// Processes of the lost node live on for a while, train, and reach the store. Two such faults of three ranks
+/// are millions of states: by hand.
+TEST(RecoverySimulation, EveryOrderOfALostNodeRecovers) {
+  WorldOptions options;
+  options.steps = 2;
+  options.spare_nodes = 1;
+  options.joins_local_steps = true;
+  const ExhaustiveCounts counts = explore(options, 1, {Kind::lose_node, Kind::drain_node});
+  std::printf(
+      "3 ranks on 2 nodes, 1 more node, 2 steps, 1 node is lost or leaves: %llu states, %llu transitions\n",
+      static_cast<unsigned long long>(counts.states), static_cast<unsigned long long>(counts.transitions));
+  EXPECT_EQ(counts.violation, "");
+  EXPECT_EQ(counts.given_up, 0U);
+  EXPECT_GT(counts.succeeded, 50U);
+}
+
+/// Also the loss of the node that has taken the place.
+TEST(RecoverySimulation, EveryOrderOfTwoLostNodesOrRanksEnds) {
+  WorldOptions options;
+  options.nodes = {0, 1};
+  options.steps = 1;
+  options.spare_nodes = 2;
+  options.joins_local_steps = true;
+  const ExhaustiveCounts counts = explore(options, 2, {Kind::crash, Kind::lose_node, Kind::drain_node});
+  std::printf(
+      "2 ranks on 2 nodes, 2 more nodes, 1 step, 2 lost nodes or ranks: %llu states, %llu transitions\n",
+      static_cast<unsigned long long>(counts.states), static_cast<unsigned long long>(counts.transitions));
+  EXPECT_EQ(counts.violation, "");
+  EXPECT_GT(counts.succeeded, 100U);
+  EXPECT_GT(counts.given_up, 0U) << "both ranks may be lost";
+}
+
 /// Two crashes of three ranks, of the spare while it is called too, are 4 million states: by hand.
 TEST(RecoverySimulation, EveryOrderOfOneFaultWithASpareRecovers) {
   WorldOptions options;

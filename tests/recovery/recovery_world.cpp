@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace lockstep::elastic {
@@ -24,7 +25,7 @@ std::vector<std::uint64_t> undisturbed(std::uint64_t steps, int size) {
 std::string Choice::describe() const {
   constexpr const char* kNames[] = {"run",    "fail",      "hear revoked", "hear plan", "report", "command",
                                     "event",  "fence",     "resume",       "timer",     "CRASH",  "PAUSE",
-                                    "GLITCH", "LOSE NODE", "HURRY",        "HANG",      "STICK"};
+                                    "GLITCH", "LOSE NODE", "DRAIN NODE",   "HURRY",     "HANG",   "STICK"};
   return fmt::format("{} {}", kNames[static_cast<int>(kind)], index);
 }
 
@@ -48,6 +49,9 @@ World::World(WorldOptions options)
   groups_[1].plan = first;
   groups_[1].transfers.resize(options_.nodes.size());
   nodes_.resize(static_cast<std::size_t>(*std::ranges::max_element(options_.nodes)) + 1);
+  places_.resize(nodes_.size());
+  std::iota(places_.begin(), places_.end(), 0);
+  waiting_nodes_ = options_.spare_nodes;
   if (options_.first_step > 0) checkpoint_ = options_.first_step;
   for (int rank = 0; rank < size(); ++rank)
     carry_out(rank, processes_[static_cast<std::size_t>(rank)].member.begin_step());
@@ -68,7 +72,7 @@ int World::current(const RankProcess& process) const {
 bool World::has_succeeded() const {
   if (!finish_confirmed_) return false;
   int left = 0;
-  for (const Process& process : processes_) left += process.member.has_left() ? 1 : 0;
+  for (const Process& process : processes_) left += process.member.has_left() && !is_cut_off(process) ? 1 : 0;
   return left >= size();
 }
 
@@ -93,11 +97,12 @@ bool World::has_entered(const Process& process) const {
          process.position == Position::joined || process.position == Position::receive;
 }
 
-/// A peer of its group that is dead, which the group's own watch notices, or that does not answer.
+/// A peer of its group that is dead, which the group's own watch notices, or that does not answer. Between a
+/// lost node and the others nothing may arrive.
 bool World::has_lost_peer(const Process& process) const {
   return std::ranges::any_of(group(process).plan.members, [&](const RankProcess& peer) {
     const Process& other = processes_[static_cast<std::size_t>(current(peer))];
-    return !other.alive || other.paused;
+    return !other.alive || other.paused || is_cut_off(other) != is_cut_off(process);
   });
 }
 
@@ -131,15 +136,20 @@ std::vector<Choice> World::choices() const {
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const Process& process = processes_[i];
     const int index = static_cast<int>(i);
-    const bool reachable = !nodes_[static_cast<std::size_t>(process.node)].lost;
-    if (!process.reports.empty() && reachable) result.push_back({report, index});
+    const bool reachable = !is_cut_off(process);
+    // For a search: of a lost node others see no more than what its ranks contribute. See apply().
+    if (!reachable && options_.joins_local_steps) {
+      if (process.alive && !process.paused && can_run(process)) result.push_back({run, index});
+      continue;
+    }
+    if (!process.reports.empty()) result.push_back({report, index});
     if (!process.alive) continue;
-    if (!finish_confirmed_) result.push_back({crash, index});
+    if (!finish_confirmed_ && reachable) result.push_back({crash, index});
     if (process.paused) {
       if (!process.stuck) rare.push_back({resume, index});
       continue;
     }
-    if (!finish_confirmed_) result.push_back({pause, index});
+    if (!finish_confirmed_ && reachable) result.push_back({pause, index});
     if (!planner_.is_recovering() && !planner_.is_over() && !is_waiting_spare(process) && reachable) {
       result.push_back({hang, index});
       result.push_back({stick, index});
@@ -148,10 +158,9 @@ std::vector<Choice> World::choices() const {
     if (in_collective(process)) {
       if (process.member.is_revoked() || has_lost_peer(process))
         result.push_back({fail, index});
-      else
+      else if (reachable)
         result.push_back({glitch, index});
     }
-    if (!reachable) continue;
     if (!process.revoked.empty()) result.push_back({hear_revoked, index});
     if (!process.plans.empty()) result.push_back({hear_plan, index});
   }
@@ -160,12 +169,15 @@ std::vector<Choice> World::choices() const {
       const bool runs = std::ranges::any_of(processes_, [&](const Process& process) {
         return process.alive && process.node == static_cast<int>(i);
       });
-      if (runs) result.push_back({fence, static_cast<int>(i)});
+      if (runs && !options_.joins_local_steps) result.push_back({fence, static_cast<int>(i)});
       continue;
     }
     if (!nodes_[i].commands.empty()) result.push_back({command, static_cast<int>(i)});
     if (!nodes_[i].ended.empty()) result.push_back({event, static_cast<int>(i)});
-    if (!finish_confirmed_) result.push_back({lose_node, static_cast<int>(i)});
+    const bool takes_part = number_of(static_cast<int>(i)).has_value();
+    if (finish_confirmed_ || !takes_part) continue;
+    result.push_back({lose_node, static_cast<int>(i)});
+    if (waiting_nodes_ > 0 && !planner_.is_recovering()) result.push_back({drain_node, static_cast<int>(i)});
   }
   const bool idle = std::ranges::all_of(result, &Choice::is_fault);
   if (planner_.deadline() != RecoveryPlanner::Time::max()) {
@@ -241,6 +253,22 @@ void World::apply(const Choice& choice) {
         !has_entered(processes_[i]))
       apply_one({Choice::Kind::fail, static_cast<int>(i)});
   }
+  // Processes of a lost node end when nobody is left who could still count on what they contribute.
+  for (Process& lost : processes_) {
+    if (!lost.alive || !is_cut_off(lost)) continue;
+    lost.reports.clear();
+    lost.revoked.clear();
+    lost.plans.clear();
+    const bool is_awaited = std::ranges::any_of(processes_, [&](const Process& other) {
+      return other.alive && !is_cut_off(other) && !is_waiting_spare(other) && in_collective(other) &&
+             other.member.generation() == lost.member.generation();
+    });
+    const bool may_be = std::ranges::any_of(processes_, [&](const Process& other) {
+      return other.alive && !is_cut_off(other) && other.member.is_training() && !other.member.is_revoked() &&
+             other.member.generation() == lost.member.generation();
+    });
+    lost.alive = !is_waiting_spare(lost) && (is_awaited || may_be);
+  }
   drop_stale();
 }
 
@@ -300,8 +328,13 @@ void World::apply_one(const Choice& choice) {
       ++crashes_;
       return end(choice.index);
     case lose_node:
-      nodes_[index].lost = true;
-      return carry_out(planner_.on_node_lost(choice.index, "closed its connection"));
+      return World::lose_node(choice.index);
+    case drain_node: {
+      PlannerActions actions;
+      if (planner_.on_node_leaves(*number_of(choice.index), "is asked to end", now_, actions))
+        leaving_ = choice.index;
+      return carry_out(actions);
+    }
     case hurry:
       hurried_ = true;
       [[fallthrough]];
@@ -309,6 +342,18 @@ void World::apply_one(const Choice& choice) {
       now_ = std::max(now_, planner_.deadline());
       return carry_out(planner_.on_timer(now_));
   }
+}
+
+std::optional<int> World::number_of(int index) const {
+  const auto found = std::ranges::find(places_, index);
+  return found == places_.end() ? std::nullopt : std::optional(static_cast<int>(found - places_.begin()));
+}
+
+void World::lose_node(int index) {
+  nodes_[static_cast<std::size_t>(index)].lost = true;
+  const int number = *number_of(index);
+  lost_with_nodes_ += static_cast<int>(std::ranges::count(options_.nodes, number));
+  carry_out(planner_.on_node_lost(number, "closed its connection", waiting_nodes_ > 0, now_));
 }
 
 void World::end(int index) {

@@ -41,6 +41,8 @@ struct WorldOptions {
   /// The node of each rank.
   std::vector<int> nodes = {0, 0, 1};
   std::uint64_t steps = 3;
+  /// Nodes that wait, and can take the place of a lost one.
+  int spare_nodes = 0;
   /// Optimizers that step between two collectives.
   int objects = 2;
   /// A collective between the optimizers and the commit: the loss for a progress bar. It makes torn
@@ -67,7 +69,8 @@ struct Choice {
     report,   // The oldest report of the process reaches the planner.
     command,  // The oldest command of the planner reaches the node's agent.
     event,    // The oldest exit status of the node's processes reaches the planner.
-    fence,    // The agent of a lost node, which has lost its coordinator, ends its processes.
+    fence,    // The agent of a lost node, which has lost its coordinator, ends its processes. Until then they
+              // may still reach the store.
     resume,
     timer,
     // Faults.
@@ -75,9 +78,10 @@ struct Choice {
     pause,
     glitch,  // A collective of that process fails without a cause.
     lose_node,
-    hurry,  // The planner's timer ends although everything is on its way: all of it is slow.
-    hang,   // The launcher finds that the job hangs because of that process, which runs no more.
-    stick,  // The same of a process that hangs in the kernel: SIGKILL does not end it.
+    drain_node,  // The node is asked to end, and another one waits.
+    hurry,       // The planner's timer ends although everything is on its way: all of it is slow.
+    hang,        // The launcher finds that the job hangs because of that process, which runs no more.
+    stick,       // The same of a process that hangs in the kernel: SIGKILL does not end it.
   };
   Kind kind = Kind::run;
   /// Of a process or a node.
@@ -110,7 +114,8 @@ struct Violation {
 ///   bits        a committed step has the weights of the undisturbed run
 ///   skew        clean states of live processes differ by one step at most
 ///   undone      no process falls behind a step that it has committed
-///   fence       a process is started, or a spare called, only when no other one of its rank is alive
+///   fence       a process is started, or a spare called, only when no other one of its rank is alive, except
+///               on a lost node
 ///   survivors   a process is killed only if it hangs or did not park in time, a spare only before its call
 ///   stuck       something can happen, or the training has ended
 class World {
@@ -129,6 +134,8 @@ class World {
   const std::optional<Violation>& violation() const { return violation_; }
   const RecoveryPlanner& planner() const { return planner_; }
   int crashes() const { return crashes_; }
+  /// How many ranks were lost with their nodes.
+  int lost_with_nodes() const { return lost_with_nodes_; }
   /// How often a spare took the place of a lost process.
   int called() const { return static_cast<int>(calls_.size()); }
   std::uint64_t newest_checkpoint() const { return checkpoint_.value_or(0); }
@@ -153,6 +160,7 @@ class World {
   using PlanNotice = std::variant<RecoveryPlan, Finished>;
   using Report = std::variant<ReportSuspect, ReportParked, ReportFinished>;
   using Command = std::variant<Kill, Replace, StartSpare, EndSpare>;
+  struct Node;
   enum class Position {
     set_up,
     spare,
@@ -174,6 +182,7 @@ class World {
   };
   struct Process {
     Member member;
+    /// Of nodes_.
     int node = 0;
     bool is_spare = false;
     bool alive = true;
@@ -216,6 +225,17 @@ class World {
   Group& group(const Process& process) { return groups_.at(process.member.generation()); }
   const Group& group(const Process& process) const { return groups_.at(process.member.generation()); }
   int current(const RankProcess& process) const;
+  /// Whether its node is lost. Nobody can know what it does.
+  bool is_cut_off(const Process& process) const {
+    return nodes_[static_cast<std::size_t>(process.node)].lost;
+  }
+  /// The node that has that number for the planner, and its index.
+  int place_of(int number) const { return places_[static_cast<std::size_t>(number)]; }
+  Node& node(int number) { return nodes_[static_cast<std::size_t>(place_of(number))]; }
+  void lose_node(int index);
+  /// The planner's number of it; none if another one has taken its place.
+  std::optional<int> number_of(int index) const;
+  bool is_leaving(const Process& process) const { return process.node == leaving_; }
   bool in_collective(const Process& process) const;
   bool has_entered(const Process& process) const;
   bool has_lost_peer(const Process& process) const;
@@ -233,7 +253,7 @@ class World {
   void carry_out(int index, const MemberActions& actions);
   void carry_out(const PlannerActions& actions);
   void hear_report(int index);
-  void execute_command(int node);
+  void execute_command(int index);
   void end(int index);
   void check_commit(Process& process);
   void violate(const std::string& invariant, const std::string& details);
@@ -243,6 +263,11 @@ class World {
   RecoveryPlanner::Time now_{};
   std::vector<Process> processes_;
   std::vector<Node> nodes_;
+  /// By the planner's numbers. A node that takes the place of a lost one takes its number.
+  std::vector<int> places_;
+  int waiting_nodes_ = 0;
+  int leaving_ = -1;
+  int lost_with_nodes_ = 0;
   std::map<Generation, Group> groups_;
   /// The weights of the undisturbed run after each step.
   std::vector<std::uint64_t> reference_;

@@ -11,7 +11,7 @@ void World::contribute(int index) {
   Process& process = processes_[static_cast<std::size_t>(index)];
   Group& group = World::group(process);
   const RankProcess& self = process.member.self();
-  if (process.member.generation() != planner_.generation())
+  if (process.member.generation() != planner_.generation() && !is_cut_off(process))
     violate("generation",
             fmt::format("{} contributes to generation {}, but generation {} is planned",
                         elastic::describe(self), process.member.generation(), planner_.generation()));
@@ -123,8 +123,7 @@ void World::check_commit(Process& process) {
   process.committed = std::max(process.committed, step);
   for (const Process& other : processes_) {
     const HeldState& held = other.member.held();
-    if (!other.alive || held.kind != HeldState::Kind::clean ||
-        nodes_[static_cast<std::size_t>(other.node)].lost)
+    if (!other.alive || held.kind != HeldState::Kind::clean || is_cut_off(other) || is_cut_off(process))
       continue;
     if (std::max(held.step, step) - std::min(held.step, step) > 1)
       violate("skew", fmt::format("{} is at step {}, {} at step {}", who, step,
@@ -172,7 +171,7 @@ void World::carry_out(int index, const MemberActions& actions) {
                    [&](const Leave& leave) {
                      process.position = Position::idle;
                      process.alive = false;
-                     if (!leave.why.empty()) violate("survivors", leave.why);
+                     if (!leave.why.empty() && !is_cut_off(process)) violate("survivors", leave.why);
                    }},
         action);
   }
@@ -207,16 +206,22 @@ void World::carry_out(const PlannerActions& actions) {
               const int index = World::current(kill.process);
               const Process& process = processes_[static_cast<std::size_t>(index)];
               // What ends by itself needs no time; only a process that is paused does not park.
-              if (process.alive && !process.paused && !hurried_)
+              if (process.alive && !process.paused && !hurried_ && !is_leaving(process))
                 violate("survivors", elastic::describe(kill.process) + " is killed, but could have parked");
-              nodes_[static_cast<std::size_t>(kill.node)].commands.emplace_back(kill);
+              node(kill.node).commands.emplace_back(kill);
             },
-            [&](const Replace& replace) {
-              nodes_[static_cast<std::size_t>(replace.node)].commands.emplace_back(replace);
+            [&](const Replace& replace) { node(replace.node).commands.emplace_back(replace); },
+            [&](const StartNode& start) {
+              // The one that waited for a node that leaves has taken another one's place.
+              if (waiting_nodes_ == 0)
+                return carry_out(planner_.on_node_lost(start.node, "left", false, now_));
+              --waiting_nodes_;
+              places_[static_cast<std::size_t>(start.node)] = static_cast<int>(nodes_.size());
+              nodes_.emplace_back();
+              for (const RankProcess& process : start.processes)
+                nodes_.back().commands.emplace_back(Replace{process, start.node, start.generation});
             },
-            [&](const StartSpare& spare) {
-              nodes_[static_cast<std::size_t>(spare.node)].commands.emplace_back(spare);
-            },
+            [&](const StartSpare& spare) { node(spare.node).commands.emplace_back(spare); },
             [&](const CallSpare& call) {
               if (!calls_.emplace(call.process, call.generation).second)
                 violate("fence", elastic::describe(call.process) + " is called twice");
@@ -224,7 +229,7 @@ void World::carry_out(const PlannerActions& actions) {
                 const RankProcess& other = process.member.self();
                 // One that was too late is being killed, and never gets a part in the training.
                 if (process.alive && other.rank == call.process.rank && !is_waiting_spare(process) &&
-                    other != call.process)
+                    !is_cut_off(process) && other != call.process)
                   violate("fence", fmt::format("{} is called beside {}", elastic::describe(call.process),
                                                elastic::describe(other)));
               }
@@ -232,7 +237,7 @@ void World::carry_out(const PlannerActions& actions) {
             [&](const EndSpare& end) {
               if (calls_.contains(end.process))
                 violate("survivors", elastic::describe(end.process) + " is ended after its call");
-              nodes_[static_cast<std::size_t>(end.node)].commands.emplace_back(end);
+              node(end.node).commands.emplace_back(end);
             },
             [](const TellOfSpare&) {},
             [&](const Publish& publish) {
@@ -242,7 +247,11 @@ void World::carry_out(const PlannerActions& actions) {
                                             groups_.rbegin()->first));
               groups_[plan.generation].plan = plan;
               groups_[plan.generation].transfers.resize(options_.nodes.size());
-              if (groups_.size() > 3) groups_.erase(groups_.begin());
+              const Generation oldest = groups_.begin()->first;
+              const bool is_used = std::ranges::any_of(processes_, [&](const Process& process) {
+                return process.alive && process.member.generation() == oldest;
+              });
+              if (groups_.size() > 3 && !is_used) groups_.erase(oldest);
               tell_all([&](Process& process) { process.plans.emplace_back(plan); });
             },
             [&](const ConfirmFinish& finish) {
@@ -258,25 +267,28 @@ void World::carry_out(const PlannerActions& actions) {
   }
 }
 
-void World::execute_command(int node) {
-  Node& agent = nodes_[static_cast<std::size_t>(node)];
+void World::execute_command(int index) {
+  Node& agent = nodes_[static_cast<std::size_t>(index)];
   const Command command = agent.commands.front();
   agent.commands.erase(agent.commands.begin());
   const auto kill = [&](const RankProcess& victim) {
-    const int index = current(victim);
-    const Process& process = processes_[static_cast<std::size_t>(index)];
-    if (process.alive && !process.stuck) end(index);
+    const int found = current(victim);
+    const Process& process = processes_[static_cast<std::size_t>(found)];
+    if (process.alive && !process.stuck) end(found);
   };
   if (const auto* order = std::get_if<Kill>(&command)) return kill(order->process);
   if (const auto* order = std::get_if<EndSpare>(&command)) return kill(order->process);
-  if (const auto* spare = std::get_if<StartSpare>(&command)) return start(spare->process, node, std::nullopt);
+  if (const auto* spare = std::get_if<StartSpare>(&command))
+    return start(spare->process, index, std::nullopt);
   const Replace& replace = std::get<Replace>(command);
   for (const Process& process : processes_) {
-    if (process.alive && process.member.self().rank == replace.process.rank)
+    // Spares of a node that has left are told to end, and will not be called.
+    if (is_waiting_spare(process) && !number_of(process.node)) continue;
+    if (process.alive && process.member.self().rank == replace.process.rank && !is_cut_off(process))
       violate("fence", fmt::format("{} is started beside {}", elastic::describe(replace.process),
                                    elastic::describe(process.member.self())));
   }
-  start(replace.process, node, replace.generation);
+  start(replace.process, index, replace.generation);
 }
 
 /// Without a generation: a spare. Its Member is made when it is called.

@@ -51,7 +51,8 @@ std::string World::key() const {
     }
     for (const auto& transfer : group.transfers) put(transfer.has_value());
   }
-  put(finish_confirmed_, verdict_.has_value(), checkpoint_.value_or(0));
+  for (const int place : places_) put('o', place);
+  put(finish_confirmed_, verdict_.has_value(), checkpoint_.value_or(0), waiting_nodes_, leaving_);
   return text;
 }
 

@@ -23,15 +23,9 @@ CoordinatorOptions options_of(int recoveries, int restarts = 0) {
   return options;
 }
 
-/// A job of one node with two ranks.
-class TwoRanks : public CoordinatorHarness {
+class RecoveryHarness : public CoordinatorHarness {
  public:
-  explicit TwoRanks(CoordinatorOptions options, bool begin = true) : CoordinatorHarness(options) {
-    coordinator.on_join(0, info("a", options, 2), now);
-    if (!begin) return;
-    for (const int rank : {0, 1}) report({.what = RankReport::What::begun, .process = {rank}});
-  }
-
+  using CoordinatorHarness::CoordinatorHarness;
   void watch(const std::string& prefix) override { watched = prefix; }
   void write(const std::string& key, const std::string& value) override { keys[key] = value; }
 
@@ -41,11 +35,11 @@ class TwoRanks : public CoordinatorHarness {
     if (step) held = {.kind = Kind::clean, .step = *step};
     report({.what = RankReport::What::parked, .process = process, .generation = generation, .held = held});
   }
-  void rank_ends(RankProcess process, int status) {
+  void rank_ends(RankProcess process, int status, NodeId node = 0) {
     ProcessFailure failure;
     failure.rank = process.rank;
     failure.status = status;
-    receive(0, RankEnded{coordinator_round(), process.process, failure});
+    receive(node, RankEnded{coordinator_round(), process.process, failure});
   }
   std::string key(const std::string& name) const {
     const auto found = keys.find("lockstep/0/" + name);
@@ -55,6 +49,33 @@ class TwoRanks : public CoordinatorHarness {
 
   std::string watched;
   std::map<std::string, std::string> keys;
+};
+
+/// A job of one node with two ranks.
+class TwoRanks : public RecoveryHarness {
+ public:
+  explicit TwoRanks(CoordinatorOptions options, bool begin = true) : RecoveryHarness(options) {
+    coordinator.on_join(0, info("a", options, 2), now);
+    if (!begin) return;
+    for (const int rank : {0, 1}) report({.what = RankReport::What::begun, .process = {rank}});
+  }
+};
+
+/// A job of two nodes, 0 and 7: ranks 0 and 1, and ranks 2 and 3.
+class TwoNodes : public RecoveryHarness {
+ public:
+  explicit TwoNodes(CoordinatorOptions options) : RecoveryHarness(over_two(options)) {
+    join(0);
+    join(7);
+    for (const int rank : {0, 1, 2, 3}) report({.what = RankReport::What::begun, .process = {rank}});
+  }
+  void join(NodeId id, int ranks = 2) {
+    coordinator.on_join(id, info("host" + std::to_string(id), over_two({}), ranks), now);
+  }
+  static CoordinatorOptions over_two(CoordinatorOptions options) {
+    options.min_nodes = options.max_nodes = 2;
+    return options;
+  }
 };
 
 TEST(CoordinatorRecovery, ReplacesTheLostRankAndPublishesThePlan) {
@@ -335,6 +356,109 @@ TEST(CoordinatorRecovery, ASetUpMayTakeThreeTimesAsLongAsTheFirst) {
   EXPECT_EQ(job.got<KillRank>(0).back().process, 1);
   EXPECT_NE(job.words(0).find("rank 1 (process 2) has not finished its set-up"), std::string::npos)
       << job.words(0);
+}
+
+TEST(CoordinatorRecovery, ARankOfAnotherNodeIsReplacedThere) {
+  TwoNodes job(options_of(5));
+  EXPECT_EQ(job.got<Assignment>(7).back().max_recoveries, 5);
+  job.rank_ends({3, 0}, SIGKILL, 7);
+  EXPECT_TRUE(job.got<ReplaceRank>(0).empty());
+  ASSERT_EQ(job.got<ReplaceRank>(7).size(), 1U);
+  EXPECT_EQ(job.got<ReplaceRank>(7).back().rank, 3);
+  EXPECT_EQ(job.got<ReplaceRank>(7).back().replaces, "1:2");
+  EXPECT_TRUE(job.got<NotReplaced>(7).empty());
+  for (const int rank : {0, 1, 2}) job.park({rank, 0}, 2, 7);
+  job.park({3, 1}, 2, std::nullopt);
+  EXPECT_TRUE(elastic::decision_from(job.key(elastic::decision_key(2))).plan.has_value());
+  for (const RankProcess process :
+       {RankProcess{0, 0}, RankProcess{1, 0}, RankProcess{2, 0}, RankProcess{3, 1}})
+    job.report({.what = RankReport::What::finished, .process = process, .generation = 2});
+  // A node's round ends when it is known that nobody replaces its ranks.
+  job.rank_ends({2, 0}, 0, 7);
+  ASSERT_EQ(job.got<NotReplaced>(7).size(), 1U);
+  EXPECT_EQ(job.got<NotReplaced>(7).back().rank, 2);
+}
+
+TEST(CoordinatorRecovery, ALostNodeWithoutAnotherOneEndsTheJobWithTheReason) {
+  TwoNodes job(options_of(5));
+  job.join(8, 1);
+  job.coordinator.on_disconnect(7, "closed its connection", job.now);
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+  EXPECT_NE(
+      job.words(0).find("node 1 closed its connection, and with it ranks 2, 3; the ranks are not recovered: "
+                        "no node waits that could take its place"),
+      std::string::npos)
+      << job.words(0);
+  EXPECT_FALSE(elastic::decision_from(job.key(elastic::decision_key(2))).plan.has_value());
+}
+
+TEST(CoordinatorRecovery, ANodeThatWaitsTakesThePlaceOfALostOne) {
+  TwoNodes job(options_of(5));
+  job.join(8, 1);
+  job.join(9);
+  job.coordinator.on_disconnect(7, "closed its connection", job.now);
+  EXPECT_TRUE(job.got<StopRound>(0).empty()) << job.words(0);
+  EXPECT_TRUE(job.got<Assignment>(8).empty()) << "it has another number of ranks";
+  ASSERT_EQ(job.got<Assignment>(9).size(), 1U);
+  const Assignment place = job.got<Assignment>(9).back();
+  EXPECT_EQ(place.group_rank, 1);
+  EXPECT_EQ(place.first_rank, 2);
+  EXPECT_EQ(place.world_size, 4);
+  EXPECT_EQ(place.round, 1);
+  ASSERT_EQ(place.replaces.size(), 2U);
+  EXPECT_EQ(place.replaces[1].rank, 3);
+  EXPECT_EQ(place.replaces[1].process, 1);
+  EXPECT_EQ(place.replaces[1].replaces, "1:2");
+  for (const int rank : {0, 1}) job.park({rank, 0}, 2, 7);
+  // Processes of the lost node that live on are nobody.
+  job.report(
+      {.what = RankReport::What::refused, .process = {2, 0}, .generation = 2, .why = "it was replaced"});
+  job.park({2, 0}, 2, 7);
+  for (const int rank : {2, 3}) job.park({rank, 1}, 2, std::nullopt);
+  const auto decision = elastic::decision_from(job.key(elastic::decision_key(2)));
+  ASSERT_TRUE(decision.plan.has_value());
+  EXPECT_EQ(decision.plan->receivers, (std::vector<int>{2, 3}));
+  job.rank_ends({3, 1}, SIGKILL, 9);
+  EXPECT_EQ(job.got<ReplaceRank>(9).size(), 1U);
+  // The one that has taken the place is lost, too.
+  job.coordinator.on_disconnect(9, "closed its connection", job.now);
+  EXPECT_EQ(job.got<StopRound>(0).size(), 1U);
+}
+
+TEST(CoordinatorRecovery, ANodeThatIsAskedToEndIsRelievedByTheOneThatWaits) {
+  TwoNodes job(options_of(5));
+  job.join(9);
+  job.receive(7, Draining{SIGTERM});
+  EXPECT_TRUE(job.got<StopRound>(0).empty()) << job.words(0);
+  ASSERT_EQ(job.got<KillRank>(7).size(), 2U);
+  job.rank_ends({2, 0}, SIGKILL, 7);
+  EXPECT_TRUE(job.got<Assignment>(9).empty());
+  EXPECT_TRUE(job.got<Finish>(7).empty());
+  job.rank_ends({3, 0}, SIGKILL, 7);
+  ASSERT_EQ(job.got<Finish>(7).size(), 1U);
+  EXPECT_EQ(job.got<Finish>(7).back().exit_code, 128 + SIGTERM);
+  ASSERT_EQ(job.got<Assignment>(9).size(), 1U);
+  EXPECT_EQ(job.got<Assignment>(9).back().replaces[0].replaces, "1:2");
+  job.coordinator.on_disconnect(7, "left", job.now);
+  EXPECT_TRUE(job.got<StopRound>(0).empty()) << job.words(0);
+}
+
+TEST(CoordinatorRecovery, ANodeThatIsLostWhileItLeavesIsReplacedAtOnce) {
+  TwoNodes job(options_of(5));
+  job.join(9);
+  job.receive(7, Draining{SIGTERM});
+  job.rank_ends({2, 0}, SIGKILL, 7);
+  job.coordinator.on_disconnect(7, "closed its connection", job.now);
+  EXPECT_TRUE(job.got<StopRound>(0).empty()) << job.words(0);
+  EXPECT_EQ(job.got<Assignment>(9).size(), 1U);
+}
+
+TEST(CoordinatorRecovery, ANodeThatIsAskedToEndWithoutAnotherOneEndsTheJob) {
+  TwoNodes job(options_of(5));
+  job.receive(7, Draining{SIGTERM});
+  EXPECT_TRUE(job.got<KillRank>(7).empty());
+  ASSERT_EQ(job.got<StopRound>(7).size(), 1U);
+  EXPECT_EQ(job.got<StopRound>(7).back().signal, SIGTERM);
 }
 
 TEST(CoordinatorRecovery, RanksThatWaitAreReleasedWhenTheJobIsAskedToEnd) {

@@ -52,6 +52,8 @@ TEST(MessageCodec, AssignmentsAndStopsSurvive) {
   Assignment place{.round = 2, .restart_count = 1, .max_restarts = 3, .group_rank = 1};
   place.world_size = 6;
   place.own_store = net::HostPort{"a", 4000};
+  place.max_recoveries = 5;
+  place.replaces = {{.round = 2, .rank = 4, .process = 1, .replaces = "1:2"}, {.round = 2, .rank = 5}};
   const Assignment read = from_coordinator(place);
   EXPECT_EQ(read.round, 2);
   EXPECT_EQ(read.restart_count, 1);
@@ -59,6 +61,12 @@ TEST(MessageCodec, AssignmentsAndStopsSurvive) {
   EXPECT_EQ(read.group_rank, 1);
   EXPECT_EQ(read.world_size, 6);
   EXPECT_EQ(read.own_store->text(), "a:4000");
+  EXPECT_EQ(read.max_recoveries, 5);
+  ASSERT_EQ(read.replaces.size(), 2U);
+  EXPECT_EQ(read.replaces[0].rank, 4);
+  EXPECT_EQ(read.replaces[0].replaces, "1:2");
+  EXPECT_EQ(read.replaces[1].rank, 5);
+  EXPECT_EQ(from_coordinator(NotReplaced{2, 3}).rank, 3);
   const StopRound stop = from_coordinator(StopRound{.round = 2, .signal = 15, .at_once = true});
   EXPECT_EQ(stop.signal, 15);
   EXPECT_TRUE(stop.at_once);

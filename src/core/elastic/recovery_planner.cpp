@@ -53,17 +53,64 @@ PlannerActions RecoveryPlanner::on_lost(const RankProcess& process, const std::s
   return actions;
 }
 
-PlannerActions RecoveryPlanner::on_node_lost(int node, const std::string& why) {
+PlannerActions RecoveryPlanner::on_node_lost(int node, const std::string& why, bool has_successor, Time now) {
   PlannerActions actions;
+  std::vector<Member*> lost;
   std::vector<int> ranks;
-  for (const Member& member : members_) {
-    if (member.node == node) ranks.push_back(member.process.rank);
+  for (Member& member : members_) {
+    if (member.node != node) continue;
+    lost.push_back(&member);
+    ranks.push_back(member.process.rank);
   }
-  if (is_over() || ranks.empty()) return actions;
-  give_up(fmt::format("node {} {}, and with it rank(s) {}: a rank is replaced on its own node only", node,
-                      why, fmt::join(ranks, ", ")),
-          actions);
+  if (is_over() || lost.empty()) return actions;
+  const std::string text = fmt::format("node {} {}, and with it {} {}", node, why,
+                                       ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  if (!has_successor) {
+    cause_ = text;
+    give_up("no node waits that could take its place", actions);
+    return actions;
+  }
+  if (phase_ == Phase::training) begin(text, now, actions);
+  if (is_over()) return actions;
+  for (Member* const member : lost) {
+    // Spares are lost with the node.
+    member->spare.reset();
+    member->spare_deadline = Time::max();
+    renew(*member, now);
+    member->deadline += options_.lost_node_timeout;
+  }
+  for (const Member* const member : lost) {
+    if (!can_go_on(*member, text, actions)) return actions;
+  }
+  start_node(node, actions);
   return actions;
+}
+
+void RecoveryPlanner::start_node(int node, PlannerActions& actions) {
+  StartNode start{.node = node, .processes = {}, .generation = generation_ + 1};
+  for (Member& member : members_) {
+    if (member.node != node) continue;
+    member.leaves = false;
+    start.processes.push_back(member.process);
+  }
+  actions.emplace_back(std::move(start));
+}
+
+bool RecoveryPlanner::on_node_leaves(int node, const std::string& why, Time now, PlannerActions& actions) {
+  const auto stays = [&](const Member& member) { return member.node != node; };
+  if (phase_ != Phase::training || !has_recoveries_left() || std::ranges::none_of(members_, stays))
+    return false;
+  begin(fmt::format("node {} {}", node, why), now, actions);
+  for (Member& member : members_) {
+    if (stays(member)) continue;
+    if (member.spare)
+      actions.emplace_back(EndSpare{{.rank = member.process.rank, .process = *member.spare}, node});
+    member.spare.reset();
+    member.spare_deadline = Time::max();
+    member.leaves = true;
+    kill(member, "leaves with its node", now, actions);
+  }
+  return true;
 }
 
 PlannerActions RecoveryPlanner::on_suspect(Generation generation, const RankProcess& process,
@@ -133,15 +180,31 @@ void RecoveryPlanner::begin(const std::string& why, Time now, PlannerActions& ac
     member.held = {};
     member.deadline = now + options_.park_timeout;
     member.ended = 0;
+    member.leaves = false;
   }
 }
 
 /// Starts the next process of a rank whose process has ended. The survivors keep parking meanwhile.
 void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, PlannerActions& actions) {
-  if (++member.ended > kMostProcesses) {
-    cause_ = why;
-    return give_up(fmt::format("{} processes of this rank ended during one recovery", member.ended), actions);
+  const bool has_spare = member.spare.has_value();
+  renew(member, now);
+  if (!can_go_on(member, why, actions)) return;
+  const auto still_runs = [&](const Member& other) {
+    return other.node == member.node && other.status == Status::killed;
+  };
+  if (member.leaves) {
+    if (std::ranges::none_of(members_, still_runs)) start_node(member.node, actions);
+    return;
   }
+  if (has_spare)
+    actions.emplace_back(CallSpare{member.process, member.node, generation_ + 1});
+  else
+    actions.emplace_back(Replace{member.process, member.node, generation_ + 1});
+}
+
+/// Gives the rank its next process: its spare, if it has one.
+void RecoveryPlanner::renew(Member& member, Time now) {
+  ++member.ended;
   const std::optional<int> spare = std::exchange(member.spare, std::nullopt);
   if (spare) member.spares_ended = 0;
   member.process.process = spare ? *spare : ++member.last_process;
@@ -150,19 +213,23 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
   // A spare that is still in its set-up began it earlier.
   const Time spare_deadline = std::exchange(member.spare_deadline, Time::max());
   member.deadline = std::min(now + options_.replacement_timeout, spare_deadline);
+}
+
+/// Whether the recovery makes sense with that new process; otherwise it has given up.
+bool RecoveryPlanner::can_go_on(const Member& renewed, const std::string& why, PlannerActions& actions) {
   const bool survivors = std::ranges::any_of(members_, [](const Member& m) {
     return m.status == Status::running || (m.status == Status::parked && m.held.kind != Kind::none);
   });
-  if (!survivors) {
+  if (renewed.ended > kMostProcesses) {
     cause_ = why;
-    return give_up("no rank is left that holds the state", actions);
+    give_up(fmt::format("{} processes of this rank ended during one recovery", renewed.ended), actions);
+  } else if (!survivors) {
+    cause_ = why;
+    give_up("no rank is left that holds the state", actions);
+  } else {
+    count_repeats(actions);
   }
-  count_repeats(actions);
-  if (is_over()) return;
-  if (spare)
-    actions.emplace_back(CallSpare{member.process, member.node, generation_ + 1});
-  else
-    actions.emplace_back(Replace{member.process, member.node, generation_ + 1});
+  return !is_over();
 }
 
 PlannerActions RecoveryPlanner::start_spares(Time now) {
@@ -390,6 +457,7 @@ std::string RecoveryPlanner::describe_state() const {
     if (member.spare)
       text += fmt::format(", spare {}{}", *member.spare,
                           member.spare_deadline == Time::max() ? "" : " in its set-up");
+    if (member.leaves) text += ", leaves";
     if (member.spares_ended > 0) text += fmt::format(", {} spares ended", member.spares_ended);
     if (member.ended > 0) text += fmt::format(", {} of its processes ended", member.ended);
   }

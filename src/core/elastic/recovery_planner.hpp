@@ -23,6 +23,9 @@ struct RecoveryOptions {
   Milliseconds kill_timeout = std::chrono::seconds(30);
   /// How long a new process may take for its set-up, until it reaches its training.
   Milliseconds replacement_timeout = std::chrono::minutes(10);
+  /// How much longer those may take that take the place of a lost node's: what a lost process holds, as the
+  /// lease of a folder, is free only after a while.
+  Milliseconds lost_node_timeout = std::chrono::seconds(20);
   /// So many ranks of each node, its first ones, have a spare: a process that has done its set-up as that
   /// rank, and waits until the rank's own one is lost.
   int spares = 0;
@@ -45,6 +48,14 @@ struct Kill {
 struct Replace {
   RankProcess process;
   int node = 0;
+  Generation generation = 0;
+};
+/// Start these processes on another node, which takes the number of the lost one. They park for `generation`,
+/// as those of Replace.
+struct StartNode {
+  int node = 0;
+  /// By rank: all of that node.
+  std::vector<RankProcess> processes;
   Generation generation = 0;
 };
 /// Start that process on its node, beside the rank's own one. It does the rank's set-up and waits.
@@ -81,7 +92,7 @@ struct TellOfSpare {
   RankProcess process;
   std::string text;
 };
-using PlannerAction = std::variant<Revoke, Kill, Replace, StartSpare, CallSpare, EndSpare, Publish,
+using PlannerAction = std::variant<Revoke, Kill, Replace, StartNode, StartSpare, CallSpare, EndSpare, Publish,
                                    ConfirmFinish, GiveUp, TellOfSpare>;
 using PlannerActions = std::vector<PlannerAction>;
 
@@ -97,7 +108,10 @@ using PlannerActions = std::vector<PlannerAction>;
 ///   from the same samples and random numbers, and so the same bits.
 ///
 /// Membership is never inferred from silence: a rank is lost when its agent has collected its exit status.
-/// That is why a replacement can never run beside the process that it replaces.
+/// That is why a replacement can never run beside the process that it replaces. A lost node is the exception:
+/// its processes may live on, until their agent notices that it has lost the coordinator and ends them. They
+/// are no members of a later generation, find nobody at the keys of theirs, and their reports name a process
+/// that was replaced.
 ///
 ///     phase      event                                   action                               next phase
 ///     ---------  --------------------------------------  -----------------------------------  ----------
@@ -105,7 +119,9 @@ using PlannerActions = std::vector<PlannerAction>;
 ///                a rank hangs                            Revoke; Kill it                      parking
 ///                a rank suspects another, or parks       Revoke                               parking
 ///                all ranks have finished                 ConfirmFinish; EndSpare              over
-///                a node is lost, or no recovery is left  GiveUp                               over
+///                a node is lost, and another one waits   Revoke; StartNode                    parking
+///                  ... otherwise; no recovery is left    GiveUp                               over
+///                a node leaves, and another one waits    Revoke; Kill its processes           parking
 ///                a spare ended, or is too late (EndSpare)  StartSpare, three in a row at most  training
 ///     parking    a process ended                         CallSpare, or Replace it,            parking
 ///                                                        three times at most
@@ -117,7 +133,9 @@ using PlannerActions = std::vector<PlannerAction>;
 ///                all ranks have parked                   Publish the plan; StartSpare, or     training
 ///                                                        EndSpare after the last recovery
 ///                  ... and nobody has a state            GiveUp                               over
-///                a node is lost                          GiveUp                               over
+///                a node is lost, or all processes of     StartNode                            parking
+///                  one that leaves have ended
+///                  ... and no other one waits            GiveUp                               over
 ///
 /// What arrives late changes nothing: reports of an older generation, and those of a process that was
 /// replaced. Revoke and ConfirmFinish of one generation exclude each other. So no rank leaves a finished
@@ -140,8 +158,13 @@ class RecoveryPlanner {
   /// The process, or the spare, has ended, for whatever reason, and its exit status was collected. `why`
   /// completes the sentence "rank 1 ": "was killed by SIGKILL".
   [[nodiscard]] PlannerActions on_lost(const RankProcess& process, const std::string& why, Time now);
-  /// All processes of the node are out of reach. `why` completes the sentence "node 1 ".
-  [[nodiscard]] PlannerActions on_node_lost(int node, const std::string& why);
+  /// All processes of the node are out of reach, for good. `has_successor`: another node can start as many
+  /// ranks in its place. `why` completes the sentence "node 1 ".
+  [[nodiscard]] PlannerActions on_node_lost(int node, const std::string& why, bool has_successor, Time now);
+  /// Another node, which waits, is to start the node's ranks instead of it. True: Its processes are killed,
+  /// and their successors started when all of them have ended. False: that is not possible now, and nothing
+  /// was done. `why` completes the sentence "node 1 ".
+  [[nodiscard]] bool on_node_leaves(int node, const std::string& why, Time now, PlannerActions& actions);
   /// A communication of that rank failed in `generation`.
   [[nodiscard]] PlannerActions on_suspect(Generation generation, const RankProcess& process,
                                           const std::string& why, Time now);
@@ -191,12 +214,17 @@ class RecoveryPlanner {
     int spares_ended = 0;
     /// The processes of this rank that ended during this recovery.
     int ended = 0;
+    /// Its next process is started on another node, together with all of this one.
+    bool leaves = false;
     bool operator==(const RankProcess& other) const { return process == other; }
   };
 
   Member* find(const RankProcess& process);
   void begin(const std::string& why, Time now, PlannerActions& actions);
   void replace(Member& member, const std::string& why, Time now, PlannerActions& actions);
+  void renew(Member& member, Time now);
+  void start_node(int node, PlannerActions& actions);
+  bool can_go_on(const Member& renewed, const std::string& why, PlannerActions& actions);
   Member* find_spare(const RankProcess& process);
   bool lose_spare(const RankProcess& process, const std::string& why, Time now, PlannerActions& actions);
   void add_spares(Time now, PlannerActions& actions);

@@ -324,12 +324,70 @@ TEST(RecoveryPlanner, LimitsAndLostNodesEndTheRoundWithTheirReason) {
             "used up");
   RecoveryPlanner nodes = three_ranks();
   EXPECT_EQ(
-      reason(nodes.on_node_lost(0, "closed its connection")),
-      "node 0 closed its connection, and with it rank(s) 0, 1: a rank is replaced on its own node only");
+      reason(nodes.on_node_lost(0, "closed its connection", false, kStart)),
+      "node 0 closed its connection, and with it ranks 0, 1; the ranks are not recovered: no node waits "
+      "that could take its place");
   RecoveryPlanner all({.max_recoveries = 10}, {0, 0});
   EXPECT_EQ(reason(all.on_lost({0, 0}, "exited with 1", kStart)), "");
   EXPECT_EQ(reason(all.on_lost({1, 0}, "exited with 1", kStart)),
             "rank 1 exited with 1; the ranks are not recovered: no rank is left that holds the state");
+}
+
+TEST(RecoveryPlanner, ALostNodesRanksAreStartedOnTheNodeThatWaits) {
+  RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0, 1, 1});
+  static_cast<void>(planner.start_spares(kStart));
+  const PlannerActions actions = planner.on_node_lost(1, "closed its connection", true, kStart);
+  EXPECT_EQ(select<Revoke>(actions).front().why, "node 1 closed its connection, and with it ranks 2, 3");
+  EXPECT_TRUE(select<Replace>(actions).empty());
+  EXPECT_TRUE(select<CallSpare>(actions).empty());
+  ASSERT_EQ(select<StartNode>(actions).size(), 1U);
+  const StartNode start = select<StartNode>(actions).front();
+  EXPECT_EQ(start.node, 1);
+  EXPECT_EQ(start.generation, 2U);
+  // Number 1 of rank 2 was its spare's.
+  EXPECT_EQ(start.processes, (std::vector<RankProcess>{{2, 2}, {3, 1}}));
+  // Processes of the lost node may live on, and are nobody.
+  EXPECT_TRUE(planner.on_parked(2, {2, 0}, clean(4), kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {3, 0}, clean(4), kStart).empty());
+  for (const int rank : {0, 1}) EXPECT_TRUE(planner.on_parked(2, {rank, 0}, clean(4), kStart).empty());
+  EXPECT_TRUE(planner.on_parked(2, {2, 2}, {}, kStart).empty());
+  const PlannerActions last = planner.on_parked(2, {3, 1}, {}, kStart);
+  ASSERT_EQ(select<Publish>(last).size(), 1U);
+  EXPECT_EQ(select<Publish>(last).front().plan.receivers, (std::vector<int>{2, 3}));
+  // The spare of the new node's first rank.
+  ASSERT_EQ(select<StartSpare>(last).size(), 1U);
+  EXPECT_EQ(select<StartSpare>(last).front().process, (RankProcess{2, 3}));
+}
+
+TEST(RecoveryPlanner, ANodeLostInARecoveryIsReplacedInTheSame) {
+  RecoveryPlanner planner = three_ranks();
+  EXPECT_EQ(select<Replace>(planner.on_lost({1, 0}, "exited with 1", kStart)).size(), 1U);
+  const PlannerActions actions = planner.on_node_lost(1, "closed its connection", true, kStart);
+  EXPECT_TRUE(select<Revoke>(actions).empty());
+  ASSERT_EQ(select<StartNode>(actions).size(), 1U);
+  EXPECT_EQ(planner.recoveries(), 1);
+  EXPECT_EQ(select<GiveUp>(planner.on_node_lost(0, "closed its connection", true, kStart)).size(), 1U)
+      << "nobody holds the state";
+}
+
+TEST(RecoveryPlanner, ANodeThatLeavesIsReplacedWhenAllItsProcessesHaveEnded) {
+  RecoveryPlanner planner({.max_recoveries = 10, .spares = 1}, {0, 0, 1, 1});
+  static_cast<void>(planner.start_spares(kStart));
+  PlannerActions actions;
+  ASSERT_TRUE(planner.on_node_leaves(1, "is asked to end", kStart, actions));
+  EXPECT_EQ(select<Revoke>(actions).front().why, "node 1 is asked to end");
+  ASSERT_EQ(select<Kill>(actions).size(), 2U);
+  ASSERT_EQ(select<EndSpare>(actions).size(), 1U);
+  EXPECT_TRUE(select<StartNode>(actions).empty());
+  EXPECT_TRUE(planner.on_lost({3, 0}, "was killed", kStart).empty());
+  const PlannerActions last = planner.on_lost({2, 0}, "was killed", kStart);
+  ASSERT_EQ(select<StartNode>(last).size(), 1U);
+  EXPECT_EQ(select<StartNode>(last).front().processes, (std::vector<RankProcess>{{2, 2}, {3, 1}}));
+  EXPECT_FALSE(planner.on_node_leaves(0, "is asked to end", kStart, actions)) << "a recovery is under way";
+  // From now on its ranks are replaced there.
+  EXPECT_EQ(select<Replace>(planner.on_lost({3, 1}, "exited with 1", kStart)).size(), 1U);
+  RecoveryPlanner alone({.max_recoveries = 10}, {0, 0});
+  EXPECT_FALSE(alone.on_node_leaves(0, "is asked to end", kStart, actions)) << "nobody else has the state";
 }
 
 TEST(RecoveryPlanner, FinishedRanksLeaveTogetherOrHelp) {
