@@ -105,27 +105,6 @@ void Coordinator::on_round_ended(Node& node, const RoundEnded& ended, Time now) 
   check_all_ended(now);
 }
 
-void Coordinator::on_draining(Node& node, int signal, Time now) {
-  if (node.drain_signal != 0 || phase_ == Phase::finishing) return;
-  node.drain_signal = signal;
-  if (node.id != 0 && node.active && node.ended && phase_ == Phase::running) return release(node);
-  if (drain_node(node, now)) return;
-  const bool waits = phase_ == Phase::gathering || !node.active;
-  const bool goes_on = node.id != 0 && (waits || (elastic() && staying() >= options_.min_nodes));
-  if (!goes_on) {
-    if (nodes_.size() > 1) notify(node.text() + " got a request to stop, which ends the job");
-    if (phase_ == Phase::gathering) return end_by(signal, now);
-    if (end_signal_ == 0) end_signal_ = signal;
-    stop(Reason::end, signal);
-  } else if (waits) {
-    release(node);
-  } else {
-    notify(node.text() + " got a request to stop: the job continues without it");
-    stop(Reason::membership, SIGTERM);
-  }
-  check_all_ended(now);
-}
-
 void Coordinator::release(const Node& node) { actions_.send(node.id, Finish{128 + node.drain_signal, {}}); }
 
 void Coordinator::on_disconnect(NodeId id, const std::string& how, Time now) {
@@ -443,6 +422,7 @@ void Coordinator::on_timer(Time now) {
     recovery_->on_timer(now);
     stop_if_given_up();
   }
+  if (relieved_ && now >= relieved_->at) relieve(now);
   if (now >= close_deadline_) {
     for (const auto& node : nodes_) actions_.dismiss(node.id);
     nodes_.clear();
@@ -472,6 +452,7 @@ Coordinator::Time Coordinator::deadline() const {
   for (const auto& node : nodes_) {
     if (is_remote_launcher(node)) next = std::min(next, node.last_message_time + options_.keep_alive_timeout);
   }
+  if (relieved_) next = std::min(next, relieved_->at);
   if (phase_ == Phase::running) next = std::min(next, torchrun_deadline_);
   if (phase_ == Phase::running && recovery_) next = std::min(next, recovery_->deadline());
   if (phase_ != Phase::gathering) return next;

@@ -172,7 +172,9 @@ class Coordinator {
   void begin_recovery(const std::vector<Node*>& order, Time now);
   void send_to(int group_rank, const CoordinatorMessage& message);
   std::optional<NodeId> find_successor(const Node& node) const;
-  bool drain_node(const Node& node, Time now);
+  bool can_be_relieved(const Node& node) const;
+  void relieve(Time now);
+  void forget_earlier_losses();
   bool recover_node(const Node& lost, const std::string& how, Time now);
   void start_successor(int group_rank, const std::vector<ReplaceRank>& ranks);
   std::string last_activity(int rank) const;
@@ -180,6 +182,7 @@ class Coordinator {
   void stop_if_given_up();
   void on_round_ended(Node& node, const RoundEnded& ended, Time now);
   void on_draining(Node& node, int signal, Time now);
+  void end_node(Node& node, Time now);
   bool is_current(const Node& node, int round) const;
   void release(const Node& node);
   void keep_failure(ProcessFailure failure);
@@ -251,6 +254,13 @@ class Coordinator {
   std::optional<RoundRecovery> recovery_;
   /// The node that takes the place of the one that was lost, or has left.
   std::optional<NodeId> successor_;
+  /// A node that was asked to end, and that one that waits is to relieve unless more nodes are asked until
+  /// then.
+  struct Relieved {
+    NodeId node;
+    Time at;
+  };
+  std::optional<Relieved> relieved_;
   /// The processes that were lost in the recovery under way.
   std::vector<ProcessFailure> lost_;
   /// The ranks of some node ended this round because they were asked to save their state.

@@ -63,10 +63,9 @@ std::optional<NodeId> Coordinator::find_successor(const Node& node) const {
   return found == nodes_.end() ? std::nullopt : std::optional(found->id);
 }
 
-/// Whether another node takes the place of this one, which is asked to end, while the round goes on.
-bool Coordinator::drain_node(const Node& node, Time now) {
-  if (phase_ != Phase::running || !recovery_ || !node.running() || node.id == 0) return false;
-  return find_successor(node) && recovery_->on_node_leaves(*node.group_rank, "is asked to end", now);
+/// Ranks that were replaced are no cause of what happens now.
+void Coordinator::forget_earlier_losses() {
+  if (!recovery_->is_recovering()) lost_.clear();
 }
 
 /// Whether the round goes on without the lost node: one that waits takes its place.
@@ -74,6 +73,7 @@ bool Coordinator::recover_node(const Node& lost, const std::string& how, Time no
   if (phase_ != Phase::running || !recovery_) return false;
   successor_ = find_successor(lost);
   const bool was_on = recovery_->is_on(), was_recovering = recovery_->is_recovering();
+  forget_earlier_losses();
   if (recovery_->on_node_lost(*lost.group_rank, how, successor_.has_value(), now)) return true;
   if (const std::string& why = recovery_->why_not(); !why.empty())
     notify(was_on ? why : "the ranks are not recovered: " + why);
@@ -117,6 +117,7 @@ std::string Coordinator::last_activity(int rank) const {
 
 void Coordinator::on_rank_report(const std::string& text, Time now) {
   if (phase_ != Phase::running || !recovery_) return;
+  forget_earlier_losses();
   recovery_->on_report(text, now);
   stop_if_given_up();
 }

@@ -429,6 +429,8 @@ TEST(CoordinatorRecovery, ANodeThatIsAskedToEndIsRelievedByTheOneThatWaits) {
   TwoNodes job(options_of(5));
   job.join(9);
   job.receive(7, Draining{SIGTERM});
+  EXPECT_TRUE(job.got<KillRank>(7).empty()) << "the others may be asked as well";
+  job.pass(std::chrono::seconds(2));
   EXPECT_TRUE(job.got<StopRound>(0).empty()) << job.words(0);
   ASSERT_EQ(job.got<KillRank>(7).size(), 2U);
   job.rank_ends({2, 0}, SIGKILL, 7);
@@ -447,10 +449,25 @@ TEST(CoordinatorRecovery, ANodeThatIsLostWhileItLeavesIsReplacedAtOnce) {
   TwoNodes job(options_of(5));
   job.join(9);
   job.receive(7, Draining{SIGTERM});
+  job.pass(std::chrono::seconds(2));
   job.rank_ends({2, 0}, SIGKILL, 7);
   job.coordinator.on_disconnect(7, "closed its connection", job.now);
   EXPECT_TRUE(job.got<StopRound>(0).empty()) << job.words(0);
   EXPECT_EQ(job.got<Assignment>(9).size(), 1U);
+}
+
+TEST(CoordinatorRecovery, AJobThatIsAskedToEndRelievesNobody) {
+  for (const NodeId next : {NodeId{9}, NodeId{0}}) {
+    TwoNodes job(options_of(5));
+    job.join(9);
+    job.receive(7, Draining{SIGTERM});
+    job.receive(next, Draining{SIGTERM});
+    job.pass(std::chrono::seconds(2));
+    EXPECT_TRUE(job.got<KillRank>(7).empty());
+    EXPECT_TRUE(job.got<Assignment>(9).empty());
+    ASSERT_EQ(job.got<StopRound>(7).size(), 1U);
+    EXPECT_EQ(job.got<StopRound>(7).back().signal, SIGTERM);
+  }
 }
 
 TEST(CoordinatorRecovery, ANodeThatIsAskedToEndWithoutAnotherOneEndsTheJob) {

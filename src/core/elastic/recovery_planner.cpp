@@ -193,7 +193,14 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
     return other.node == member.node && other.status == Status::killed;
   };
   if (member.leaves) {
-    if (std::ranges::none_of(members_, still_runs)) start_node(member.node, actions);
+    // Its process is started with the others of the node.
+    member.deadline = Time::max();
+    if (std::ranges::any_of(members_, still_runs)) return;
+    for (Member& other : members_) {
+      if (other.node == member.node)
+        other.deadline = now + options_.replacement_timeout + options_.lost_node_timeout;
+    }
+    start_node(member.node, actions);
     return;
   }
   if (has_spare)
