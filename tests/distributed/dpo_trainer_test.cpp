@@ -249,7 +249,10 @@ TEST_F(Dpo, RefusesWhatItCannotTrainOn) {
   expect_refusal(words("--loss-type kto"), 2, {"--loss-type", "sigmoid", "ipo"});
   expect_refusal(words("--loss-type ipo --label-smoothing 0.1"), 2, {"label_smoothing", "sigmoid"});
   expect_refusal(words("--lora-r 4 --lora-dropout 0.1"), 2, {"--lora-dropout", "--no-disable-dropout"});
-  expect_refusal(words("--label-smoothing-factor 0.1"), 2, {"label_smoothing_factor"});
+  // This prompt ends where a token ends, of which nothing is said.
+  const auto pair = write("pair.jsonl", R"({"prompt": "All:", "chosen": " Resolved", "rejected": " No"})");
+  expect_refusal(words("--label-smoothing-factor 0.1") + Words{"--train-file", pair}, 2,
+                 {"label_smoothing_factor"});
   expect_refusal(words("") + Words{"--train-file", write("other.jsonl", "{\"text\": \"x\"}\n")}, 2,
                  {"'chosen' and 'rejected'", "it has 'text'"});
   expect_refusal(words("") + Words{"--chat-template-path", file("model")}, 1,

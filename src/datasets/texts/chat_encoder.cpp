@@ -120,8 +120,11 @@ std::size_t ChatEncoder::begin_of_completion(const TokenIds& prompt, const Token
   const auto shorter = static_cast<std::ptrdiff_t>(std::min(prompt.size(), whole.size()));
   const auto differ = std::mismatch(prompt.begin(), prompt.begin() + shorter, whole.begin()).first;
   static std::atomic<bool> was_said = false;
-  if (differ != prompt.end() && !was_said.exchange(true)) {
-    const auto shown = std::min<std::ptrdiff_t>(prompt.end() - differ, 20);
+  if (differ == prompt.end() || was_said) return static_cast<std::size_t>(differ - prompt.begin());
+  const auto shown = std::min<std::ptrdiff_t>(prompt.end() - differ, 20);
+  // Empty: tokens that the tokenizer puts behind every text.
+  const std::string end = tokenizer_.decode({differ, differ + shown});
+  if (!end.empty() && !was_said.exchange(true)) {
     std::cerr
         << fmt::format(
                "lockstep: warning: row {}: the tokens of the prompt alone end in '{}', which the tokens of "
@@ -130,7 +133,7 @@ std::size_t ChatEncoder::begin_of_completion(const TokenIds& prompt, const Token
                "differ, so the model learns to go on from another text than it will be given. End prompts "
                "at a boundary of tokens (before a space), or use a template that shows both in the same "
                "way. (Reported once.)\n",
-               row, tokenizer_.decode({differ, differ + shown}))
+               row, end)
         << std::flush;
   }
   return static_cast<std::size_t>(differ - prompt.begin());
