@@ -1,14 +1,12 @@
 #include "datasets/map/code_id.hpp"
 
-#include <elf.h>
 #include <fmt/core.h>
 #include <link.h>
 
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 
-#include "core/text.hpp"
+#include "core/build_id.hpp"
 #include "datasets/table/content_hash.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -22,23 +20,6 @@ struct Search {
   std::string file = {};
   std::uintptr_t base = 0;
 };
-
-std::size_t round_to_words(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
-
-/// The build id in the notes of a segment, as bytes; empty if there is none.
-std::string id_among(const char* note, const char* end) {
-  while (note + sizeof(ElfW(Nhdr)) <= end) {
-    ElfW(Nhdr) header;
-    std::memcpy(&header, note, sizeof header);
-    const char* name = note + sizeof header;
-    const char* text = name + round_to_words(header.n_namesz);
-    note = text + round_to_words(header.n_descsz);
-    if (note > end) break;
-    if (header.n_type == NT_GNU_BUILD_ID && header.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0)
-      return std::string(text, header.n_descsz);
-  }
-  return "";
-}
 
 bool holds(const dl_phdr_info& module, std::uintptr_t address) {
   for (int i = 0; i < module.dlpi_phnum; ++i) {
@@ -56,11 +37,7 @@ int look(dl_phdr_info* module, std::size_t, void* argument) {
   search.base = module->dlpi_addr;
   // The program itself has an empty name.
   search.file = *module->dlpi_name == '\0' ? "/proc/self/exe" : module->dlpi_name;
-  for (int i = 0; i < module->dlpi_phnum && search.build_id.empty(); ++i) {
-    const auto& segment = module->dlpi_phdr[i];
-    const auto* notes = reinterpret_cast<const char*>(module->dlpi_addr + segment.p_vaddr);
-    if (segment.p_type == PT_NOTE) search.build_id = id_among(notes, notes + segment.p_memsz);
-  }
+  search.build_id = linker_build_id(*module);
   return 1;
 }
 
@@ -69,11 +46,7 @@ Search module_of(const void* address) {
   dl_iterate_phdr(look, &search);
   if (!search.found)
     throw Error("map: the function lies in no loaded module. Declare a version in MapOptions::version.");
-  if (search.build_id.empty()) {
-    search.build_id = default_hash_memory().of(std::filesystem::path(search.file));
-  } else {
-    search.build_id = format_hex(search.build_id);
-  }
+  if (search.build_id.empty()) search.build_id = default_hash_memory().of(std::filesystem::path(search.file));
   return search;
 }
 

@@ -1,24 +1,23 @@
 #include "train/elastic/program_text.hpp"
 
 #include <ATen/Version.h>
-#include <elf.h>
 #include <fmt/format.h>
 #include <link.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <string_view>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "core/build_id.hpp"
 #include "core/json_text.hpp"
-#include "core/text.hpp"
 #include "train/elastic/elastic_part.hpp"
 #include "train/prepared_objects.hpp"
 #include "train/training_scope.hpp"
@@ -28,54 +27,23 @@ namespace {
 
 using nlohmann::json;
 
-/// A loaded file, and its notes in memory.
-struct LoadedFile {
-  std::string path;  // Empty: the program itself.
-  std::vector<std::pair<const char*, const char*>> notes;
-};
+/// The path of each loaded file, empty for the program itself, and its build id.
+using LoadedFiles = std::vector<std::pair<std::string, std::string>>;
 
-int add_loaded_file(dl_phdr_info* info, std::size_t, void* list) {
-  LoadedFile file{.path = info->dlpi_name, .notes = {}};
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& segment = info->dlpi_phdr[i];
-    if (segment.p_type != PT_NOTE) continue;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader gives addresses as numbers.
-    const auto* const notes = reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr);
-    file.notes.emplace_back(notes, notes + segment.p_memsz);
-  }
-  static_cast<std::vector<LoadedFile>*>(list)->push_back(std::move(file));
+int add_loaded_file(dl_phdr_info* file, std::size_t, void* list) {
+  static_cast<LoadedFiles*>(list)->emplace_back(file->dlpi_name, linker_build_id(*file));
   return 0;
-}
-
-/// The linker's build id of a file, in hexadecimal; empty if it has none.
-std::string build_id_in(const char* note, const char* end) {
-  const auto padded = [](std::size_t bytes) { return (bytes + 3) / 4 * 4; };
-  while (note + sizeof(ElfW(Nhdr)) <= end) {
-    ElfW(Nhdr) header;
-    std::memcpy(&header, note, sizeof header);
-    const char* const name = note + sizeof header;
-    const char* const value = name + padded(header.n_namesz);
-    if (value + header.n_descsz > end) break;
-    if (header.n_type == NT_GNU_BUILD_ID &&
-        std::string_view(name, header.n_namesz) == std::string_view("GNU", 4))
-      return format_hex(std::string_view(value, header.n_descsz));
-    note = value + padded(header.n_descsz);
-  }
-  return "";
 }
 
 /// Of the program and all libraries: the linker's build id, otherwise the file's size. A program that was
 /// built again has others, also under the names of those that still run; the same files have the same ones on
 /// each host, which inodes have not.
 json loaded_files() {
-  std::vector<LoadedFile> loaded;
+  LoadedFiles loaded;
   dl_iterate_phdr(add_loaded_file, &loaded);
   json files = json::object();
-  for (const auto& [path, notes] : loaded) {
+  for (auto& [path, id] : loaded) {
     if (!path.empty() && !path.starts_with('/')) continue;
-    std::string id;
-    for (const auto& [begin, end] : notes)
-      if (id.empty()) id = build_id_in(begin, end);
     std::error_code unknown;
     if (id.empty())
       id = fmt::format("{} bytes",
