@@ -1,7 +1,6 @@
 #include "comm/planner_link.hpp"
 
 #include <chrono>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
 #include "comm/backend/cpu_backend.hpp"
@@ -70,14 +69,12 @@ void report_refusal(const Store& store, int rank, const std::string& why) noexce
 }
 
 bool has_failed_operation(const ProcessGroup& group) {
-  const auto backend = group.c10d_process_group()->getBackend(at::kCPU);
-  const auto* const cpu = dynamic_cast<const CpuBackend*>(backend.get());
+  const auto* const cpu = cpu_backend_of(group);
   return cpu != nullptr && cpu->has_failed();
 }
 
 std::uint64_t operations_begun(const ProcessGroup& group) {
-  const auto backend = group.c10d_process_group()->getBackend(at::kCPU);
-  const auto* const cpu = dynamic_cast<const CpuBackend*>(backend.get());
+  const auto* const cpu = cpu_backend_of(group);
   return cpu == nullptr ? 0 : cpu->operations();
 }
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "comm/backend/cpu_backend.hpp"
 
@@ -28,8 +27,7 @@ std::string text(const json& bytes) {
 
 std::shared_ptr<SetUpRecord> record_of(const ProcessGroup& group) {
   if (!group.device().is_cpu()) return nullptr;
-  const auto backend = group.c10d_process_group()->getBackend(at::kCPU);
-  const auto* const cpu = dynamic_cast<const CpuBackend*>(backend.get());
+  const auto* const cpu = cpu_backend_of(group);
   return cpu == nullptr ? nullptr : cpu->set_up();
 }
 

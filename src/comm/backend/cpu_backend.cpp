@@ -11,6 +11,7 @@
 #include "comm/backend/cpu_work.hpp"
 #include "comm/transport/tensor_collective.hpp"
 #include "comm/transport/tensor_memory.hpp"
+#include "lockstep/comm/process_group.hpp"
 #include "lockstep/core/error.hpp"
 #include "lockstep/core/runtime/heartbeat.hpp"
 #include "shm/group.hpp"
@@ -432,6 +433,10 @@ shm::Group* shared_memory_of(c10d::ProcessGroup& group) noexcept {
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group) {
   shm::Group* const memory = shared_memory_of(group);
   return memory == nullptr ? nullptr : memory->heap();
+}
+
+const CpuBackend* cpu_backend_of(const ProcessGroup& group) {
+  return dynamic_cast<const CpuBackend*>(group.c10d_process_group()->getBackend(at::kCPU).get());
 }
 
 }  // namespace lockstep::comm

@@ -17,6 +17,10 @@ namespace lockstep::shm {
 class Heap;
 }
 
+namespace lockstep {
+class ProcessGroup;
+}
+
 namespace lockstep::comm {
 
 /// Copies GPU tensors to the host; CPU tensors are used as they are. A copy waits for the calling thread's
@@ -146,5 +150,8 @@ shm::Group* shared_memory_of(c10d::ProcessGroup& group) noexcept;
 
 /// The heap of this rank in a group whose CPU tensors use shared memory; null otherwise.
 std::shared_ptr<shm::Heap> shared_heap_of(c10d::ProcessGroup& group);
+
+/// What serves the CPU operations of a group; null if it is none of these. Lives as long as the group.
+const CpuBackend* cpu_backend_of(const ProcessGroup& group);
 
 }  // namespace lockstep::comm

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <optional>
 #include <string_view>
 
+#include "core/text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep::comm {
@@ -23,14 +22,6 @@ constexpr std::array<std::string_view, 10> kNumbers = {
   throw UsageError(fmt::format("{}: '{}': expected {}", kVariable, part, expected));
 }
 
-/// From 0.
-std::optional<int> number_of(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
-  return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
-}
-
 void set(NcclConfig& config, std::string_view part) {
   const auto equals = part.find('=');
   const std::string_view name = part.substr(0, equals);
@@ -43,7 +34,7 @@ void set(NcclConfig& config, std::string_view part) {
   }
   if (std::ranges::find(kNumbers, name) == kNumbers.end())
     refuse(part, fmt::format("name=value with one of {}, netName", fmt::join(kNumbers, ", ")));
-  const auto number = number_of(value);
+  const auto number = parse_whole_number(value);
   if (!number) refuse(part, "a number from 0 behind the name, such as minCTAs=4");
   if (!config.numbers.emplace(name, *number).second) refuse(part, "each name once");
 }
