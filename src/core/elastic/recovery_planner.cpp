@@ -77,20 +77,20 @@ PlannerActions RecoveryPlanner::on_node_lost(int node, const std::string& why, b
     member->spare.reset();
     member->spare_deadline = Time::max();
     renew(*member, now);
-    member->deadline += options_.lost_node_timeout;
   }
   for (const Member* const member : lost) {
     if (!can_go_on(*member, text, actions)) return actions;
   }
-  start_node(node, actions);
+  start_node(node, now, actions);
   return actions;
 }
 
-void RecoveryPlanner::start_node(int node, PlannerActions& actions) {
+void RecoveryPlanner::start_node(int node, Time now, PlannerActions& actions) {
   StartNode start{.node = node, .processes = {}, .generation = generation_ + 1};
   for (Member& member : members_) {
     if (member.node != node) continue;
     member.leaves = false;
+    member.deadline = now + options_.replacement_timeout + options_.lost_node_timeout;
     start.processes.push_back(member.process);
   }
   actions.emplace_back(std::move(start));
@@ -195,12 +195,7 @@ void RecoveryPlanner::replace(Member& member, const std::string& why, Time now, 
   if (member.leaves) {
     // Its process is started with the others of the node.
     member.deadline = Time::max();
-    if (std::ranges::any_of(members_, still_runs)) return;
-    for (Member& other : members_) {
-      if (other.node == member.node)
-        other.deadline = now + options_.replacement_timeout + options_.lost_node_timeout;
-    }
-    start_node(member.node, actions);
+    if (std::ranges::none_of(members_, still_runs)) start_node(member.node, now, actions);
     return;
   }
   if (has_spare)

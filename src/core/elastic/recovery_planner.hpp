@@ -223,7 +223,7 @@ class RecoveryPlanner {
   void begin(const std::string& why, Time now, PlannerActions& actions);
   void replace(Member& member, const std::string& why, Time now, PlannerActions& actions);
   void renew(Member& member, Time now);
-  void start_node(int node, PlannerActions& actions);
+  void start_node(int node, Time now, PlannerActions& actions);
   bool can_go_on(const Member& renewed, const std::string& why, PlannerActions& actions);
   Member* find_spare(const RankProcess& process);
   bool lose_spare(const RankProcess& process, const std::string& why, Time now, PlannerActions& actions);
