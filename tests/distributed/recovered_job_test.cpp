@@ -237,8 +237,10 @@ TEST(ASpareOfRank0, LeavesTheTableOfTheLiveRankAlone) {
 /// New processes get the answers that the first ones got, among them ids of processes that are gone.
 TEST(ObjectCollectivesOfTheSetUp, AreReplayedForNewProcesses) {
   const TemporaryFolder folder;
-  const Finished job = run_in(
-      folder, 2, {"--ask", "true", "--losses", "4", "--ways", "k", "--losses-until", "80", "--seed", "3"});
+  // A step takes longer than a signal's delay: otherwise both ranks may be lost at once.
+  const Finished job = run_in(folder, 2,
+                              {"--ask", "true", "--losses", "4", "--ways", "k", "--losses-until", "80",
+                               "--seed", "3", "--step-time", "20"});
   ASSERT_EQ(job.status, 0) << job.err;
   Trace found = trace_of(folder / "out", 2);
   for (const int rank : {0, 1}) found = with_lost_lines(found, undisturbed(2), rank, 4);

@@ -465,7 +465,7 @@ TEST(CoordinatorRecovery, AJobThatIsAskedToEndRelievesNobody) {
     job.pass(std::chrono::seconds(2));
     EXPECT_TRUE(job.got<KillRank>(7).empty());
     EXPECT_TRUE(job.got<Assignment>(9).empty());
-    ASSERT_FALSE(job.got<StopRound>(7).empty());
+    ASSERT_EQ(job.got<StopRound>(7).size(), next == 0 ? 2U : 1U) << "each node that runs ranks";
     EXPECT_EQ(job.got<StopRound>(7).back().signal, SIGTERM);
   }
 }
